@@ -1,0 +1,45 @@
+"""Argument checks that speak to people: one line naming the argument, what was expected, what came."""
+
+import difflib
+from collections.abc import Iterable
+from typing import NoReturn
+
+from torch import Tensor
+
+
+def fail(argument: str, expected: str, got: object) -> NoReturn:
+    """Raise the one-line ValueError that every check of the package ends in."""
+    raise ValueError(f"{argument}: expected {expected}, got {got}")
+
+
+def check_shape(argument: str, tensor: Tensor, *shape: int | None) -> None:
+    """Fail unless ``tensor`` has this shape; ``None`` stands for any size."""
+    actual = tensor.shape
+    if len(actual) == len(shape) and all(
+        want is None or have == want for have, want in zip(actual, shape, strict=True)
+    ):
+        return
+    wanted = ", ".join("*" if size is None else str(size) for size in shape)
+    fail(argument, f"shape [{wanted}]", list(actual))
+
+
+def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:
+    """Fail unless ``value`` is one of ``choices``, naming the nearest one."""
+    options = list(choices)
+    if value in options:
+        return
+    near = difflib.get_close_matches(str(value), [str(option) for option in options], n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    fail(argument, "one of " + ", ".join(repr(option) for option in options), f"{value!r}{hint}")
+
+
+def check_positive(argument: str, value: int) -> None:
+    """Fail unless ``value`` is an integer of at least one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        fail(argument, "a positive integer", repr(value))
+
+
+def check_probability(argument: str, value: float) -> None:
+    """Fail unless 0 <= ``value`` < 1."""
+    if not 0.0 <= value < 1.0:
+        fail(argument, "a probability in [0, 1)", repr(value))

@@ -1,0 +1,104 @@
+"""From a graph to its symmetric operator, in float64: adjacency, combinatorial or normalised Laplacian.
+
+Conventions: multi-edges add their weights, self-loops stay in A and in D, and the row of a node of degree zero is
+zero in every operator, so that an isolated node is a connected component like any other.
+"""
+
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from gssc.checks import check_choice, check_shape, fail
+
+Operator = Literal["sym", "combinatorial", "adjacency"]
+Directed = Literal["symmetrize", "reject"]
+OPERATORS = ("sym", "combinatorial", "adjacency")
+DIRECTED = ("symmetrize", "reject")
+
+
+def adjacency_matrix(
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, directed: Directed = "symmetrize"
+) -> sp.csr_array:
+    """The symmetric weighted adjacency matrix A, [n, n].
+
+    Directed input is symmetrised edge by edge: an edge present in one direction only becomes undirected with its
+    weight, one present in both takes the mean of the two. ``directed="reject"`` raises instead.
+    """
+    check_choice("directed", directed, DIRECTED)
+    check_shape("edge_index", edge_index, 2, None)
+    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
+        fail("edge_index", "an integer tensor", edge_index.dtype)
+    ends = edge_index.detach().cpu().numpy()
+    if ends.size and (ends.min() < 0 or ends.max() >= num_nodes):
+        fail("edge_index", f"node numbers in 0..{num_nodes - 1}", f"{ends.min()}..{ends.max()}")
+    if edge_weight is None:
+        weight = np.ones(ends.shape[1])
+    else:
+        if edge_weight.dim() == 2 and edge_weight.shape[1] == 1:
+            edge_weight = edge_weight.squeeze(1)
+        check_shape("edge_weight", edge_weight, ends.shape[1])
+        weight = edge_weight.detach().cpu().to(torch.float64).numpy()
+        if not np.isfinite(weight).all():
+            fail("edge_weight", "finite numbers", f"{int((~np.isfinite(weight)).sum())} non-finite of {weight.size}")
+    a = sp.csr_array((weight, (ends[0], ends[1])), shape=(num_nodes, num_nodes))
+    a.sum_duplicates()
+    a.eliminate_zeros()
+    at = a.T.tocsr()
+    if (difference := abs(a - at)).nnz and difference.max() > 0:
+        if directed == "reject":
+            fail("edge_index", "an undirected graph (directed='reject')", f"{difference.nnz // 2} asymmetric edges")
+        # (A + Aᵀ) over the number of directions in which the edge is present.
+        present = (a != 0).astype(np.float64) + (at != 0).astype(np.float64)
+        present.data = 1.0 / present.data
+        a = ((a + at) * present).tocsr()
+    a.sort_indices()
+    return a
+
+
+def build_operator(adjacency: sp.csr_array, operator: Operator) -> sp.csr_array:
+    """The operator whose eigenpairs are wanted, [n, n]: A, D - A, or I - D^-1/2 A D^-1/2."""
+    check_choice("operator", operator, OPERATORS)
+    if operator == "adjacency":
+        return adjacency
+    check_weights_nonnegative(adjacency, operator)
+    degree = degrees(adjacency)
+    if operator == "combinatorial":
+        return (sp.diags_array(degree) - adjacency).tocsr()
+    scale = sp.diags_array(inverse_sqrt(degree))
+    return (sp.diags_array((degree > 0).astype(np.float64)) - scale @ adjacency @ scale).tocsr()
+
+
+def check_weights_nonnegative(adjacency: sp.csr_array, operator: str) -> None:
+    """Laplacians and random walks are defined for weights of at least zero."""
+    if adjacency.nnz and adjacency.data.min() < 0:
+        fail("edge_weight", f"weights of at least 0 for operator {operator!r}", f"{adjacency.data.min():g}")
+
+
+def degrees(adjacency: sp.csr_array) -> np.ndarray:
+    """Row sums of A, [n]."""
+    return np.asarray(adjacency.sum(axis=1)).reshape(-1)
+
+
+def inverse_sqrt(degree: np.ndarray) -> np.ndarray:
+    """d^-1/2, and 0 where d = 0."""
+    return np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
+
+
+def zero_mode_basis(adjacency: sp.csr_array, operator: Operator) -> np.ndarray:
+    """The exact kernel of a Laplacian, [n, number of components], orthonormal.
+
+    One vector per connected component: constant for D - A, proportional to sqrt(degree) for the normalised operator.
+    """
+    count, label = connected_components(adjacency, directed=False)
+    size = np.ones(adjacency.shape[0])
+    if operator == "sym":
+        degree = degrees(adjacency)
+        size = np.where(degree > 0, degree, 1.0)
+    total = np.bincount(label, weights=size, minlength=count)
+    basis = np.zeros((adjacency.shape[0], count))
+    basis[np.arange(adjacency.shape[0]), label] = np.sqrt(size / total[label])
+    return basis
