@@ -1,0 +1,1 @@
+"""Graph State Space Convolution for PyTorch Geometric."""

@@ -47,7 +47,7 @@ def merge_clusters(values: np.ndarray, tolerance: float) -> tuple[np.ndarray, np
 def magnitude_order(values: np.ndarray, tolerance: float) -> np.ndarray:
     """Indices by |λ| descending, + before -, magnitudes equal within ``tolerance`` being ties."""
     ascending = np.argsort(np.abs(values), kind="stable")
-    tied, group = merge_clusters(np.abs(values)[ascending], tolerance)
+    _, group = merge_clusters(np.abs(values)[ascending], tolerance)
     rank = np.empty(values.size, dtype=np.int64)
     rank[ascending] = group
     return np.lexsort((np.arange(values.size), -np.sign(values), -rank))
