@@ -31,11 +31,11 @@ class Bucket:
         """Rows [N, D] of the packed batch as [B, size, D], zero where a graph is shorter."""
         out = rows.new_zeros(self.graphs.numel() * self.size, rows.shape[1])
         out.index_copy_(0, self.slots, rows.index_select(0, self.nodes))
-        return out.view(-1, self.size, rows.shape[1])
+        return out.view(self.graphs.numel(), self.size, rows.shape[1])
 
     def unpad(self, padded: Tensor, into: Tensor) -> None:
         """Write rows [B, size, D] back to their nodes in the packed batch ``into`` [N, D]."""
-        into.index_copy_(0, self.nodes, padded.reshape(-1, padded.shape[2]).index_select(0, self.slots))
+        into.index_copy_(0, self.nodes, padded.flatten(0, 1).index_select(0, self.slots))
 
 
 @dataclass(frozen=True)
