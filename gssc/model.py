@@ -213,6 +213,8 @@ class GSSC(nn.Module):
         graphs = _number_of_graphs(eigvals, batch, num_graphs)
         if not torch.compiler.is_compiling():
             _check_values(x, edge_index, edge_attr, rwse, nodes, graphs)
+            if num_graphs not in (None, graphs):
+                fail("eigvals", f"one row for each of num_graphs = {num_graphs} graphs", graphs)
         device = edge_index.device
         ptr = batch_to_ptr(batch, nodes, graphs, device)
 
@@ -271,7 +273,6 @@ def _number_of_nodes(x: Tensor | None, eigvecs: Tensor | None, num_nodes: int | 
 
 def _number_of_graphs(eigvals: Tensor | None, batch: Tensor | None, num_graphs: int | None) -> int:
     if eigvals is not None:
-        check_shape("eigvals", eigvals, num_graphs, None)
         return eigvals.shape[0]
     if num_graphs is None and batch is not None:
         fail("num_graphs", "the number of graphs, where batch is given without eigvals", "None")

@@ -6,6 +6,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+# Test tensors are tiny: one thread per process is faster than any number, and two processes use two cores.
+torch.set_num_threads(1)
+
 settings.register_profile(
     "gssc", deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

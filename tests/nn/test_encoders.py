@@ -1,0 +1,53 @@
+import pytest
+import torch
+from graphs import random_graph
+
+from gssc import DeepSetPhi, LaplacianSpectrum
+from gssc.nn import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder
+from gssc.testing import assert_basis_invariant, assert_close
+
+
+def test_categories_are_a_sum_of_embeddings():
+    encode = FeatureEncoder([3, 5], 4)
+    x = torch.tensor([[0, 4], [2, 1]])
+    expected = encode.embeddings[0].weight[[0, 2]] + encode.embeddings[1].weight[[4, 1]]
+    assert_close(encode(x, 2), expected)
+    assert FeatureEncoder([3], 4)(torch.tensor([0, 2]), 2).shape == (2, 4)
+
+
+def test_numbers_go_through_a_linear_and_nothing_becomes_a_constant():
+    encode = FeatureEncoder(2, 4)
+    x = torch.randn(3, 2)
+    assert_close(encode(x, 3), encode.linear(x))
+    constant = FeatureEncoder(None, 4)(None, 3)
+    assert constant.shape == (3, 4)
+    assert torch.equal(constant[0], constant[2])
+
+
+@pytest.mark.parametrize(
+    ("features", "x", "message"),
+    [
+        (2, None, "x: expected a tensor of features, got None"),
+        (2, torch.ones(3, 3), r"x: expected shape \[3, 2\], got \[3, 3\]"),
+        (1, torch.ones(3, 1, dtype=torch.long), "x: expected floating-point features"),
+        ([4], torch.ones(3, 1), "x: expected integer categories"),
+        ([4, 4], torch.ones(3, 1, dtype=torch.long), r"x: expected shape \[3, 2\], got \[3, 1\]"),
+        ([], None, "x features: expected one or more vocabulary sizes"),
+        (0, None, "x features: expected a positive integer, got 0"),
+    ],
+)
+def test_bad_input(features, x, message):
+    with pytest.raises(ValueError, match=message):
+        FeatureEncoder(features, 4)(x, 3)
+
+
+def test_random_walks():
+    assert RandomWalkEncoder(5, 3)(torch.rand(7, 5)).shape == (7, 3)
+
+
+def test_spectral_diagonal_is_invariant_to_the_basis(float64):
+    phi, encode = DeepSetPhi(6), SpectralDiagonalEncoder(6, 4).eval()
+    data = LaplacianSpectrum(k=9)(random_graph(9))
+    assert_basis_invariant(
+        lambda d: encode(phi(d.eigvals, d.eigmask), d.eigvecs, torch.tensor([0, d.num_nodes])), data
+    )

@@ -1,0 +1,155 @@
+"""GSSConv against Eq. 4 and Eq. 6 to the letter, written out from z and the W's for every pair of nodes."""
+
+import itertools
+
+import pytest
+import torch
+from batches import make_ptr, make_vectors
+
+from gssc import GSSConv
+from gssc.testing import assert_close
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def literal(conv, x, phi, vectors, ptr):
+    """Node by node: z_u [K, c], the two inner products over frequencies, the two sums of Eq. 4."""
+    out = torch.zeros_like(x)
+    for g, (begin, end) in enumerate(itertools.pairwise(ptr.tolist())):
+        nodes = range(begin, end)
+        z = {u: torch.diag(vectors[u]) @ phi[g] for u in nodes}
+        if conv.selective:
+            z = {
+                u: sum(
+                    ((z[u] @ conv.lin_dq.weight.T) * (z[v] @ conv.lin_dk.weight.T)).sum(0)
+                    * ((z[v] * x[v]) @ conv.lin_dv.weight.T)
+                    for v in nodes
+                )
+                for u in nodes
+            }
+        for u in nodes:
+            for v in nodes:
+                kernel = ((z[u] @ conv.lin_q.weight.T) * (z[v] @ conv.lin_k.weight.T)).sum(0)
+                if conv.kernel == "shared":
+                    kernel = kernel.sum()
+                out[u] += kernel * (conv.lin_o.weight @ x[v])
+            if conv.self_term:
+                kernel = ((z[u] @ conv.lin_sq.weight.T) * (z[u] @ conv.lin_sk.weight.T)).sum(0)
+                if conv.kernel == "shared":
+                    kernel = kernel.sum()
+                out[u] += kernel * (conv.lin_s.weight @ x[u])
+    return out
+
+
+def inputs(sizes=(4, 0, 1, 6), frequencies=5, channels=3, phi_channels=3):
+    sizes = list(sizes)
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    x, phi = torch.randn(sum(sizes), channels), torch.randn(len(sizes), frequencies, phi_channels)
+    return x, phi, make_vectors(sizes, frequencies), batch, make_ptr(sizes)
+
+
+@pytest.mark.parametrize("kernel", ["channel", "shared"])
+@pytest.mark.parametrize("self_term", [True, False])
+@pytest.mark.parametrize("phi_channels", [3, 2])
+def test_equation_4_to_the_letter(kernel, self_term, phi_channels):
+    conv = GSSConv(3, phi_channels, kernel=kernel, self_term=self_term)
+    x, phi, vectors, batch, ptr = inputs(phi_channels=phi_channels)
+    assert_close(conv(x, phi, vectors, batch), literal(conv, x, phi, vectors, ptr), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["channel", "shared"])
+@pytest.mark.parametrize("self_term", [True, False])
+def test_equation_6_to_the_letter(kernel, self_term):
+    conv = GSSConv(3, kernel=kernel, selective=True, normalize=False, self_term=self_term)
+    x, phi, vectors, batch, ptr = inputs()
+    assert_close(conv(x, phi, vectors, batch), literal(conv, x, phi, vectors, ptr), tolerance=1e-12)
+
+
+def test_normalized_selection_is_bounded_where_the_raw_one_explodes():
+    x, phi, vectors, batch, _ = inputs()
+    raw, tame = GSSConv(3, selective=True, normalize=False), GSSConv(3, selective=True, normalize=True)
+    tame.load_state_dict(raw.state_dict())
+
+    def growth(conv):
+        small, large = conv(x, phi, vectors, batch), conv(1e3 * x, phi, vectors, batch)
+        return float((large.norm() / small.norm()).detach())
+
+    assert growth(raw) == pytest.approx(1e9, rel=1e-6)  # cubic in x
+    assert growth(tame) < 1e6
+
+
+def test_defaults_are_linear_layers_without_bias_under_the_names_of_the_paper():
+    shapes = {name: tuple(p.shape) for name, p in GSSConv(4, 2).named_parameters()}
+    assert shapes == {
+        "lin_q.weight": (4, 2),
+        "lin_k.weight": (4, 2),
+        "lin_sq.weight": (4, 2),
+        "lin_sk.weight": (4, 2),
+        "lin_o.weight": (4, 4),
+        "lin_s.weight": (4, 4),
+    }
+    assert {"lin_dq", "lin_dk", "lin_dv"} <= dict(GSSConv(4, selective=True).named_children()).keys()
+
+
+def test_batch_and_ptr_say_the_same_and_one_graph_needs_neither():
+    conv = GSSConv(3)
+    x, phi, vectors, batch, ptr = inputs()
+    assert_close(conv(x, phi, vectors, batch), conv(x, phi, vectors, ptr=ptr))
+    assert_close(conv(x, phi[:1], vectors), conv(x, phi[:1], vectors, torch.zeros_like(batch)))
+
+
+def test_degree_scaling_scales_the_input():
+    conv, plain = GSSConv(3, degree_scaling=True), GSSConv(3)
+    plain.load_state_dict(conv.state_dict(), strict=False)
+    x, phi, vectors, batch, _ = inputs()
+    degree = torch.arange(11)
+    assert_close(conv(x, phi, vectors, batch, degree=degree), plain(x, phi, vectors, batch))
+    torch.nn.init.constant_(conv.degree_scale, 2.0)
+    torch.nn.init.constant_(conv.degree_log_scale, 3.0)
+    scaled = x * (2.0 + 3.0 * torch.log(degree + 1.0)).unsqueeze(1)
+    assert_close(conv(x, phi, vectors, batch, degree=degree), plain(scaled, phi, vectors, batch))
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_out_proj_follows_the_global_term(selective):
+    conv = GSSConv(3, out_proj=True, selective=selective)
+    parts = {term: GSSConv(3, self_term=term, selective=selective) for term in (True, False)}
+    for part in parts.values():
+        part.load_state_dict(conv.state_dict(), strict=False)
+    args = inputs()[:4]
+    glob, own = parts[False](*args), parts[True](*args) - parts[False](*args)
+    assert_close(conv(*args), glob @ conv.lin_out.weight.T + conv.lin_out.bias + own)
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_all_masked_graph_gives_zero(selective):
+    conv = GSSConv(3, selective=selective)
+    out = conv(torch.randn(4, 3), torch.zeros(1, 5, 3), torch.zeros(4, 5))
+    assert (out == 0).all()
+
+
+def test_empty_batch_and_no_nodes():
+    conv = GSSConv(3)
+    empty = torch.empty(0, dtype=torch.long)
+    assert conv(torch.zeros(0, 3), torch.zeros(0, 5, 3), torch.zeros(0, 5), empty).shape == (0, 3)
+    assert conv(torch.zeros(0, 3), torch.zeros(2, 5, 3), torch.zeros(0, 5), empty).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda x, phi, p, b: GSSConv(0), "channels: expected a positive integer, got 0"),
+        (lambda x, phi, p, b: GSSConv(3, kernel="chanel"), "did you mean 'channel'"),
+        (lambda x, phi, p, b: GSSConv(3, 2, selective=True), "phi_channels: expected channels = 3"),
+        (lambda x, phi, p, b: GSSConv(4)(x, phi, p, b), r"x: expected shape \[\*, 4\], got \[11, 3\]"),
+        (lambda x, phi, p, b: GSSConv(3, 2)(x, phi, p, b), r"phi: expected shape \[\*, \*, 2\]"),
+        (lambda x, phi, p, b: GSSConv(3)(x, phi, p[:, :4], b), r"vectors: expected shape \[11, 5\], got \[11, 4\]"),
+        (lambda x, phi, p, b: GSSConv(3)(x, phi, p, b.flip(0)), "batch: expected graph numbers in ascending order"),
+        (lambda x, phi, p, b: GSSConv(3)(x, phi, p), "batch: expected the graph number of every node for 4 graphs"),
+        (lambda x, phi, p, b: GSSConv(3)(x, phi[:2], p, b), "batch: expected graph numbers in 0..1, got 0..3"),
+        (lambda x, phi, p, b: GSSConv(3, degree_scaling=True)(x, phi, p, b), "degree: expected the degree of every"),
+    ],
+)
+def test_bad_input(action, message):
+    with pytest.raises(ValueError, match=message):
+        action(*inputs()[:4])

@@ -1,0 +1,28 @@
+import pytest
+import torch
+
+from gssc.nn import GraphHead, MLPHead
+from gssc.testing import assert_close
+
+
+def test_width_halves():
+    assert [layer.weight.shape for layer in MLPHead(32, 3) if isinstance(layer, torch.nn.Linear)] == [
+        (16, 32),
+        (8, 16),
+        (3, 8),
+    ]
+
+
+@pytest.mark.parametrize("pool", ["sum", "mean", "max"])
+def test_pools_each_graph_also_one_without_nodes(pool):
+    head, x = GraphHead(4, 2, pool), torch.randn(5, 4)
+    batch = torch.tensor([0, 0, 0, 2, 2])
+    reduce = {"sum": lambda t: t.sum(0), "mean": lambda t: t.mean(0), "max": lambda t: t.max(0).values}[pool]
+    pooled = torch.stack([reduce(x[:3]), torch.zeros(4), reduce(x[3:])])
+    assert_close(head(x, batch, 3), head.mlp(pooled))
+    assert_close(head(x, None, 1), head.mlp(reduce(x)[None]))
+
+
+def test_bad_pool():
+    with pytest.raises(ValueError, match="pool: expected one of 'sum', 'mean', 'max', got 'median'"):
+        GraphHead(4, 1, "median")

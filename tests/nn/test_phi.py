@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from graphs import dense_adjacency, random_graph, two_triangles
+
+from gssc import (
+    DeepSetPhi,
+    DiffusionPhi,
+    ElementwisePhi,
+    LaplacianSpectrum,
+    PageRankPhi,
+    ResistancePhi,
+    TransformerPhi,
+)
+from gssc.testing import assert_close
+
+MAKERS = {
+    "deepset": lambda: DeepSetPhi(8),
+    "elementwise": lambda: ElementwisePhi(8),
+    "transformer": lambda: TransformerPhi(8),
+    "diffusion": DiffusionPhi,
+    "pagerank": PageRankPhi,
+    "resistance": ResistancePhi,
+}
+pytestmark = pytest.mark.usefixtures("float64")
+every_phi = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+
+
+def spectrum(graphs=3, frequencies=6):
+    values = torch.rand(graphs, frequencies).sort(dim=1).values * 2
+    values[:, 0] = 0.0
+    mask = torch.arange(frequencies) < torch.tensor([[frequencies], [2], [0]])[:graphs]
+    return values.masked_fill(~mask, 0.0), mask
+
+
+@every_phi
+def test_shape_zero_where_masked_finite_when_all_is(make):
+    phi, (values, mask) = make(), spectrum()
+    out = phi(values, mask)
+    assert out.shape == (3, 6, phi.channels)
+    assert (out[~mask] == 0).all()
+    assert torch.isfinite(out).all()
+    out.sum().backward() if out.requires_grad else None
+    assert all(torch.isfinite(p.grad).all() for p in phi.parameters() if p.grad is not None)
+
+
+@every_phi
+def test_permuting_frequencies_permutes_the_encoding(make):
+    phi, (values, mask) = make(), spectrum()
+    order = torch.randperm(6)
+    assert_close(phi(values[:, order], mask[:, order]), phi(values, mask)[:, order])
+
+
+@every_phi
+def test_equal_eigenvalues_get_equal_rows(make):
+    phi = make()
+    out = phi(torch.tensor([[0.0, 0.7, 0.7, 1.2]]), torch.ones(1, 4, dtype=torch.bool))
+    assert_close(out[0, 1], out[0, 2])
+
+
+@every_phi
+def test_padding_and_what_it_holds_do_not_matter(make):
+    phi, (values, mask) = make(), spectrum(1)
+    longer = torch.cat([values, torch.tensor([[17.0, -3.0]])], dim=1)
+    longer_mask = torch.cat([mask, torch.zeros(1, 2, dtype=torch.bool)], dim=1)
+    assert_close(phi(longer, longer_mask)[:, :6], phi(values, mask))
+
+
+@pytest.mark.parametrize("kind", ["deepset", "transformer"])
+def test_sees_the_other_frequencies_and_elementwise_does_not(kind):
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    one, other = torch.tensor([[0.0, 0.5, 1.0]]), torch.tensor([[0.0, 0.5, 1.9]])
+    phi, alone = MAKERS[kind](), ElementwisePhi(8)
+    assert (phi(one, mask) - phi(other, mask))[0, :2].abs().max() > 1e-3
+    assert_close(alone(one, mask)[0, :2], alone(other, mask)[0, :2])
+
+
+def kernels(phi, data, operator):
+    out = LaplacianSpectrum(k=data.num_nodes, operator=operator)(data)
+    return torch.einsum("uk,kc,vk->cuv", out.eigvecs, phi(out.eigvals, out.eigmask)[0], out.eigvecs).numpy()
+
+
+@pytest.mark.parametrize("data", [random_graph(9), two_triangles()], ids=["random", "two triangles"])
+def test_fixed_kernels_against_expm_inverse_and_pinv(data):
+    a = dense_adjacency(data)
+    degree = a.sum(1)
+    laplacian = np.diag(degree) - a
+    scale = np.diag(degree**-0.5)
+    walk = scale @ a @ scale
+    for t, kernel in zip((0.3, 2.0), kernels(DiffusionPhi((0.3, 2.0)), data, "combinatorial"), strict=True):
+        np.testing.assert_allclose(kernel, scipy.linalg.expm(-t * laplacian), atol=1e-12)
+    for alpha, kernel in zip((0.1, 1.0), kernels(PageRankPhi((0.1, 1.0)), data, "sym"), strict=True):
+        expected = alpha * np.linalg.inv(np.eye(len(a)) - (1 - alpha) * walk)
+        np.testing.assert_allclose(kernel, expected, atol=1e-12)
+    (resistance,) = kernels(ResistancePhi(), data, "combinatorial")
+    np.testing.assert_allclose(resistance, np.linalg.pinv(laplacian), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda: DeepSetPhi(0), "channels: expected a positive integer"),
+        (lambda: TransformerPhi(6, heads=4), "heads: expected a divisor of channels = 6"),
+        (lambda: DiffusionPhi([-1.0]), "times: expected one or more times of at least 0"),
+        (lambda: PageRankPhi([0.0]), "restarts: expected one or more probabilities"),
+        (lambda: ResistancePhi()(torch.ones(2, 3), torch.ones(2, 4, dtype=torch.bool)), "eigmask: expected shape"),
+        (lambda: ResistancePhi()(torch.ones(2, 3), torch.ones(2, 3)), "eigmask: expected a boolean tensor"),
+    ],
+)
+def test_bad_input(action, message):
+    with pytest.raises(ValueError, match=message):
+        action()
