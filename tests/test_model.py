@@ -4,7 +4,7 @@ from graphs import edgeless, path, random_graph
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import Compose
 
-from gssc import GSSC, GINE, GSSConv, LaplacianSpectrum, RandomWalkSE, model_inputs
+from gssc import GINE, GSSC, GSSConv, LaplacianSpectrum, RandomWalkSE, model_inputs
 
 TRANSFORM = Compose([LaplacianSpectrum(k=5), RandomWalkSE(4)])
 
@@ -81,7 +81,9 @@ def test_no_spectrum_needed_without_a_spectral_part():
     data = path(4)
     assert GSSC(2, 16, 2, glob="none")(None, data.edge_index, num_nodes=4).shape == (1, 2)
     batch = torch.tensor([0, 0, 1, 1])
-    out = GSSC(2, 16, 2, glob="attention", local="none")(torch.ones(4, 1)[:, :0], data.edge_index, batch=batch, num_graphs=2)
+    out = GSSC(2, 16, 2, glob="attention", local="none")(
+        torch.ones(4, 1)[:, :0], data.edge_index, batch=batch, num_graphs=2
+    )
     assert out.shape == (2, 2)
 
 
@@ -102,7 +104,9 @@ def test_seeded_models_are_equal(batch):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("settings", [{}, {"selective": True}, {"glob": "attention"}], ids=["gssc", "selective", "attention"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"selective": True}, {"glob": "attention"}], ids=["gssc", "selective", "attention"]
+)
 def test_autocast_stays_finite_and_close(settings, dtype, batch):
     model = GSSC(2, 16, 3, node_features=3, edge_features=2, **settings)
     exact = model(**model_inputs(batch))
@@ -125,7 +129,10 @@ def test_autocast_stays_finite_and_close(settings, dtype, batch):
         ({"edge_index": torch.tensor([[0], [99]])}, "edge_index: expected node numbers in 0..15, got 0..99"),
         ({"edge_index": torch.tensor([0, 1])}, r"edge_index: expected shape \[2, \*\]"),
         ({"eigvals": None, "num_graphs": 3}, "eigvals: expected eigvals, eigvecs and eigmask"),
-        ({"eigvals": torch.ones(2, 5), "num_graphs": 3}, "eigvals: expected one row for each of num_graphs = 3 graphs, got 2"),
+        (
+            {"eigvals": torch.ones(2, 5), "num_graphs": 3},
+            "eigvals: expected one row for each of num_graphs = 3 graphs, got 2",
+        ),
         ({"eigvecs": torch.ones(16, 4)}, r"eigvecs: expected shape \[16, 5\], got \[16, 4\]"),
         ({"batch": torch.arange(16).flip(0)}, "batch: expected graph numbers in ascending order"),
         ({"batch": None}, "batch: expected the graph number of every node for 3 graphs, got None"),
@@ -170,5 +177,5 @@ def test_model_inputs_reads_what_is_there():
     assert inputs["edge_index"].shape == (2, 0)
     assert inputs["eigvals"] is None
     assert inputs["num_graphs"] == 1
-    with pytest.raises(ValueError, match="data: expected a torch_geometric.data.Data or Batch, got dict"):
+    with pytest.raises(ValueError, match=r"data: expected a torch_geometric\.data\.Data or Batch, got dict"):
         model_inputs({})

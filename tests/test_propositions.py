@@ -200,7 +200,7 @@ def test_selection_computes_the_terms_of_the_proof(data):
     assert_close(out[:, 0], adjacency.square() @ degree, tolerance=1e-8)
     assert_close(out[:, 2], (adjacency * (adjacency @ adjacency)).sum(1), tolerance=1e-8)
     # In place of Ad and of t, they give the 4-cycles and the 4-paths.
-    a1, a2, a3, a4, d, t, q = walk_features(data)
+    _, a2, a3, a4, d, t, q = walk_features(data)
     _, af = neighbour_sums(data, d, t + d * d)
     cycles = (q + d - d * d - out[:, 0]) / 2
     assert_close(cycles, brute_force(data, count_cycles, 4), tolerance=1e-8)
@@ -211,7 +211,9 @@ def test_selection_computes_the_terms_of_the_proof(data):
 # Remark (4), stability, and size generalisation
 
 
-@pytest.mark.parametrize("phi", [DeepSetPhi(6), DiffusionPhi((0.5, 1.0, 2.0, 3.0, 4.0, 5.0))], ids=["deepset", "diffusion"])
+@pytest.mark.parametrize(
+    "phi", [DeepSetPhi(6), DiffusionPhi((0.5, 1.0, 2.0, 3.0, 4.0, 5.0))], ids=["deepset", "diffusion"]
+)
 def test_output_moves_in_proportion_to_a_perturbation_of_the_weights(phi):
     phi = phi.double()
     data = from_networkx(nx.barbell_graph(5, 0))

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
-from gssc import GSSC, DeepSetPhi, ElementwisePhi, GSSConv, LaplacianSpectrum, RandomWalkSE, TransformerPhi, model_inputs
+from gssc import (
+    GSSC,
+    DeepSetPhi,
+    ElementwisePhi,
+    GSSConv,
+    LaplacianSpectrum,
+    RandomWalkSE,
+    TransformerPhi,
+    model_inputs,
+)
 from gssc.testing import (
     assert_basis_invariant,
     assert_batch_independent,

@@ -56,7 +56,7 @@ def random_regular_graphs(count: int, n: int, degree: int, rng: np.random.Genera
     A circulant graph, randomised by switching pairs of edges (a-b, c-d to a-d, c-b) where that keeps it simple: many
     times its number of edges, for all graphs at once.
     """
-    offsets = [o for o in range(1, degree // 2 + 1)] + ([n // 2] if degree % 2 else [])
+    offsets = [*range(1, degree // 2 + 1), *([n // 2] if degree % 2 else [])]
     base = np.zeros((n, n), dtype=bool)
     for offset in offsets:
         base[np.arange(n), (np.arange(n) + offset) % n] = True

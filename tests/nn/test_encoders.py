@@ -48,6 +48,4 @@ def test_random_walks():
 def test_spectral_diagonal_is_invariant_to_the_basis(float64):
     phi, encode = DeepSetPhi(6), SpectralDiagonalEncoder(6, 4).eval()
     data = LaplacianSpectrum(k=9)(random_graph(9))
-    assert_basis_invariant(
-        lambda d: encode(phi(d.eigvals, d.eigmask), d.eigvecs, torch.tensor([0, d.num_nodes])), data
-    )
+    assert_basis_invariant(lambda d: encode(phi(d.eigvals, d.eigmask), d.eigvecs, torch.tensor([0, d.num_nodes])), data)

@@ -2,7 +2,17 @@ import pytest
 import torch
 from graphs import path, random_graph
 from torch_geometric.data import Batch
-from torch_geometric.nn import ChebConv, GATConv, GATv2Conv, GCNConv, GINConv, GINEConv, PNAConv, SAGEConv, TransformerConv
+from torch_geometric.nn import (
+    ChebConv,
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    PNAConv,
+    SAGEConv,
+    TransformerConv,
+)
 
 from gssc import GINE, DeepSetPhi, GatedGCN, GlobalAttention, GSSCLayer, GSSConv, LaplacianSpectrum
 from gssc.testing import assert_close

@@ -154,5 +154,5 @@ def test_bad_arguments(arguments, message):
 
 
 def test_bad_data():
-    with pytest.raises(ValueError, match="data: expected a torch_geometric.data.Data, got HeteroData"):
+    with pytest.raises(ValueError, match=r"data: expected a torch_geometric\.data\.Data, got HeteroData"):
         LaplacianSpectrum()(HeteroData())

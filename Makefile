@@ -1,0 +1,45 @@
+# Each target sets up .venv when it is missing or when the declared dependencies changed. Needs Python 3.11+ and make.
+PYTHON ?= python3
+BIN := .venv/bin
+# The exact pin is the CPU build where one is offered; an open range would pull gigabytes of CUDA libraries.
+TORCH := torch==2.13.0
+# Large buffers stay with the process: otherwise benchmarks measure page faults.
+BENCH_ENV := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
+
+# Where `make demo` and `make bench` write.
+OUT ?= out/demo
+RESULTS ?= benchmarks/results.csv
+
+.PHONY: demo test test-slow lint format bench clean
+
+demo: .venv/ready
+	$(BIN)/python examples/count_cycles.py --out $(OUT)
+
+test: .venv/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-slow: .venv/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or not slow"
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/ready
+	$(BENCH_ENV) $(BIN)/python -m gssc.bench.conv --out $(RESULTS)
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "gssc needs Python 3.11 or later: make PYTHON=python3.12 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet $(TORCH) --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv out build dist

@@ -1,0 +1,92 @@
+"""Timing, and the one file that results go to.
+
+A result is a row of a CSV file that says what ran, how long it took (20th, 50th and 80th percentile), and where:
+versions, hardware, commit and date. Rows are appended, never changed.
+"""
+
+import csv
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+
+FIELDS = (
+    "benchmark",
+    "workload",
+    "variant",
+    "p20_ms",
+    "p50_ms",
+    "p80_ms",
+    "peak_mb",
+    "baseline",
+    "ratio",
+    "device",
+    "threads",
+    "torch",
+    "python",
+    "commit",
+    "date",
+)
+
+
+def timed(function: Callable[[], object], seconds: float = 1.0, minimum: int = 5) -> tuple[float, float, float]:
+    """Milliseconds per call (p20, p50, p80), after a warm-up, over at least ``minimum`` calls."""
+    function()
+    samples: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(samples) < minimum or time.perf_counter() < end:
+        start = time.perf_counter()
+        function()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        samples.append(1e3 * (time.perf_counter() - start))
+    p20, p50, p80 = np.percentile(samples, [20, 50, 80])
+    return float(p20), float(p50), float(p80)
+
+
+def commit() -> str:
+    """The commit of the checkout that runs, with ``+`` where files differ from it; empty outside one."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "--", "gssc"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def hardware(device: str = "cpu") -> str:
+    """The name of the processor or of the GPU."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def append(path: Path, rows: list[dict[str, object]], device: str = "cpu") -> None:
+    """Add rows to the results file, with what is the same for all of them."""
+    where = {
+        "device": hardware(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "commit": commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        for row in rows:
+            writer.writerow({**where, **row})

@@ -1,0 +1,66 @@
+"""Everything the README shows is run: Python blocks with the output printed below them, and commands."""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# A Python block, and the plain block that follows it when the text between says that it prints.
+PYTHON = re.findall(r"```python\n(.*?)```\n(?:\n(?:It )?[Pp]rints:\n\n```text\n(.*?)```)?", README, flags=re.DOTALL)
+COMMANDS = [
+    line.split("#")[0].strip()
+    for block in re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
+    for line in block.splitlines()
+    if line.strip()
+]
+# `make test` is this run; installing from the registry is a download, and the wheel has a test of its own.
+NOT_RUN = {"make test", "make test-slow", "pip install gssc"}
+
+
+def test_readme_shows_what_the_project_promises():
+    assert {"make demo", "make test"} <= set(COMMANDS)
+    assert len(PYTHON) >= 2
+    assert any(output for _, output in PYTHON)
+
+
+@pytest.mark.parametrize(("code", "output"), PYTHON, ids=range(len(PYTHON)))
+def test_python_block(code, output):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "README.md", "exec"), {})
+    if output:
+        assert printed.getvalue() == output
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - NOT_RUN))
+def test_command(command, tmp_path):
+    assert re.fullmatch(r"make [a-z-]+|python examples/[a-z_]+\.py.*", command), "tell the test how to run this"
+    if not (ROOT / ".venv" / "ready").exists():
+        pytest.skip("the commands use .venv, which make creates; there is none")
+    environment = {
+        **os.environ,
+        "RESULTS": str(tmp_path / "results.csv"),
+        "OUT": str(tmp_path / "out"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    subprocess.run(command.split(), cwd=ROOT, env=environment, check=True, timeout=900, stdout=subprocess.DEVNULL)
+    if command == "make demo":
+        report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+        errors = {
+            row[0]: [float(value) for value in row[2:]]
+            for row in ([cell.strip() for cell in line.strip("|").split("|")] for line in report.splitlines())
+            if row[0] in ("GSSC", "GIN")
+        }
+        # A wide margin, whatever the rounding of the machine: the published 3-cycle error of a GIN is 0.35.
+        assert all(ours < theirs / 2 for ours, theirs in zip(errors["GSSC"], errors["GIN"], strict=True))
+        assert errors["GSSC"][0] < errors["GIN"][0] / 8
+        assert (tmp_path / "out" / "predicted-against-true.png").stat().st_size > 10_000
+    if command == "make bench":
+        assert "explicit z" in (tmp_path / "results.csv").read_text(encoding="utf-8")
