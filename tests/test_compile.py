@@ -80,8 +80,11 @@ def test_layer_compiles_with_a_pyg_convolution(float64):
         x, e = torch.randn(batch.num_nodes, 8), torch.randn(batch.num_edges, 8)
         phi = torch.randn(len(sizes), 5, 8)
         expected, _ = layer(x, batch.edge_index, phi, batch.eigvecs, batch.batch, e)
+        expected_gradients = gradients(layer, expected)
         actual, _ = compiled(x, batch.edge_index, phi, batch.eigvecs, batch.batch, e)
         assert_close(actual, expected)
+        for name, gradient in gradients(layer, actual).items():
+            assert_close(gradient, expected_gradients[name], name)
 
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS.keys())
