@@ -50,8 +50,8 @@ class SpectrumSettings:
 class BatchedSpectra:
     """Flat results for G graphs of N nodes in all, on the CPU; rows of graphs that were not asked for are zero.
 
-    ``eigvals [G, K]``, ``eigvecs [N, K]``, ``eigmask [G, K]``, ``rwse [N, steps]`` and ``degree [N]`` in the dtype asked
-    for (K = 0 or steps = 0 where not asked for); ``available``, ``residual``, ``orthogonality``, ``gap`` and
+    ``eigvals [G, K]``, ``eigvecs [N, K]``, ``eigmask [G, K]``, ``rwse [N, steps]`` and ``degree [N]`` in the dtype
+    asked for (K = 0 or steps = 0 where not asked for); ``available``, ``residual``, ``orthogonality``, ``gap`` and
     ``tolerance`` [G] in float64 as in `Certificate`.
     """
 
@@ -94,7 +94,7 @@ def solve_batched(
     only: Tensor | None = None,
     done: Callable[[int], None] | None = None,
 ) -> BatchedSpectra:
-    """Solve all graphs, or those of the mask ``only [G]``; ``done`` is told after each chunk how many graphs it held."""
+    """Solve all graphs, or those of the mask ``only [G]``; ``done`` hears after each chunk how many it held."""
     device = torch.device(device)
     out = empty_spectra(graphs, spectrum.k if spectrum else 0, steps, dtype)
     work = _Work(graphs, spectrum, steps, directed, device, out, only)
@@ -347,7 +347,9 @@ def _check_nonnegative(adjacency: Tensor, graph: Tensor, operator: str) -> None:
 def _eigh(matrix: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
     try:
         values, vectors = torch.linalg.eigh(matrix)
-    except torch.linalg.LinAlgError as error:
+    except RuntimeError as error:  # torch.linalg.LinAlgError is one; out of memory must pass
+        if "converge" not in str(error):
+            raise
         at = re.search(r"Batch element (\d+)", str(error))
         which = f"graph {int(graph[int(at[1])])}" if at else f"one of graphs {graph.tolist()}"
         raise SpectrumError(f"{which}: the dense solver did not converge ({error})") from error

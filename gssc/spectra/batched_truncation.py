@@ -1,6 +1,6 @@
 """`truncate` for a bucket of graphs at once: the same rules on [B, m] tensors, without a loop over graphs."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -8,7 +8,8 @@ from torch import Tensor
 from gssc.spectra.truncation import Truncation, ZeroModes
 
 
-class Selection(NamedTuple):
+@dataclass(frozen=True)
+class Selection:
     """Which pairs of a bucket are kept.
 
     ``values [B, K]`` and ``mask [B, K]`` (True = valid) are final; ``index [B, K]`` names the eigenvector of each
@@ -47,7 +48,7 @@ def merge_clusters_batched(values: Tensor, count: Tensor, tolerance: Tensor) -> 
 
 
 def magnitude_order_batched(values: Tensor, count: Tensor, tolerance: Tensor) -> Tensor:
-    """Row-wise indices by |λ| descending, + before -, magnitudes equal within ``tolerance`` being ties; padding last."""
+    """Row-wise indices by |λ| descending, + before -, magnitudes within ``tolerance`` being ties; padding last."""
     padding = torch.arange(values.shape[1], device=values.device) >= count.unsqueeze(1)
     magnitude = values.abs().masked_fill(padding, torch.inf)
     ascending = magnitude.argsort(dim=1, stable=True)
@@ -68,7 +69,7 @@ def select_batched(
     zero_modes: ZeroModes = "keep",
     truncation: Truncation = "eigenspace",
 ) -> Selection:
-    """The first ``k`` of each row's ``count`` ascending eigenvalues in whole eigenspaces; `truncate` states the rules."""
+    """The first ``k`` of each row's ``count`` ascending eigenvalues by the rules of `truncate`."""
     rows, size = values.shape
     values, cluster = merge_clusters_batched(values, count, tolerance)
     available, order = count, None

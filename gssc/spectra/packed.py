@@ -69,7 +69,7 @@ def pack(dataset: InMemoryDataset | Sequence[Data], weight_attr: str | None = "e
         collated = dataset._data
         counts = _collated_counts(dataset)
         if counts is not None and isinstance(collated, Data):
-            slices: dict[str, Any] = dataset.slices  # type: ignore[assignment]
+            slices: dict[str, Any] = dataset.slices
             edge_ptr = slices.get("edge_index")
             weight = collated.get(weight_attr) if weight_attr in slices else None
             if edge_ptr is None:
