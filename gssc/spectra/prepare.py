@@ -37,10 +37,16 @@ class PreparedSpectra:
         """How good the spectrum of one graph is; graphs of the batched path have a complete, hence proved solve."""
         if graph in self.by_graph:
             return self.by_graph[graph]
-        at = (
-            float(t[graph]) for t in (self.flat.residual, self.flat.orthogonality, self.flat.gap, self.flat.tolerance)
+        flat = self.flat
+        return Certificate(
+            solver="batched",
+            level="proved",
+            residual=float(flat.residual[graph]),
+            orthogonality=float(flat.orthogonality[graph]),
+            gap=float(flat.gap[graph]),
+            tolerance=float(flat.tolerance[graph]),
+            miss_probability=0.0,
         )
-        return Certificate("batched", "proved", *at, miss_probability=0.0)
 
 
 def prepare(
