@@ -3,6 +3,7 @@
 from gssc.spectra.cache import CacheWarning
 from gssc.spectra.certificate import Certificate, SpectrumError
 from gssc.spectra.prepare import PreparedSpectra, prepare, prepare_spectra
+from gssc.spectra.random_features import RandomFeatures
 from gssc.spectra.transforms import EmptySpectrumWarning, LaplacianSpectrum, RandomWalkSE
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "EmptySpectrumWarning",
     "LaplacianSpectrum",
     "PreparedSpectra",
+    "RandomFeatures",
     "RandomWalkSE",
     "SpectrumError",
     "prepare",
