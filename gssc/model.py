@@ -1,0 +1,300 @@
+"""The whole model: encoders → φ once → layers → head."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GATConv, GCNConv, GINConv
+
+from gssc.checks import check_choice, check_positive, check_shape, fail
+from gssc.nn import (
+    GINE,
+    DeepSetPhi,
+    ElementwisePhi,
+    FeatureEncoder,
+    GatedGCN,
+    GlobalAttention,
+    GraphHead,
+    GSSCLayer,
+    GSSConv,
+    MLPHead,
+    Phi,
+    RandomWalkEncoder,
+    SpectralDiagonalEncoder,
+    TransformerPhi,
+)
+from gssc.nn.encoders import Features
+from gssc.nn.gssconv import Kernel
+from gssc.nn.heads import LEVELS, Level, Pool
+from gssc.nn.norm import NormName
+from gssc.ops import batch_to_ptr
+
+Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "none"]
+Global = Literal["gssc", "gsc", "attention", "none"]
+GLOBALS = ("gssc", "gsc", "attention", "none")
+PHIS: dict[str, Callable[[int], Phi]] = {
+    "deepset": DeepSetPhi,
+    "elementwise": ElementwisePhi,
+    "transformer": TransformerPhi,
+}
+LOCALS: dict[str, Callable[[int, float, NormName], nn.Module | None]] = {
+    "gatedgcn": lambda channels, dropout, norm: GatedGCN(channels, dropout, norm),
+    "gine": lambda channels, dropout, norm: GINE(channels),
+    "gin": lambda channels, dropout, norm: GINConv(
+        nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
+    ),
+    "gcn": lambda channels, dropout, norm: GCNConv(channels, channels),
+    "gat": lambda channels, dropout, norm: GATConv(channels, channels, edge_dim=channels),
+    "none": lambda channels, dropout, norm: None,
+}
+
+
+class GSSC(nn.Module):
+    """Message passing and graph state space convolutions, for predictions of nodes or of graphs.
+
+    Encoders embed node and edge features, φ encodes the spectrum once for all layers, each layer is a ``GSSCLayer``,
+    and a head reads the nodes out. In eval mode the prediction for a graph does not depend on the others in its batch.
+
+    Args:
+        out_channels: Number of outputs per node or graph.
+        channels: C, width of the model.
+        layers: Number of layers.
+        node_features: D for continuous node features [N, D]; vocabulary sizes for categorical ones [N, columns];
+            ``None`` for graphs without node features.
+        edge_features: Likewise for edges; ``None`` ignores them.
+        rwse: Number of random-walk steps in ``data.rwse`` to concatenate to the node embedding; 0 for none.
+        rwse_channels: Channels of that encoding, taken from the ``channels`` of the embedding.
+        diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
+        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"`` or ``"none"``.
+        glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
+            ``"attention"`` (softmax) or ``"none"``.
+        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"`` or ``"transformer"``.
+        phi_channels: c, channels of φ; ``None`` means C.
+        kernel: ``"channel"`` or ``"shared"``, see ``GSSConv``.
+        selective: Data-dependent positions, see ``GSSConv``.
+        normalize: Tame selection, see ``GSSConv``.
+        self_term: Keep the self term, see ``GSSConv``.
+        degree_scaling: Scale features by degree before the convolution, see ``GSSConv``.
+        out_proj: Linear after the global term, see ``GSSConv``.
+        heads: Heads of ``glob="attention"``.
+        dropout_local: Dropout of the local part.
+        dropout_global: Dropout of the global part.
+        dropout_ffn: Dropout of the feed-forward network.
+        norm: ``"batch"``, ``"layer"`` or ``"none"``.
+        level: ``"graph"`` or ``"node"``.
+        pool: ``"sum"``, ``"mean"`` or ``"max"`` of nodes, for ``level="graph"``.
+        jumping_knowledge: Hand the concatenated outputs of all layers to the head.
+
+    Example:
+        >>> from torch_geometric.data import Data
+        >>> from gssc import LaplacianSpectrum, model_inputs
+        >>> path = Data(x=torch.randn(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
+        >>> model = GSSC(out_channels=1, channels=8, layers=2, node_features=3)
+        >>> model(**model_inputs(LaplacianSpectrum(k=4)(path))).shape
+        torch.Size([1, 1])
+    """
+
+    def __init__(
+        self,
+        out_channels: int,
+        channels: int = 64,
+        layers: int = 4,
+        *,
+        node_features: Features = None,
+        edge_features: Features = None,
+        rwse: int = 0,
+        rwse_channels: int = 28,
+        diagonal_channels: int = 0,
+        local: Local = "gatedgcn",
+        glob: Global = "gssc",
+        phi: Literal["deepset", "elementwise", "transformer"] = "deepset",
+        phi_channels: int | None = None,
+        kernel: Kernel = "channel",
+        selective: bool = False,
+        normalize: bool = True,
+        self_term: bool = True,
+        degree_scaling: bool = False,
+        out_proj: bool = False,
+        heads: int = 4,
+        dropout_local: float = 0.0,
+        dropout_global: float = 0.0,
+        dropout_ffn: float = 0.0,
+        norm: NormName = "batch",
+        level: Level = "graph",
+        pool: Pool = "mean",
+        jumping_knowledge: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, number in (("out_channels", out_channels), ("channels", channels), ("layers", layers)):
+            check_positive(name, number)
+        check_choice("local", local, LOCALS)
+        check_choice("glob", glob, GLOBALS)
+        check_choice("phi", phi, PHIS)
+        check_choice("level", level, LEVELS)
+        self.level, self.glob, self.degree_scaling = level, glob, degree_scaling
+        self.jumping_knowledge = jumping_knowledge
+
+        spectral = glob in ("gssc", "gsc")
+        phi_channels = channels if phi_channels is None else phi_channels
+        uses_phi = spectral or diagonal_channels > 0
+        self.phi = PHIS["elementwise" if glob == "gsc" else phi](phi_channels) if uses_phi else None
+
+        extra = (rwse_channels if rwse else 0) + diagonal_channels
+        if extra >= channels:
+            fail("rwse_channels + diagonal_channels", f"less than channels = {channels}", extra)
+        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x")
+        self.edge_encoder = FeatureEncoder(edge_features, channels, "edge_attr") if edge_features is not None else None
+        self.rwse_encoder = RandomWalkEncoder(rwse, rwse_channels) if rwse else None
+        self.diagonal_encoder = SpectralDiagonalEncoder(phi_channels, diagonal_channels) if diagonal_channels else None
+
+        def make_global() -> nn.Module | None:
+            if spectral:
+                return GSSConv(
+                    channels,
+                    phi_channels,
+                    kernel=kernel,
+                    selective=selective and glob == "gssc",
+                    normalize=normalize,
+                    self_term=self_term and glob == "gssc",
+                    degree_scaling=degree_scaling,
+                    out_proj=out_proj,
+                )
+            return GlobalAttention(channels, heads) if glob == "attention" else None
+
+        self.layers = nn.ModuleList(
+            GSSCLayer(
+                channels,
+                local=LOCALS[local](channels, dropout_local, norm),
+                glob=make_global(),
+                dropout_local=dropout_local,
+                dropout_global=dropout_global,
+                dropout_ffn=dropout_ffn,
+                norm=norm,
+            )
+            for _ in range(layers)
+        )
+        width = channels * layers if jumping_knowledge else channels
+        self.head = GraphHead(width, out_channels, pool) if level == "graph" else MLPHead(width, out_channels)
+
+    def forward(
+        self,
+        x: Tensor | None,
+        edge_index: Tensor,
+        eigvals: Tensor | None = None,
+        eigvecs: Tensor | None = None,
+        eigmask: Tensor | None = None,
+        batch: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        rwse: Tensor | None = None,
+        num_graphs: int | None = None,
+        num_nodes: int | None = None,
+    ) -> Tensor:
+        """Predict.
+
+        Args:
+            x: Node features as declared by ``node_features``, or ``None``.
+            edge_index: Edges, [2, E].
+            eigvals: Eigenvalues, [G, K]; with ``eigvecs`` and ``eigmask`` as ``LaplacianSpectrum`` makes them. Not
+                needed where neither the global part nor an encoding uses them.
+            eigvecs: Eigenvectors, [N, K].
+            eigmask: Valid frequencies, [G, K].
+            batch: Graph number of every node, sorted, [N]; left out for one graph.
+            edge_attr: Edge features as declared by ``edge_features``.
+            rwse: Return probabilities, [N, steps].
+            num_graphs: G, needed only where ``batch`` is given without ``eigvals``.
+            num_nodes: N, needed only where neither ``x`` nor ``eigvecs`` is given.
+
+        Returns:
+            [G, out] or [N, out].
+        """
+        nodes = _number_of_nodes(x, eigvecs, num_nodes)
+        graphs = _number_of_graphs(eigvals, batch, num_graphs)
+        if not torch.compiler.is_compiling():
+            _check_values(x, edge_index, edge_attr, rwse, nodes, graphs)
+        device = edge_index.device
+        ptr = batch_to_ptr(batch, nodes, graphs, device)
+
+        phi: Tensor | None = None
+        if self.phi is not None:
+            if eigvals is None or eigvecs is None or eigmask is None:
+                fail("eigvals", "eigvals, eigvecs and eigmask (apply gssc.LaplacianSpectrum to the data)", "None")
+            check_shape("eigvecs", eigvecs, nodes, eigvals.shape[1])
+            phi = self.phi(eigvals, eigmask)
+
+        pieces = [self.node_encoder(x, nodes)]
+        if self.rwse_encoder is not None:
+            if rwse is None:
+                fail("rwse", "random-walk encodings (apply gssc.RandomWalkSE to the data)", "None")
+            check_shape("rwse", rwse, nodes, self.rwse_encoder.linear.in_features)
+            pieces.append(self.rwse_encoder(rwse))
+        if self.diagonal_encoder is not None:
+            pieces.append(self.diagonal_encoder(phi, eigvecs, ptr))
+        h = torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
+        e = self.edge_encoder(edge_attr, edge_index.shape[1]) if self.edge_encoder is not None else None
+
+        degree: Tensor | None = None
+        if self.degree_scaling:
+            ones = torch.ones(edge_index.shape[1], dtype=h.dtype, device=device)
+            degree = torch.zeros(nodes, dtype=h.dtype, device=device).index_add(0, edge_index[1], ones)
+
+        outputs = []
+        for layer in self.layers:
+            h, e = layer(h, edge_index, phi, eigvecs, batch, e, degree=degree, ptr=ptr)
+            outputs.append(h)
+        if self.jumping_knowledge:
+            h = torch.cat(outputs, dim=1)
+        return self.head(h, batch, graphs) if self.level == "graph" else self.head(h)
+
+
+def model_inputs(data: Data) -> dict[str, Any]:
+    """The arguments of ``GSSC.forward`` that a PyG ``Data`` or ``Batch`` holds: ``model(**model_inputs(data))``."""
+    if not isinstance(data, Data):
+        fail("data", "a torch_geometric.data.Data or Batch", type(data).__name__)
+    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "batch", "edge_attr", "rwse")
+    inputs: dict[str, Any] = {name: getattr(data, name, None) for name in names}
+    if inputs["edge_index"] is None:
+        inputs["edge_index"] = torch.empty(2, 0, dtype=torch.long)
+    graphs = data.num_graphs if inputs["batch"] is not None else 1
+    return inputs | {"num_graphs": graphs, "num_nodes": data.num_nodes}
+
+
+def _number_of_nodes(x: Tensor | None, eigvecs: Tensor | None, num_nodes: int | None) -> int:
+    for tensor in (x, eigvecs):
+        if tensor is not None:
+            return tensor.shape[0]
+    if num_nodes is None:
+        fail("num_nodes", "the number of nodes, where neither x nor eigvecs tells it", "None")
+    return num_nodes
+
+
+def _number_of_graphs(eigvals: Tensor | None, batch: Tensor | None, num_graphs: int | None) -> int:
+    if eigvals is not None:
+        check_shape("eigvals", eigvals, num_graphs, None)
+        return eigvals.shape[0]
+    if num_graphs is None and batch is not None:
+        fail("num_graphs", "the number of graphs, where batch is given without eigvals", "None")
+    return 1 if num_graphs is None else num_graphs
+
+
+def _check_values(
+    x: Tensor | None,
+    edge_index: Tensor,
+    edge_attr: Tensor | None,
+    rwse: Tensor | None,
+    nodes: int,
+    graphs: int,
+) -> None:
+    """Checks that look at values: on the CPU only, where they do not make the program wait for a device."""
+    check_shape("edge_index", edge_index, 2, None)
+    if graphs < 1:
+        fail("batch", "at least one graph", "an empty batch")
+    if edge_index.device.type != "cpu":
+        return
+    if edge_index.numel() and not (int(edge_index.min()) >= 0 and int(edge_index.max()) < nodes):
+        span = f"{int(edge_index.min())}..{int(edge_index.max())}"
+        fail("edge_index", f"node numbers in 0..{nodes - 1}", span)
+    for name, tensor in (("x", x), ("edge_attr", edge_attr), ("rwse", rwse)):
+        if tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            fail(name, "finite numbers", f"{int((~torch.isfinite(tensor)).sum())} non-finite of {tensor.numel()}")

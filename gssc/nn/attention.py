@@ -1,0 +1,46 @@
+"""Global softmax attention within each graph: what GSSConv replaces, in the same place of a layer."""
+
+from torch import Tensor, nn
+
+from gssc.checks import check_positive, check_shape, fail
+from gssc.ops import batch_to_ptr
+from gssc.ops.attention import attention
+
+
+class GlobalAttention(nn.Module):
+    r"""Multi-head softmax attention among all nodes of a graph, O(n²), called like ``GSSConv``.
+
+    .. math:: h = W_o\, \mathrm{softmax}(Q K^\top / \sqrt{C / \mathrm{heads}})\, V
+
+    Args:
+        channels: C, channels of input and output.
+        heads: Attention heads; must divide ``channels``.
+    """
+
+    def __init__(self, channels: int, heads: int = 4) -> None:
+        super().__init__()
+        check_positive("channels", channels)
+        check_positive("heads", heads)
+        if channels % heads:
+            fail("heads", f"a divisor of channels = {channels}", heads)
+        self.channels, self.heads = channels, heads
+        self.lin_qkv = nn.Linear(channels, 3 * channels)
+        self.lin_out = nn.Linear(channels, channels)
+
+    def forward(
+        self,
+        x: Tensor,
+        phi: Tensor | None = None,
+        vectors: Tensor | None = None,
+        batch: Tensor | None = None,
+        *,
+        degree: Tensor | None = None,
+        ptr: Tensor | None = None,
+        num_graphs: int = 1,
+    ) -> Tensor:
+        """Attend; ``phi``, ``vectors`` and ``degree`` are not read. ``ptr`` or ``batch`` with ``num_graphs``."""
+        check_shape("x", x, None, self.channels)
+        if ptr is None:
+            ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0] if phi is not None else num_graphs, x.device)
+        q, k, v = self.lin_qkv(x).chunk(3, dim=1)
+        return self.lin_out(attention(q, k, v, ptr, self.heads))

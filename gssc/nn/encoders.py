@@ -1,0 +1,94 @@
+"""Encoders: from raw node, edge and structural features to channels."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gssc.checks import check_positive, check_shape, fail
+from gssc.nn.norm import BatchNorm
+from gssc.ops import from_state
+
+# What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
+Features = int | Sequence[int] | None
+
+
+class FeatureEncoder(nn.Module):
+    """Continuous columns through a Linear, categorical columns as a sum of embeddings, ``None`` as one learned vector.
+
+    Args:
+        features: An integer D (continuous [N, D]), a sequence of vocabulary sizes (categorical [N, len]), or ``None``.
+        channels: C, width of the result.
+        name: How errors call the input.
+
+    Shapes:
+        [N, D] or [N] (one column) or None (with ``rows`` = N) -> [N, C]
+    """
+
+    def __init__(self, features: Features, channels: int, name: str = "x") -> None:
+        super().__init__()
+        check_positive("channels", channels)
+        self.name = name
+        self.linear: nn.Linear | None = None
+        self.embeddings: nn.ModuleList | None = None
+        self.constant: nn.Parameter | None = None
+        if features is None:
+            self.constant = nn.Parameter(torch.randn(channels))
+        elif isinstance(features, int):
+            check_positive(f"{name} features", features)
+            self.linear = nn.Linear(features, channels)
+        else:
+            if not features:
+                fail(f"{name} features", "one or more vocabulary sizes", "none")
+            for size in features:
+                check_positive(f"{name} vocabulary", size)
+            self.embeddings = nn.ModuleList(nn.Embedding(size, channels) for size in features)
+
+    def forward(self, raw: Tensor | None, rows: int) -> Tensor:
+        if self.constant is not None:
+            return self.constant.expand(rows, -1)
+        if raw is None:
+            fail(self.name, "a tensor of features", "None")
+        columns = raw.unsqueeze(1) if raw.dim() == 1 else raw
+        if self.linear is not None:
+            check_shape(self.name, columns, rows, self.linear.in_features)
+            if not columns.is_floating_point():
+                fail(self.name, "floating-point features (a sequence of vocabulary sizes means categories)", raw.dtype)
+            return self.linear(columns)
+        assert self.embeddings is not None
+        check_shape(self.name, columns, rows, len(self.embeddings))
+        if columns.is_floating_point():
+            fail(self.name, "integer categories (an integer number of features means continuous)", raw.dtype)
+        out = self.embeddings[0](columns[:, 0])
+        for i, embedding in enumerate(list(self.embeddings)[1:], start=1):
+            out = out + embedding(columns[:, i])
+        return out
+
+
+class RandomWalkEncoder(nn.Module):
+    """Return probabilities [N, steps], normalised over the batch, then a Linear: [N, C]."""
+
+    def __init__(self, steps: int, channels: int) -> None:
+        super().__init__()
+        self.norm = BatchNorm(steps)
+        self.linear = nn.Linear(steps, channels)
+
+    def forward(self, rwse: Tensor) -> Tensor:
+        return self.linear(self.norm(rwse))
+
+
+class SpectralDiagonalEncoder(nn.Module):
+    r"""The diagonal of the learned kernels, :math:`(P \odot P) \Phi`, normalised, then a Linear: [N, C].
+
+    A positional encoding of nodes that is invariant to signs and rotations of eigenvectors, unlike their raw entries.
+    Summed over nodes it is Σ_k Φ_k whatever the size of the graph, so it is scaled by the number of nodes per graph.
+    """
+
+    def __init__(self, phi_channels: int, channels: int) -> None:
+        super().__init__()
+        self.norm = BatchNorm(phi_channels)
+        self.linear = nn.Linear(phi_channels, channels)
+
+    def forward(self, phi: Tensor, vectors: Tensor, ptr: Tensor) -> Tensor:
+        sizes = torch.diff(ptr).to(phi.dtype).view(-1, 1, 1)
+        return self.linear(self.norm(from_state(vectors.square(), phi * sizes, ptr)))

@@ -1,0 +1,122 @@
+"""One layer: a local and a global part in parallel, then a feed-forward network."""
+
+import inspect
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gssc.checks import check_positive, check_probability, fail
+from gssc.nn.norm import NormName, make_norm
+
+
+class GSSCLayer(nn.Module):
+    r"""Local message passing beside a global convolution, with residuals, norms and a feed-forward network.
+
+    .. math::
+        h = \mathrm{norm}(x + \mathrm{drop}(\mathrm{local}(x))) + \mathrm{norm}(x + \mathrm{drop}(\mathrm{glob}(x))),
+        \qquad \mathrm{out} = \mathrm{norm}(h + \mathrm{FFN}(h))
+
+    with FFN: C → 2C → C. A part that is ``None`` is left out of the sum; at least one must be there. Where the local
+    part adds the residual itself (``GatedGCN``, ``GATConv(residual=True)``), it is not added again.
+
+    Args:
+        channels: C, channels of nodes.
+        local: Any PyG convolution C → C, ``GatedGCN``, or ``None``. It is called with ``x`` and ``edge_index`` and
+            with those of ``edge_attr`` and ``edge_weight`` that its ``forward`` takes; one that returns a pair
+            returns new edge features.
+        glob: ``GSSConv``, ``GlobalAttention``, or ``None``; called as
+            ``glob(x, phi, vectors, batch, degree=..., ptr=...)``.
+        dropout_local: Dropout after the local part.
+        dropout_global: Dropout after the global part.
+        dropout_ffn: Dropout inside and after the feed-forward network.
+        norm: ``"batch"``, ``"layer"`` or ``"none"``.
+
+    Shapes:
+        x [N, C], edge_index [2, E], phi [G, K, c], vectors [N, K], batch [N] -> x [N, C], edge_attr as given or
+        updated
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.nn import GATConv
+        >>> layer = GSSCLayer(8, local=GATConv(8, 8))
+        >>> x, edge_attr = layer(torch.randn(3, 8), torch.tensor([[0, 1], [1, 2]]))
+        >>> x.shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        local: nn.Module | None = None,
+        glob: nn.Module | None = None,
+        dropout_local: float = 0.0,
+        dropout_global: float = 0.0,
+        dropout_ffn: float = 0.0,
+        norm: NormName = "batch",
+    ) -> None:
+        super().__init__()
+        check_positive("channels", channels)
+        if local is None and glob is None:
+            fail("local", "a convolution, or None only where glob is given", "None for both")
+        for name, p in (
+            ("dropout_local", dropout_local),
+            ("dropout_global", dropout_global),
+            ("dropout_ffn", dropout_ffn),
+        ):
+            check_probability(name, p)
+        self.channels = channels
+        self.local, self.glob = local, glob
+        self.dropout_local, self.dropout_global = dropout_local, dropout_global
+        self.norm_local = make_norm(norm, channels) if local is not None else None
+        self.norm_global = make_norm(norm, channels) if glob is not None else None
+        self.feed_forward = nn.Sequential(
+            nn.Linear(channels, 2 * channels),
+            nn.ReLU(),
+            nn.Dropout(dropout_ffn),
+            nn.Linear(2 * channels, channels),
+            nn.Dropout(dropout_ffn),
+        )
+        self.norm_ffn = make_norm(norm, channels)
+        self._local_takes = _edge_arguments(local)
+        self._local_adds_residual = bool(getattr(local, "residual", False))
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        phi: Tensor | None = None,
+        vectors: Tensor | None = None,
+        batch: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        edge_weight: Tensor | None = None,
+        degree: Tensor | None = None,
+        ptr: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Node features and edge features after the layer; arguments as in ``GSSConv`` and PyG convolutions."""
+        parts = []
+        if self.local is not None and self.norm_local is not None:
+            given = {"edge_attr": edge_attr, "edge_weight": edge_weight}
+            taken = {name: given[name] for name in self._local_takes if given[name] is not None}
+            h = self.local(x, edge_index, **taken)
+            if isinstance(h, tuple):
+                h, edge_attr = h
+            if not self._local_adds_residual:
+                h = x + F.dropout(h, self.dropout_local, self.training)
+            parts.append(self.norm_local(h))
+        if self.glob is not None and self.norm_global is not None:
+            h = self.glob(x, phi, vectors, batch, degree=degree, ptr=ptr)
+            parts.append(self.norm_global(x + F.dropout(h, self.dropout_global, self.training)))
+        h = parts[0] + parts[1] if len(parts) == 2 else parts[0]
+        return self.norm_ffn(h + self.feed_forward(h)), edge_attr
+
+
+def _edge_arguments(local: nn.Module | None) -> tuple[str, ...]:
+    """Which edge tensors the convolution takes: named in its ``forward``, and not switched off by edge_dim=None."""
+    if local is None:
+        return ()
+    names = inspect.signature(local.forward).parameters
+    takes = [name for name in ("edge_attr", "edge_weight") if name in names]
+    if hasattr(local, "edge_dim") and local.edge_dim is None:
+        takes = [name for name in takes if name != "edge_attr"]
+    return tuple(takes)

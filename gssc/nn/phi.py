@@ -1,0 +1,200 @@
+"""Encodings of eigenvalues: phi(eigvals [G, K], eigmask [G, K]) -> Φ [G, K, c], zero where masked.
+
+Each is equivariant to permuting the eigenvalues of a graph and a function of them alone, so that equal eigenvalues get
+equal rows: this is what makes the convolution independent of the basis chosen inside an eigenspace.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gssc.checks import check_positive, check_shape, fail
+
+
+class Phi(nn.Module, ABC):
+    """Base of all encodings: checks, and zeros where masked. Subclasses write ``encode``.
+
+    Attributes:
+        channels: c, the number of channels of Φ.
+    """
+
+    channels: int
+
+    def forward(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        check_shape("eigvals", eigvals, None, None)
+        check_shape("eigmask", eigmask, *eigvals.shape)
+        if eigmask.dtype != torch.bool:
+            fail("eigmask", "a boolean tensor (True = valid)", eigmask.dtype)
+        encoded = self.encode(eigvals.masked_fill(~eigmask, 0.0), eigmask)
+        return encoded.masked_fill(~eigmask.unsqueeze(-1), 0.0)
+
+    @abstractmethod
+    def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        """Φ [G, K, c] before masking; ``eigvals`` are zero where masked."""
+
+
+def signed_sqrt(eigvals: Tensor) -> Tensor:
+    """sign(λ) sqrt(|λ|): spreads the small eigenvalues, where the large-scale structure is."""
+    return eigvals.sign() * eigvals.abs().sqrt()
+
+
+def _linear_norm_act(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.SiLU()]
+
+
+class DeepSetPhi(Phi):
+    r"""Eigenvalues that see the whole spectrum, by set pooling (the default).
+
+    .. math:: e_k \leftarrow e_k + \mathrm{mean}_l(\mathrm{MLP}_1(e_l)) \odot \mathrm{MLP}_2(e_k)
+
+    three times, starting from an embedding of sign(λ)√|λ|; the mean runs over the valid frequencies of the graph.
+
+    Args:
+        channels: c, channels of Φ.
+        blocks: Number of such updates.
+    """
+
+    def __init__(self, channels: int, blocks: int = 3) -> None:
+        super().__init__()
+        check_positive("channels", channels)
+        self.channels = channels
+        self.embed = nn.Sequential(*_linear_norm_act(1, channels))
+        self.pool = nn.ModuleList(self._mlp(channels) for _ in range(blocks))
+        self.update = nn.ModuleList(self._mlp(channels) for _ in range(blocks))
+
+    @staticmethod
+    def _mlp(channels: int) -> nn.Sequential:
+        return nn.Sequential(*_linear_norm_act(channels, channels), *_linear_norm_act(channels, channels))
+
+    def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        e = self.embed(signed_sqrt(eigvals).unsqueeze(-1))
+        valid = eigmask.unsqueeze(-1)
+        count = valid.sum(1, keepdim=True).clamp(min=1)
+        for pool, update in zip(self.pool, self.update, strict=True):
+            mean = pool(e).masked_fill(~valid, 0.0).sum(1, keepdim=True) / count
+            e = e + mean * update(e)
+        return e
+
+
+class ElementwisePhi(Phi):
+    """An MLP of each eigenvalue alone: the filter of graph spectral convolution.
+
+    Args:
+        channels: c, channels of Φ.
+        layers: Number of Linear + LayerNorm + SiLU steps before the last Linear.
+    """
+
+    def __init__(self, channels: int, layers: int = 2) -> None:
+        super().__init__()
+        check_positive("channels", channels)
+        self.channels = channels
+        steps: list[nn.Module] = []
+        for i in range(layers):
+            steps += _linear_norm_act(1 if i == 0 else channels, channels)
+        self.mlp = nn.Sequential(*steps, nn.Linear(channels if layers else 1, channels))
+
+    def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        return self.mlp(signed_sqrt(eigvals).unsqueeze(-1))
+
+
+class TransformerPhi(Phi):
+    """Softmax attention among the eigenvalues of a graph, without positions.
+
+    Args:
+        channels: c, channels of Φ.
+        heads: Attention heads; must divide ``channels``.
+        layers: Number of pre-norm attention + feed-forward blocks.
+    """
+
+    def __init__(self, channels: int, heads: int = 4, layers: int = 2) -> None:
+        super().__init__()
+        check_positive("channels", channels)
+        if channels % heads:
+            fail("heads", f"a divisor of channels = {channels}", heads)
+        self.channels, self.heads = channels, heads
+        self.embed = nn.Sequential(*_linear_norm_act(1, channels))
+        self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in range(layers))
+        self.queries_keys_values = nn.ModuleList(nn.Linear(channels, 3 * channels) for _ in range(layers))
+        self.mixes = nn.ModuleList(nn.Linear(channels, channels) for _ in range(layers))
+        self.feed_forwards = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(channels),
+                nn.Linear(channels, 2 * channels),
+                nn.SiLU(),
+                nn.Linear(2 * channels, channels),
+            )
+            for _ in range(layers)
+        )
+
+    def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        e = self.embed(signed_sqrt(eigvals).unsqueeze(-1))
+        # Every frequency may look at itself, so that no row is all masked (softmax of nothing is NaN); for a valid one
+        # this adds nothing, and the rows of masked ones are zeroed in the end.
+        itself = torch.eye(eigvals.shape[1], dtype=torch.bool, device=eigvals.device)
+        visible = (eigmask.unsqueeze(1) | itself).unsqueeze(1)
+        for norm, qkv, mix, feed_forward in zip(
+            self.norms, self.queries_keys_values, self.mixes, self.feed_forwards, strict=True
+        ):
+            q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in qkv(norm(e)).chunk(3, dim=-1))
+            attended = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+            e = e + mix(attended.transpose(1, 2).flatten(2))
+            e = e + feed_forward(e)
+        return e
+
+
+class DiffusionPhi(Phi):
+    """Fixed diffusion kernels: Φ_kc = exp(-t_c λ_k), so that P diag(Φ_c) Pᵀ = exp(-t_c L) with all eigenpairs.
+
+    Args:
+        times: Diffusion times t_c.
+    """
+
+    def __init__(self, times: Sequence[float] = (0.5, 1.0, 2.0, 4.0)) -> None:
+        super().__init__()
+        if not times or min(times) < 0:
+            fail("times", "one or more times of at least 0", list(times))
+        self.channels = len(times)
+        self.times: Tensor
+        self.register_buffer("times", torch.tensor(times))
+
+    def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        return torch.exp(-eigvals.unsqueeze(-1) * self.times.to(eigvals.dtype))
+
+
+class PageRankPhi(Phi):
+    """Fixed personalised PageRank kernels: Φ_kc = α_c / (α_c + (1 - α_c) λ_k).
+
+    With all eigenpairs of the normalised Laplacian, P diag(Φ_c) Pᵀ = α (I - (1 - α) D^-1/2 A D^-1/2)^-1, the
+    PageRank matrix up to the similarity by D^1/2.
+
+    Args:
+        restarts: Restart probabilities α_c in (0, 1].
+    """
+
+    def __init__(self, restarts: Sequence[float] = (0.05, 0.15, 0.5)) -> None:
+        super().__init__()
+        if not restarts or min(restarts) <= 0 or max(restarts) > 1:
+            fail("restarts", "one or more probabilities in (0, 1]", list(restarts))
+        self.channels = len(restarts)
+        self.restarts: Tensor
+        self.register_buffer("restarts", torch.tensor(restarts))
+
+    def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        restarts = self.restarts.to(eigvals.dtype)
+        return restarts / (restarts + (1.0 - restarts) * eigvals.unsqueeze(-1))
+
+
+class ResistancePhi(Phi):
+    """The fixed resistance kernel: Φ_k = 1/λ_k, and 0 for λ_k = 0, so that P diag(Φ) Pᵀ is the pseudo-inverse of L.
+
+    For the combinatorial Laplacian the resistance distance is K_uu + K_vv - 2 K_uv.
+    """
+
+    channels = 1
+
+    def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        zero = eigvals == 0
+        return torch.where(zero, 0.0, 1.0 / torch.where(zero, 1.0, eigvals)).unsqueeze(-1)

@@ -1,0 +1,103 @@
+"""Softmax attention inside each graph of a packed batch: the quadratic rival, as a torch.library op.
+
+    W = softmax(Q Kᵀ / sqrt(D)),  O = W V
+    ∂V = Wᵀ∂O,   ∂W = ∂O Vᵀ,   ∂S = W ⊙ (∂W - rowsum(∂W ⊙ W)),   ∂Q = ∂S K / sqrt(D),   ∂K = ∂Sᵀ Q / sqrt(D)
+
+per graph and head, D = C / heads. Graphs are padded by size (see ``segments``), never to the largest graph of the
+batch; keys that are padding are masked. Backward recomputes W, so that nothing of size n² is kept between the passes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gssc.ops.segments import layout
+
+
+def _per_graph(
+    function: Callable[..., tuple[Tensor, ...]], rows: tuple[Tensor, ...], ptr: Tensor, heads: int
+) -> tuple[Tensor, ...]:
+    """Apply a function of [B, heads, n, D] tensors and a key mask [B, 1, 1, n] (or None) to packed rows [N, C]."""
+    nodes, channels = rows[0].shape
+
+    def split(padded: Tensor) -> Tensor:
+        return padded.unflatten(2, (heads, -1)).transpose(1, 2)
+
+    def merge(heads_apart: Tensor) -> Tensor:
+        return heads_apart.transpose(1, 2).flatten(2)
+
+    plan = layout(ptr, nodes)
+    with torch.autocast(rows[0].device.type, enabled=False):
+        if plan.uniform is not None:
+            shape = (ptr.numel() - 1, plan.uniform, channels)
+            results = function(*(split(row.reshape(shape)) for row in rows), visible=None)
+            return tuple(merge(result).reshape(nodes, channels).contiguous() for result in results)
+        out: tuple[Tensor, ...] = ()
+        for bucket in plan.buckets:
+            visible = bucket.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]
+            results = function(*(split(bucket.pad(row)) for row in rows), visible=visible)
+            out = out or tuple(row.new_empty(nodes, channels) for row in results)
+            for result, into in zip(results, out, strict=True):
+                bucket.unpad(merge(result), into)
+    return out
+
+
+def _forward_padded(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> tuple[Tensor, ...]:
+    return (F.scaled_dot_product_attention(q, k, v, attn_mask=visible),)
+
+
+def _backward_padded(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    scale = q.shape[-1] ** -0.5
+    scores = (q @ k.transpose(-1, -2)).float() * scale if q.dtype.itemsize < 4 else q @ k.transpose(-1, -2) * scale
+    if visible is not None:
+        scores = scores.masked_fill(~visible, float("-inf"))
+    weights = torch.softmax(scores, dim=-1)
+    d_weights = (grad @ v.transpose(-1, -2)).to(weights.dtype)
+    d_scores = weights * (d_weights - (d_weights * weights).sum(-1, keepdim=True))
+    weights, d_scores = weights.to(q.dtype), (d_scores * scale).to(q.dtype)
+    return d_scores @ k, d_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ grad
+
+
+@torch.library.custom_op("gssc::attention", mutates_args=())
+def attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int) -> Tensor:
+    """softmax(q kᵀ / sqrt(C / heads)) v within every graph: q, k, v [N, C], ptr [G + 1] -> [N, C]."""
+    out = _per_graph(_forward_padded, (q, k, v), ptr, heads)
+    return out[0] if out else torch.empty_like(q)
+
+
+@torch.library.custom_op("gssc::attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of ``attention`` in q, k and v."""
+    out = _per_graph(_backward_padded, (grad, q, k, v), ptr, heads)
+    return (out[0], out[1], out[2]) if out else (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
+
+
+@attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+@attention_backward.register_fake
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _setup(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.heads = inputs[4]
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    q, k, v, ptr = ctx.saved_tensors
+    d_q, d_k, d_v = attention_backward(grad, q, k, v, ptr, ctx.heads)
+    return d_q, d_k, d_v, None, None
+
+
+attention.register_autograd(_backward, setup_context=_setup)

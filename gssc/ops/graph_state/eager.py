@@ -1,0 +1,92 @@
+"""The two products between nodes and a graph's state, as torch.library ops.
+
+    to_state:    U_g = P_gᵀ X_g        [N, K], [N, C]    -> [G, K, C]
+    from_state:  Y_g = P_g S_g         [N, K], [G, K, C] -> [N, C]
+
+Both are bilinear, and the derivative of each is made of the two again:
+
+    U = to_state(P, X):    ∂X = from_state(P, ∂U)     ∂P = from_state(X, ∂Uᵀ)
+    Y = from_state(P, S):  ∂S = to_state(P, ∂Y)       ∂P = from_state(∂Y, Sᵀ)
+
+so they can be differentiated any number of times. Half precision is multiplied and summed in float32.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gssc.ops.segments import layout
+
+
+def accumulate_dtype(*tensors: Tensor) -> torch.dtype:
+    """The dtype of products and sums: the widest of the inputs, and at least float32."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+@torch.library.custom_op("gssc::to_state", mutates_args=())
+def to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
+    """U_g = P_gᵀ X_g: vectors [N, K], x [N, C], ptr [G + 1] -> [G, K, C]."""
+    dtype = accumulate_dtype(vectors, x)
+    vectors, x = vectors.to(dtype), x.to(dtype)
+    graphs, (nodes, k), c = ptr.numel() - 1, vectors.shape, x.shape[1]
+    plan = layout(ptr, nodes)
+    with torch.autocast(x.device.type, enabled=False):
+        if plan.uniform is not None:
+            p, rows = vectors.view(graphs, plan.uniform, k), x.view(graphs, plan.uniform, c)
+            return torch.bmm(p.transpose(1, 2), rows)
+        out = x.new_zeros(graphs, k, c)
+        for bucket in plan.buckets:
+            out.index_copy_(0, bucket.graphs, torch.bmm(bucket.pad(vectors).transpose(1, 2), bucket.pad(x)))
+        return out
+
+
+@torch.library.custom_op("gssc::from_state", mutates_args=())
+def from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
+    """Y_g = P_g S_g: vectors [N, K], state [G, K, C], ptr [G + 1] -> [N, C]."""
+    dtype = accumulate_dtype(vectors, state)
+    vectors, state = vectors.to(dtype), state.to(dtype)
+    nodes, k = vectors.shape
+    plan = layout(ptr, nodes)
+    with torch.autocast(state.device.type, enabled=False):
+        if plan.uniform is not None:
+            return torch.bmm(vectors.view(state.shape[0], plan.uniform, k), state).view(nodes, state.shape[2])
+        out = state.new_empty(nodes, state.shape[2])
+        for bucket in plan.buckets:
+            bucket.unpad(torch.bmm(bucket.pad(vectors), state.index_select(0, bucket.graphs)), out)
+        return out
+
+
+@to_state.register_fake
+def _(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
+    return x.new_empty(ptr.shape[0] - 1, vectors.shape[1], x.shape[1], dtype=accumulate_dtype(vectors, x))
+
+
+@from_state.register_fake
+def _(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
+    return state.new_empty(vectors.shape[0], state.shape[2], dtype=accumulate_dtype(vectors, state))
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _to_state_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    vectors, x, ptr = ctx.saved_tensors
+    need_vectors, need_x, _ = ctx.needs_input_grad
+    grad_vectors = from_state(x, grad.transpose(1, 2), ptr).to(vectors.dtype) if need_vectors else None
+    return grad_vectors, from_state(vectors, grad, ptr).to(x.dtype) if need_x else None, None
+
+
+def _from_state_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    vectors, state, ptr = ctx.saved_tensors
+    need_vectors, need_state, _ = ctx.needs_input_grad
+    grad_vectors = from_state(grad, state.transpose(1, 2), ptr).to(vectors.dtype) if need_vectors else None
+    return grad_vectors, to_state(vectors, grad, ptr).to(state.dtype) if need_state else None, None
+
+
+to_state.register_autograd(_to_state_backward, setup_context=_save_inputs)
+from_state.register_autograd(_from_state_backward, setup_context=_save_inputs)

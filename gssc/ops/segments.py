@@ -1,0 +1,81 @@
+"""How a packed batch of graphs is laid out for dense batched products.
+
+Nodes of all graphs stand end to end; ``ptr [G + 1]`` marks where each begins. Graphs of equal size are a plain view
+[G, n, ·]; one graph is the case G = 1. Otherwise graphs are grouped into buckets whose sizes differ by less than a
+factor of two and padded with zero rows to the largest of the bucket: at most 2 N rows in all, and at most log2(n)
+batched products instead of a loop over graphs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gssc.checks import fail
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Graphs padded to one size: their numbers [B], their nodes [M], and where each node stands in [B * size]."""
+
+    graphs: Tensor
+    nodes: Tensor
+    slots: Tensor
+    size: int
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """Rows [N, D] of the packed batch as [B, size, D], zero where a graph is shorter."""
+        out = rows.new_zeros(self.graphs.numel() * self.size, rows.shape[1])
+        out.index_copy_(0, self.slots, rows.index_select(0, self.nodes))
+        return out.view(self.graphs.numel(), self.size, rows.shape[1])
+
+    def unpad(self, padded: Tensor, into: Tensor) -> None:
+        """Write rows [B, size, D] back to their nodes in the packed batch ``into`` [N, D]."""
+        into.index_copy_(0, self.nodes, padded.flatten(0, 1).index_select(0, self.slots))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Either ``uniform`` (every graph has this many nodes) or a tuple of buckets."""
+
+    uniform: int | None
+    buckets: tuple[Bucket, ...]
+
+
+def layout(ptr: Tensor, num_nodes: int) -> Layout:
+    """The layout of a batch, after a check that ``ptr`` is one: 0 = ptr[0] <= … <= ptr[G] = N."""
+    host = ptr.detach().to("cpu", torch.int64).contiguous().numpy()
+    if host.size < 1 or host[0] != 0 or host[-1] != num_nodes or (np.diff(host) < 0).any():
+        fail("ptr", f"non-decreasing numbers from 0 to N = {num_nodes}", host.tolist() if host.size < 9 else "others")
+    return _layout(host.tobytes(), str(ptr.device))
+
+
+@lru_cache(maxsize=64)
+def _layout(ptr: bytes, device: str) -> Layout:
+    # Keyed by content: the layers of one model share it, and nothing can go stale.
+    starts = np.frombuffer(ptr, dtype=np.int64)
+    sizes = np.diff(starts)
+    if sizes.size and (sizes == sizes[0]).all():
+        return Layout(int(sizes[0]), ())
+    buckets = []
+    exponent = np.frexp(sizes.astype(np.float64))[1]
+    for e in np.unique(exponent[sizes > 0]):
+        graphs = np.flatnonzero((exponent == e) & (sizes > 0))
+        size = int(sizes[graphs].max())
+        counts = sizes[graphs]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        nodes = np.repeat(starts[graphs], counts) + within
+        slots = np.repeat(np.arange(graphs.size) * size, counts) + within
+        on_device = [torch.from_numpy(part).to(device) for part in (graphs, nodes, slots)]
+        buckets.append(Bucket(on_device[0], on_device[1], on_device[2], size))
+    return Layout(None, tuple(buckets))
+
+
+def graph_slices(ptr: Tensor) -> Iterator[slice]:
+    """The nodes of one graph after another: the loop of the plain references."""
+    for begin, end in pairwise(ptr.tolist()):
+        yield slice(begin, end)

@@ -1,0 +1,42 @@
+"""Selection written out from its definition: data-dependent positions z̃, then a sum over pairs of nodes. O(n² K C)."""
+
+import torch
+from torch import Tensor
+
+from gssc.ops.segments import graph_slices
+
+
+def selective_gssc_conv(
+    x: Tensor,
+    x_o: Tensor | None,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    phi: Tensor,
+    pair_gains: Tensor,
+    weights: dict[str, Tensor],
+    ptr: Tensor,
+    shared: bool,
+    normalize: bool,
+) -> Tensor:
+    """z̃_u = Σ_v ⟨z_u W_dq, z_v W_dk⟩ ((z_v ⊙ x_v) W_dv), and Eq. 4 with z̃ in place of z, graph by graph."""
+    rows = []
+    for g, nodes in enumerate(graph_slices(ptr)):
+        p, xg = vectors[nodes], x[nodes]
+        z = torch.einsum("vk,kc->vkc", p, phi[g])
+        kernel = torch.einsum("uj,jc,vj->uvc", p, pair_gains[g], p)
+        value = (z * xg[:, None, :]) @ weights["dv"].T
+        z_tilde = torch.einsum("uvc,vkc->ukc", kernel, value)
+        if normalize:
+            # ‖T_c‖_F of the matrix T_c that maps p_u to z̃_u,c: with PᵀP = I it is the norm of z̃_c over all nodes.
+            tensor = torch.einsum("jc,vj,vkc->jkc", pair_gains[g], p, value)
+            valid = (p != 0).any(0).sum().clamp(min=1)
+            z_tilde = z_tilde / torch.sqrt(1.0 + tensor.square().sum((0, 1)) / valid)
+        h = torch.zeros_like(xg)
+        if x_o is not None:
+            pairs = torch.einsum("ukc,vkc->uvc", z_tilde @ weights["q"].T, z_tilde @ weights["k"].T)
+            h = h + torch.einsum("uvc,vc->uc", pairs.sum(-1, keepdim=True) if shared else pairs, x_o[nodes])
+        if x_s is not None:
+            own = ((z_tilde @ weights["sq"].T) * (z_tilde @ weights["sk"].T)).sum(1)
+            h = h + (own.sum(-1, keepdim=True) if shared else own) * x_s[nodes]
+        rows.append(h)
+    return torch.cat(rows) if rows else torch.zeros_like(x)

@@ -1,0 +1,30 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from batches import SIZES, make_ptr
+
+from gssc.ops.attention import attention
+from gssc.ops.segments import graph_slices
+from gssc.testing import assert_matches_reference
+
+pytestmark = pytest.mark.usefixtures("float64", "poisoned")
+
+
+def naive(q, k, v, ptr, heads=2):
+    rows = []
+    for nodes in graph_slices(ptr):
+        split = [t[nodes].unflatten(1, (heads, -1)).transpose(0, 1) for t in (q, k, v)]
+        rows.append(F.scaled_dot_product_attention(*split).transpose(0, 1).flatten(1))
+    return torch.cat(rows) if rows else torch.zeros_like(q)
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
+def test_matches_graph_by_graph_attention(sizes):
+    inputs = {name: torch.randn(sum(sizes), 6) for name in "qkv"} | {"ptr": make_ptr(sizes)}
+    assert_matches_reference(lambda **t: attention(**t, heads=2), naive, inputs, tolerance=1e-11)
+
+
+@pytest.mark.parametrize("sizes", [[2, 0, 3], [3]])
+def test_opcheck(sizes):
+    tensors = [torch.randn(sum(sizes), 4, requires_grad=True) for _ in range(3)]
+    torch.library.opcheck(torch.ops.gssc.attention.default, (*tensors, make_ptr(sizes), 2))
