@@ -117,7 +117,7 @@ def prepare_spectra(
             tensors, stored = entry
             certificates = {int(g): Certificate(**c) for g, c in stored["certificates"].items()}
             return PreparedSpectra(BatchedSpectra(**tensors), parts[0].graphs.ptr, certificates)
-    with Progress(transient=True) if progress else nullcontext() as bar:
+    with Progress() if progress else nullcontext() as bar:
         task = bar.add_task("spectra", total=len(parts) * parts[0].graphs.num_graphs) if bar is not None else None
 
         def done(count: int) -> None:

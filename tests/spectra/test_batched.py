@@ -42,7 +42,7 @@ UGLY = [
     graph(9, [(3 * i + a, 3 * i + b) for i in range(3) for a, b in complete(3)]),
     graph(12, [(2 * i, 2 * i + 1) for i in range(6)]),
     graph(4, [(0, 1), (0, 1), (1, 2), (1, 2), (1, 2), (3, 3)]),
-    graph(6, [(i, i + 1) for i in range(5)], [1e-6, 1e3, 1.0, 0.0, 2.0]),
+    graph(6, [(i, i + 1) for i in range(5)], [1e-3, 1e2, 1.0, 0.0, 2.0]),
     graph(40, [(i, (i + 1) % 40) for i in range(40)]),
     graph(33, [(i, i + 1) for i in range(32)]),
 ]
@@ -158,7 +158,7 @@ def test_bytes_depend_on_the_graph_alone() -> None:
     finally:
         torch.set_num_threads(threads)
     backwards = solve_batched(pack(data[::-1]), spectrum, 6)
-    rows = torch.cat([torch.arange(a, b) for a, b in zip(ptr[-2::-1], ptr.flip(0)[:-1], strict=True)])
+    rows = torch.cat([torch.arange(a, b) for a, b in zip(ptr[:-1].flip(0), ptr[1:].flip(0), strict=True)])
     for name in ("eigvecs", "rwse", "degree"):
         assert torch.equal(getattr(again, name), getattr(together, name))
         assert torch.equal(getattr(backwards, name), getattr(together, name)[rows])
@@ -170,9 +170,7 @@ def test_bytes_depend_on_the_graph_alone() -> None:
 def test_only_some_graphs_and_report_of_progress() -> None:
     graphs = pack(UGLY[4:8])
     told: list[int] = []
-    out = solve_batched(
-        graphs, SpectrumSettings(3), 2, only=torch.tensor([True, False, True, False]), done=told.append
-    )
+    out = solve_batched(graphs, SpectrumSettings(3), 2, only=torch.tensor([True, False, True, False]), done=told.append)
     assert sum(told) == 2
     assert out.eigmask.any(1).tolist() == [True, False, True, False]
     assert (out.degree[graphs.ptr[1] : graphs.ptr[2]] == 0).all()
