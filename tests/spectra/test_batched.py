@@ -202,9 +202,9 @@ def test_bad_graphs_are_named() -> None:
     with pytest.raises(ValueError, match=r"edge_index of graph 1: .* undirected .* got 1 asymmetric"):
         solve_batched(pack([fine, one_way]), SpectrumSettings(2), directed="reject")
     negative = graph(3, [(0, 1)], [-1.0])
-    with pytest.raises(ValueError, match="edge_weight of graph 1: .* 'sym', got -1"):
+    with pytest.raises(ValueError, match=r"edge_weight of graph 1: .* 'sym', got -1"):
         solve_batched(pack([fine, negative]), SpectrumSettings(2))
-    with pytest.raises(ValueError, match="edge_weight of graph 1: .* 'random walk'"):
+    with pytest.raises(ValueError, match=r"edge_weight of graph 1: .* 'random walk'"):
         solve_batched(pack([fine, negative]), None, 3)
     values = solve_batched(pack([fine, negative]), SpectrumSettings(1, "adjacency", truncation="raw")).eigvals
     assert values[1].item() == pytest.approx(1.0)

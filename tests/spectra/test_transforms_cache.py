@@ -80,7 +80,7 @@ def test_solver_and_device_reach_solve(monkeypatch: pytest.MonkeyPatch) -> None:
     LaplacianSpectrum(2, solver="dense", device="cuda")(cycle())
     assert seen == {"solver": "dense", "device": "cuda"}
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="solver: expected one of .*'dense'"):
+    with pytest.raises(ValueError, match=r"solver: expected one of .*'dense'"):
         LaplacianSpectrum(2, solver="dens")(cycle())
 
 

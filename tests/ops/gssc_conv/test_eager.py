@@ -54,7 +54,9 @@ def test_half_precision_is_summed_in_float32(dtype):
 @pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
 @pytest.mark.parametrize("sizes", [[2, 0, 3], [3]])
 def test_differentiable_twice_in_every_input(sizes, shared):
-    *tensors, ptr = (v.requires_grad_() if v.is_floating_point() else v for v in conv_inputs(sizes, 2, 2, shared).values())
+    *tensors, ptr = (
+        v.requires_grad_() if v.is_floating_point() else v for v in conv_inputs(sizes, 2, 2, shared).values()
+    )
     assert torch.autograd.gradcheck(lambda *t: ops.gssc_conv(*t, ptr), tensors)
     assert torch.autograd.gradgradcheck(lambda *t: ops.gssc_conv(*t, ptr), tensors)
     x, p, gain = tensors[0], tensors[2], tensors[3]
