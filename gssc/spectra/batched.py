@@ -30,7 +30,7 @@ from gssc.spectra.truncation import Truncation, ZeroModes
 BATCHED_NODES = 512
 SIZE_STEP = 4
 # Numbers per dense chunk: on the CPU a chunk and its powers should stay in the cache.
-CPU_CHUNK, GPU_CHUNK = 1 << 17, 1 << 26
+CPU_CHUNK, GPU_CHUNK = 1 << 18, 1 << 26
 # What a backward stable solver always reaches; more means that it failed.
 MAX_RELATIVE_RESIDUAL = MAX_ORTHOGONALITY = 1e-10
 EPS = float(np.finfo(np.float64).eps)
@@ -97,18 +97,19 @@ def solve_batched(
     """Solve all graphs, or those of the mask ``only [G]``; ``done`` hears after each chunk how many it held."""
     device = torch.device(device)
     out = empty_spectra(graphs, spectrum.k if spectrum else 0, steps, dtype)
-    work = _Work(graphs, spectrum, steps, directed, device, out, only)
-    spans = work.spans()
     threads = torch.get_num_threads()
-
-    def run(span: tuple[int, int]) -> int:
-        work.solve(*span)
-        return span[1] - span[0]
-
     # LAPACK and small products use one core each, so that chunks run side by side, each with a single thread: its
     # rounding then does not depend on how many there are.
-    workers = min(threads, len(spans)) if device.type == "cpu" else 1
+    torch.set_num_threads(1)
     try:
+        work = _Work(graphs, spectrum, steps, directed, device, out, only)
+        spans = work.spans()
+        workers = min(threads, len(spans)) if device.type == "cpu" else 1
+
+        def run(span: tuple[int, int]) -> int:
+            work.solve(*span)
+            return span[1] - span[0]
+
         with ThreadPoolExecutor(max(workers, 1), initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for finished in pool.map(run, spans):
                 if done is not None:
@@ -213,7 +214,9 @@ class _Work:
         size = matrix.shape[1]
         column = torch.arange(size, device=matrix.device)
         valid = column < count.unsqueeze(1)
-        beyond = 1.5 * matrix.abs().sum(2).amax(1)
+        # Row sums of |L| bound the spectrum; those of a Laplacian are at most twice its diagonal.
+        rows = adjacency.abs().sum(2) if self.component is None else torch.diagonal(matrix, dim1=1, dim2=2)
+        beyond = 3.0 * rows.amax(1)
         beyond = torch.where(beyond > 0, beyond, 1.0)
         torch.diagonal(matrix, dim1=1, dim2=2).add_(torch.where(valid, 0.0, beyond.unsqueeze(1)))
         zeros, known = torch.zeros_like(count), None
@@ -290,17 +293,22 @@ def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator) -> T
 def return_probabilities_batched(adjacency: Tensor, degree: Tensor, steps: int) -> Tensor:
     """diag((D^-1 A)^t) for t = 1 … steps of a chunk, [B, m, steps].
 
-    With S = D^-1/2 A D^-1/2: the diagonals of S, …, S^h with h = ⌈steps / 2⌉, then diag(S^(h+t)) = rowsum(S^h ⊙ S^t).
+    With S = D^-1/2 A D^-1/2 and p about sqrt(steps): the diagonals of S, …, S^p, and then, since S is symmetric,
+    diag(S^(qp+r)) = rowsum(S^qp ⊙ S^r). That takes about 2 sqrt(steps) products instead of steps.
     """
     walk = _walk_matrix(adjacency, degree)
-    powers = [walk]
-    for _ in range(1, (steps + 1) // 2):
-        powers.append(powers[-1] @ walk)
+    small = [walk]
+    while (len(small) + 1) ** 2 <= steps:
+        small.append(small[-1] @ walk)
+    p = len(small)
     out = adjacency.new_empty(steps, *degree.shape)
-    for t, power in enumerate(powers):
+    for t, power in enumerate(small):
         out[t] = power.diagonal(dim1=1, dim2=2)
-    for t in range(len(powers), steps):
-        torch.sum(powers[-1] * powers[t - len(powers)], dim=2, out=out[t])
+    large = small[-1]
+    for t in range(p, steps):
+        if t % p == 0 and t > p:
+            large = large @ small[-1]
+        torch.sum(large * small[t % p], dim=2, out=out[t])
     return out.permute(1, 2, 0).contiguous()
 
 

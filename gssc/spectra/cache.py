@@ -7,6 +7,7 @@ covered by a checksum: a damaged entry counts as missing.
 
 import hashlib
 import json
+import mmap
 import os
 import uuid
 import warnings
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from gssc.checks import fail
@@ -93,28 +94,29 @@ class Cache:
     def store(self, key: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Write an entry; a full disk or a read-only folder is worth a warning, not the loss of the result."""
         text = f"{(CHECKSUM + DIGITS).decode()} {json.dumps({'key': key, **about}, sort_keys=True)}"
-        raw = memoryview(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, {"gssc": text}))
-        at = _checksum_position(raw)
-        digits = f"{zlib.crc32(raw):08x}".encode()
         temporary = self.folder / f".{key}.{uuid.uuid4().hex}.tmp"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                with temporary.open("xb") as file:
-                    file.write(raw[:at])
-                    file.write(digits)
-                    file.write(raw[at + len(DIGITS) :])
+                save_file(
+                    {name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, {"gssc": text}
+                )
+                with temporary.open("r+b") as file:
+                    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+                        at, checksum = _checksum_position(raw), zlib.crc32(raw)
+                    file.seek(at)
+                    file.write(f"{checksum:08x}".encode())
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(temporary, self.path(key))
                 _sync_folder(self.folder)
             finally:
                 temporary.unlink(missing_ok=True)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             warnings.warn(f"cache: {self.path(key)} was not written ({error})", CacheWarning, stacklevel=2)
 
 
-def _header(raw: bytes | memoryview) -> bytes:
+def _header(raw: bytes | mmap.mmap) -> bytes:
     """The JSON header of a safetensors file, whose length is in its first eight bytes."""
     size = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 + size:
@@ -122,7 +124,7 @@ def _header(raw: bytes | memoryview) -> bytes:
     return bytes(raw[8 : 8 + size])
 
 
-def _checksum_position(raw: bytes | memoryview) -> int:
+def _checksum_position(raw: bytes | mmap.mmap) -> int:
     return 8 + _header(raw).index(CHECKSUM) + len(CHECKSUM)
 
 
