@@ -75,7 +75,7 @@ def pack(dataset: InMemoryDataset | Sequence[Data], weight_attr: str | None = "e
             if edge_ptr is None:
                 edge_ptr = torch.zeros(counts.numel() + 1, dtype=torch.long)
             return _packed(collated.edge_index, weight, counts, torch.as_tensor(edge_ptr))
-    graphs = [dataset[i] for i in range(len(dataset))]
+    graphs = stored_graphs(dataset)
     for number, graph in enumerate(graphs):
         if not isinstance(graph, Data):
             fail(f"dataset[{number}]", "a torch_geometric.data.Data", type(graph).__name__)
@@ -95,6 +95,13 @@ def pack(dataset: InMemoryDataset | Sequence[Data], weight_attr: str | None = "e
     sizes = torch.tensor([e.shape[1] for e in ends], dtype=torch.long)
     edge_index = torch.cat([e.detach().cpu() for e in ends], dim=1) if ends else None
     return _packed(edge_index, weight, counts, _starts(sizes))
+
+
+def stored_graphs(dataset: InMemoryDataset | Sequence[Data]) -> list[Any]:
+    """The graphs as they are stored: an InMemoryDataset's ``transform`` is for later, when they are used."""
+    if isinstance(dataset, InMemoryDataset):
+        return [dataset.get(i) for i in dataset.indices()]
+    return list(dataset)
 
 
 def _collated_counts(dataset: InMemoryDataset) -> Tensor | None:

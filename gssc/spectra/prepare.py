@@ -72,6 +72,8 @@ def prepare(
         cache: As for `LaplacianSpectrum`, whose own is used where this is None; one file for the whole dataset.
         progress: Show a progress bar.
     """
+    if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
+        dataset = dataset.copy()  # a subset gets storage of its own
     solved = prepare_spectra(dataset, spectrum, rwse, device=device, cache=cache, progress=progress)
     if spectrum is not None:
         empty = int(((solved.flat.available > 0) & ~solved.flat.eigmask.any(1)).sum())
@@ -208,17 +210,14 @@ def _parts(
 def _attach(dataset: Any, new: dict[str, Tensor], slices: dict[str, Tensor]) -> Any:
     """A shallow copy of the dataset with more attributes; ``slices`` says where each graph's rows begin."""
     if isinstance(dataset, InMemoryDataset):
-        if dataset._indices is not None or dataset.slices is None:
-            dataset = dataset.copy()
-        if dataset.slices is not None:
-            out = copy.copy(dataset)
-            out._data = copy.copy(dataset._data)
-            out._data_list = None
-            out.slices = {**dataset.slices, **slices}
-            for name, tensor in new.items():
-                out._data[name] = tensor
-            return out
-    graphs = [copy.copy(dataset[i]) for i in range(len(dataset))]
+        out = copy.copy(dataset)
+        out._data, out._data_list = copy.copy(dataset._data), None
+        # One graph alone has no slices.
+        out.slices = None if dataset.slices is None else {**dataset.slices, **slices}
+        for name, tensor in new.items():
+            out._data[name] = tensor
+        return out
+    graphs = [copy.copy(graph) for graph in dataset]
     for name, tensor in new.items():
         for graph, rows in zip(graphs, tensor.split(slices[name].diff().tolist()), strict=True):
             graph[name] = rows
