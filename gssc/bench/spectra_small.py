@@ -119,13 +119,13 @@ def compare(one: InMemoryDataset, other: InMemoryDataset) -> None:
         torch.testing.assert_close(kernels[0], kernels[1], atol=1e-4, rtol=0)
 
 
-def measure(function: Callable[[InMemoryDataset, Path], Any], dataset: InMemoryDataset) -> float:
-    """Seconds for one run with an empty cache."""
+def measure(function: Callable[[InMemoryDataset, Path], Any], dataset: InMemoryDataset) -> tuple[float, float]:
+    """Seconds, and seconds of all cores, for one run with an empty cache."""
     folder = Path(tempfile.mkdtemp())
     try:
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         function(dataset, folder)
-        return time.perf_counter() - start
+        return time.perf_counter() - start, time.process_time() - busy
     finally:
         shutil.rmtree(folder)
 
@@ -160,9 +160,12 @@ def main(arguments: list[str] | None = None) -> None:
             compare(batched(part, Path(folder)), loop(part, Path(folder)))
     methods = {"batched": (batched, dataset), "numpy_loop": (numpy_loop, dataset), "transforms": (transforms, part)}
     seconds: dict[str, list[float]] = {name: [] for name in methods}
+    busy: dict[str, list[float]] = {name: [] for name in methods}
     for _ in range(options.runs):
         for name, (method, graphs) in methods.items():
-            seconds[name].append(measure(method, graphs))
+            wall, cpu = measure(method, graphs)
+            seconds[name].append(wall)
+            busy[name].append(cpu)
     each = {name: float(np.median(seconds[name])) / len(graphs) for name, (_, graphs) in methods.items()}
     rows = [
         {
@@ -173,6 +176,7 @@ def main(arguments: list[str] | None = None) -> None:
             "p50_s": f"{np.median(seconds[name]):.3f}",
             "min_s": f"{min(seconds[name]):.3f}",
             "max_s": f"{max(seconds[name]):.3f}",
+            "cpu_s": f"{np.median(busy[name]):.3f}",
             "us_per_graph": f"{1e6 * each[name]:.1f}",
             "times_batched": f"{each[name] / each['batched']:.2f}",
             **environment(),
