@@ -234,3 +234,55 @@ def test_a_solver_that_does_not_converge_names_the_graph(monkeypatch: pytest.Mon
     monkeypatch.setattr(batched.torch.linalg, "eigh", diverges)
     with pytest.raises(SpectrumError, match="graph 2: the dense solver did not converge"):
         solve_batched(pack([UGLY[6], UGLY[5], UGLY[5]]), SpectrumSettings(3))
+
+
+def killers() -> list[tuple[Data, list[float]]]:
+    """Graphs that break solvers, with the closed-form spectrum of D - A."""
+    ring = [2 - 2 * np.cos(2 * np.pi * i / 500) for i in range(500)]
+    grid = [4 - 2 * np.cos(np.pi * i / 20) - 2 * np.cos(np.pi * j / 20) for i in range(20) for j in range(20)]
+    cells = [(20 * i + j, 20 * i + j + 1) for i in range(20) for j in range(19)]
+    cells += [(20 * i + j, 20 * i + j + 20) for i in range(19) for j in range(20)]
+    cube = [(i, i ^ (1 << b)) for i in range(256) for b in range(8) if i < i ^ (1 << b)]
+    return [
+        (graph(400, [(2 * i, 2 * i + 1) for i in range(200)]), [0.0] * 200 + [2.0] * 200),
+        (graph(180, [(3 * i + a, 3 * i + b) for i in range(60) for a, b in complete(3)]), [0.0] * 60 + [3.0] * 120),
+        (graph(150, complete(150)), [0.0] + [150.0] * 149),
+        (graph(500, [(0, i) for i in range(1, 500)]), [0.0] + [1.0] * 498 + [500.0]),
+        (graph(500, [(i, (i + 1) % 500) for i in range(500)]), ring),
+        (graph(400, cells), grid),
+        (graph(256, cube), [2.0 * i.bit_count() for i in range(256)]),
+        (graph(511, []), [0.0] * 511),
+    ]
+
+
+def test_killers_have_their_closed_form_spectra() -> None:
+    data, spectra = zip(*killers(), strict=True)
+    out = solve_batched(pack(data), SpectrumSettings(512, "combinatorial"))
+    for g, spectrum in enumerate(spectra):
+        n = len(spectrum)
+        assert int(out.eigmask[g].sum()) == n
+        np.testing.assert_allclose(out.eigvals[g, :n].numpy(), np.sort(spectrum), atol=1e-11)
+        distinct = len(np.unique(np.round(spectrum, 9)))
+        assert len(np.unique(out.eigvals[g, :n].numpy())) == distinct
+    # At k = 32 whole eigenspaces are kept, or none.
+    few = solve_batched(pack(data), SpectrumSettings(32, "combinatorial"))
+    for g, spectrum in enumerate(spectra):
+        ascending = np.sort(spectrum)
+        assert int(few.eigmask[g].sum()) == (ascending < ascending[32] - 1e-9).sum()
+    assert float(few.gap[5]) > float(few.tolerance[5])
+
+
+def test_weights_over_twelve_orders_of_magnitude() -> None:
+    generator = np.random.default_rng(0)
+    edges = [(i, j) for i in range(120) for j in range(i) if generator.random() < 0.1]
+    weight = (10.0 ** generator.uniform(-6, 6, len(edges))).tolist()
+    data = graph(120, edges, weight)
+    for operator in OPERATORS:
+        out = solve_batched(pack([data]), SpectrumSettings(120, operator))
+        matrix = build_operator(pack([data]).adjacency(0, "symmetrize"), operator).toarray()
+        scale = np.abs(matrix).sum(1).max()
+        got = np.sort(out.eigvals[0].numpy())
+        np.testing.assert_allclose(got, np.linalg.eigvalsh(matrix), atol=1e-13 * scale)
+        vectors = out.eigvecs.numpy()
+        rebuilt = (vectors * out.eigvals[0].numpy()) @ vectors.T
+        np.testing.assert_allclose(rebuilt, matrix, atol=1e-12 * scale)
