@@ -18,7 +18,13 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from gssc.checks import fail
+from gssc.spectra.batched_operators import (
+    check_nonnegative_batched,
+    operator_batched,
+    return_probabilities_batched,
+    symmetric_batched,
+    zero_modes_batched,
+)
 from gssc.spectra.batched_truncation import gather_rows, select_batched
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.operators import Directed, Operator
@@ -149,8 +155,8 @@ class _Work:
         self.edges = edges
         self.component = self._components() if self.laplacian else None
 
-    def _components(self) -> tuple[Tensor, Tensor]:
-        """Component of each node, numbered within its graph [nodes], and their number [graphs], for all at once."""
+    def _components(self) -> Tensor:
+        """Component of each node, numbered within its graph, for all graphs at once, [nodes]."""
         shift = self.node_start[:-1].repeat_interleave(self.edges)
         source, target = (self.source + shift).numpy(), (self.target + shift).numpy()
         weight = np.ones(source.size) if self.weight is None else self.weight.numpy()
@@ -160,9 +166,7 @@ class _Work:
         _, label = connected_components(matrix, directed=False)
         # Components are numbered by their first node, so those of one graph are consecutive.
         labels = torch.from_numpy(label).long()
-        first = labels[self.node_start[:-1]]
-        following = torch.cat([first[1:], torch.tensor([int(labels.max()) + 1] if labels.numel() else [])]).long()
-        return labels - first.repeat_interleave(self.count), following - first
+        return labels - labels[self.node_start[:-1]].repeat_interleave(self.count)
 
     def spans(self) -> list[tuple[int, int]]:
         """Chunks [first, last) of graphs of one padded size, within the memory of a chunk."""
@@ -189,9 +193,10 @@ class _Work:
         adjacency = torch.zeros(batch * size * size, dtype=torch.float64, device=self.device)
         one = torch.ones((), dtype=torch.float64) if self.weight is None else self.weight[edges]
         adjacency.index_put_((position.to(self.device),), one.to(self.device), accumulate=True)
-        adjacency = _symmetric(adjacency.view(batch, size, size), self.directed, graph)
+        adjacency = symmetric_batched(adjacency.view(batch, size, size), self.directed, graph)
         if self.laplacian or self.steps:
-            _check_nonnegative(adjacency, graph, self.spectrum.operator if self.spectrum else "random walk")
+            name = self.spectrum.operator if self.spectrum and self.laplacian else "random walk"
+            check_nonnegative_batched(adjacency, graph, name)
         degree = adjacency.sum(2)
         row = self.node[nodes]
         self.out.degree[row] = degree.reshape(-1).cpu()[slot].to(self.out.degree.dtype)
@@ -201,7 +206,7 @@ class _Work:
         if self.spectrum is not None:
             label = None
             if self.component is not None:
-                label = torch.full((batch * size,), -1).index_copy_(0, slot, self.component[0][nodes])
+                label = torch.full((batch * size,), -1).index_copy_(0, slot, self.component[nodes])
                 label = label.view(batch, size).to(self.device)
             vectors = self._spectra(adjacency, degree, count.to(self.device), label, graph)
             self.out.eigvecs[row] = vectors.reshape(-1, self.spectrum.k).cpu()[slot].to(self.out.eigvecs.dtype)
@@ -281,75 +286,11 @@ class _Work:
         return kept.mT
 
 
-def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator) -> Tensor:
-    """A, D - A or I - D^-1/2 A D^-1/2 of a chunk, [B, m, m]; rows of nodes without edges are zero."""
-    if operator == "adjacency":
-        return adjacency.clone()
-    if operator == "combinatorial":
-        return torch.diag_embed(degree) - adjacency
-    return torch.diag_embed((degree > 0).to(degree.dtype)) - _walk_matrix(adjacency, degree)
-
-
-def return_probabilities_batched(adjacency: Tensor, degree: Tensor, steps: int) -> Tensor:
-    """diag((D^-1 A)^t) for t = 1 … steps of a chunk, [B, m, steps].
-
-    With S = D^-1/2 A D^-1/2 and p about sqrt(steps): the diagonals of S, …, S^p, and then, since S is symmetric,
-    diag(S^(qp+r)) = rowsum(S^qp ⊙ S^r). That takes about 2 sqrt(steps) products instead of steps.
-    """
-    walk = _walk_matrix(adjacency, degree)
-    small = [walk]
-    while (len(small) + 1) ** 2 <= steps:
-        small.append(small[-1] @ walk)
-    p = len(small)
-    out = adjacency.new_empty(steps, *degree.shape)
-    for t, power in enumerate(small):
-        out[t] = power.diagonal(dim1=1, dim2=2)
-    large = small[-1]
-    for t in range(p, steps):
-        if t % p == 0 and t > p:
-            large = large @ small[-1]
-        torch.sum(large * small[t % p], dim=2, out=out[t])
-    return out.permute(1, 2, 0).contiguous()
-
-
-def _walk_matrix(adjacency: Tensor, degree: Tensor) -> Tensor:
-    scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
-    return adjacency * scale.unsqueeze(1) * scale.unsqueeze(2)
-
-
 def _ranges(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
     """start[i], …, start[i] + length[i] - 1 for all i end to end, and where each range begins in the result."""
     begin = torch.cat([torch.zeros(1, dtype=torch.long), length.cumsum(0)])
     shift = (start - begin[:-1]).repeat_interleave(length)
     return torch.arange(int(begin[-1])) + shift, begin
-
-
-def _symmetric(adjacency: Tensor, directed: Directed, graph: Tensor) -> Tensor:
-    """As `adjacency_matrix`: an edge in one direction counts in both, one in both directions takes the mean."""
-    transposed = adjacency.mT
-    if torch.equal(adjacency, transposed):
-        return adjacency
-    if directed == "reject":
-        count = (adjacency != transposed).sum((1, 2)) // 2
-        at = int(count.nonzero()[0])
-        fail(
-            f"edge_index of graph {int(graph[at])}",
-            "an undirected graph (directed='reject')",
-            f"{int(count[at])} asymmetric edges",
-        )
-    present = (adjacency != 0).to(adjacency.dtype) + (transposed != 0).to(adjacency.dtype)
-    return (adjacency + transposed) / present.clamp(min=1.0)
-
-
-def _check_nonnegative(adjacency: Tensor, graph: Tensor, operator: str) -> None:
-    lowest = adjacency.amin((1, 2))
-    if bool((lowest < 0).any()):
-        at = int((lowest < 0).nonzero()[0])
-        fail(
-            f"edge_weight of graph {int(graph[at])}",
-            f"weights of at least 0 for operator {operator!r}",
-            f"{float(lowest[at]):g}",
-        )
 
 
 def _eigh(matrix: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
@@ -362,15 +303,3 @@ def _eigh(matrix: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
         which = f"graph {int(graph[int(at[1])])}" if at else f"one of graphs {graph.tolist()}"
         raise SpectrumError(f"{which}: the dense solver did not converge ({error})") from error
     return values, vectors
-
-
-def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Tensor:
-    """The exact kernels of a chunk of Laplacians as rows, [B, most components, m]; `zero_mode_basis` for many graphs.
-
-    ``label [B, m]`` numbers the component of each node within its graph, -1 for padding.
-    """
-    number = torch.arange(int(label.max()) + 1, device=label.device)
-    weight = torch.where(degree > 0, degree, 1.0) if operator == "sym" else torch.ones_like(degree)
-    member = torch.where(label.unsqueeze(1) == number.unsqueeze(1), weight.unsqueeze(1), 0.0)
-    total = member.sum(2, keepdim=True)
-    return (member / torch.where(total > 0, total, 1.0)).sqrt()
