@@ -40,7 +40,8 @@ class RandomFeatures(BaseTransform):
 
     There is no λ. The columns of one kernel are exchangeable, so they must share their gain: `GSSConv` does that when φ
     is the one-hot code of each column's kernel, which `phi` returns. ``lin_q`` and ``lin_k`` then learn one gain per
-    kernel and channel. Not for ``selective=True``, which treats columns as distinct directions.
+    kernel and channel: ``GSSConv(C, phi_channels=len(kernels))(x, transform.phi(G), data.random_features, batch)``.
+    Not for ``selective=True``, which treats columns as distinct directions.
 
     Probes are drawn for the graph's content and ``seed``, never from the global random state: the same graph gets the
     same features, and different graphs get independent ones. A graph with renumbered nodes gets other probes, hence

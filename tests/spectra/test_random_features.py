@@ -5,10 +5,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 from scipy.linalg import expm
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
+from gssc.nn.gssconv import GSSConv
 from gssc.spectra import RandomFeatures
-from gssc.spectra.operators import build_operator
+from gssc.spectra.operators import adjacency_matrix, build_operator
 from gssc.spectra.random_features import KERNELS, chebyshev_apply, chebyshev_coefficients
 
 
@@ -117,6 +118,25 @@ def test_kernels_side_by_side_and_their_phi() -> None:
     got = p @ (gains * (p.T @ x))
     want = sum(p[:, 3 * i : 3 * i + 3] @ (p[:, 3 * i : 3 * i + 3].T @ x) * (w_q * w_k)[i] for i in range(2))
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.usefixtures("float64")
+def test_gssconv_learns_one_gain_per_kernel_and_channel() -> None:
+    """With many probes the layer approaches Σ_i gain_i ⊙ (kernel_i X W_o), graph by graph."""
+    kernels = ("diffusion", "random_walk")
+    transform = RandomFeatures(40_000, kernels)
+    path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    data = [Data(edge_index=path[:, :4], num_nodes=3), Data(edge_index=path, num_nodes=4)]
+    batch = Batch.from_data_list([transform(graph) for graph in data])
+    conv = GSSConv(5, phi_channels=2, self_term=False)
+    x = torch.randn(7, 5)
+    got = conv(x, transform.phi(2), batch.random_features, batch.batch)
+    gains = (conv.lin_q.weight * conv.lin_k.weight).T
+    for rows, graph in ((slice(0, 3), data[0]), (slice(3, 7), data[1])):
+        a = adjacency_matrix(graph.edge_index, None, graph.num_nodes)
+        exact_kernels = [torch.from_numpy(exact(a, kernel)) for kernel in kernels]
+        want = sum(kernel @ conv.lin_o(x[rows]) * gain for kernel, gain in zip(exact_kernels, gains, strict=True))
+        torch.testing.assert_close(got[rows], want, atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize("operator", ["sym", "combinatorial"])
