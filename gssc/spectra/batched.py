@@ -28,7 +28,7 @@ from gssc.spectra.batched_operators import (
 from gssc.spectra.batched_truncation import gather_rows, select_batched
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.operators import Directed, Operator
-from gssc.spectra.packed import PackedGraphs
+from gssc.spectra.packed import PackedGraphs, single_thread
 from gssc.spectra.solve import CLUSTER_TOLERANCE
 from gssc.spectra.truncation import Truncation, ZeroModes
 
@@ -103,11 +103,9 @@ def solve_batched(
     """Solve all graphs, or those of the mask ``only [G]``; ``done`` hears after each chunk how many it held."""
     device = torch.device(device)
     out = empty_spectra(graphs, spectrum.k if spectrum else 0, steps, dtype)
-    threads = torch.get_num_threads()
     # LAPACK and small products use one core each, so that chunks run side by side, each with a single thread: its
     # rounding then does not depend on how many there are.
-    torch.set_num_threads(1)
-    try:
+    with single_thread() as threads:
         work = _Work(graphs, spectrum, steps, directed, device, out, only)
         spans = work.spans()
         workers = min(threads, len(spans)) if device.type == "cpu" else 1
@@ -120,8 +118,6 @@ def solve_batched(
             for finished in pool.map(run, spans):
                 if done is not None:
                     done(finished)
-    finally:
-        torch.set_num_threads(threads)
     return out
 
 

@@ -1,6 +1,7 @@
 """Many graphs as flat tensors: the form in which a whole dataset is read, solved and hashed at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,20 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_shape, fail
 from gssc.spectra.operators import Directed, adjacency_matrix
+
+
+@contextmanager
+def single_thread() -> Iterator[int]:
+    """One thread for PyTorch's operations: on flat tensors of this size, waking threads costs more than they win.
+
+    Yields the number of threads there were, and are again afterwards.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, SpectrumSettings
 from gssc.spectra.cache import CacheArgument, content_key, open_cache
 from gssc.spectra.certificate import Certificate
 from gssc.spectra.operators import Directed, degrees
-from gssc.spectra.packed import PackedGraphs, pack
+from gssc.spectra.packed import PackedGraphs, pack, single_thread
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.transforms import LaplacianSpectrum, RandomWalkSE, warn_empty
 
@@ -105,7 +105,8 @@ def prepare_spectra(
         cache = spectrum.cache
     if device is None:
         device = "cpu" if spectrum is None else spectrum.device
-    parts = _parts(dataset, spectrum, rwse)
+    with single_thread():
+        parts = _parts(dataset, spectrum, rwse)
     dtype = torch.get_default_dtype()
     folder = open_cache(cache)
     key = ""
