@@ -3,6 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
+from gssc.checks import check_choice
 from gssc.spectra.dense import solve_dense
 from gssc.spectra.operators import Operator, build_operator, zero_mode_basis
 from gssc.spectra.truncation import Spectrum, Truncation, ZeroModes, truncate
@@ -18,8 +19,15 @@ def solve(
     *,
     zero_modes: ZeroModes = "keep",
     truncation: Truncation = "eigenspace",
+    solver: str = "auto",
+    device: str = "cpu",
+    seed: int = 0,
 ) -> Spectrum:
-    """The first ``k`` eigenpairs of the operator of a symmetric adjacency matrix [n, n], in float64."""
+    """The first ``k`` eigenpairs of the operator of a symmetric adjacency matrix [n, n], in float64.
+
+    The one solver here is dense, on the CPU and without random numbers: ``device`` and ``seed`` change nothing.
+    """
+    check_choice("solver", solver, ("auto", "dense"))
     values, vectors, accuracy = solve_dense(build_operator(adjacency, operator).toarray())
     tolerance = CLUSTER_TOLERANCE * accuracy
     if operator != "adjacency":

@@ -1,14 +1,18 @@
 """PyG transforms that attach spectra and random-walk encodings to ``Data``."""
 
+import dataclasses
 import warnings
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from gssc.checks import check_choice, check_positive, fail
+from gssc.spectra.cache import CacheArgument, content_key, open_cache
+from gssc.spectra.certificate import Certificate
 from gssc.spectra.operators import DIRECTED, OPERATORS, Directed, Operator, adjacency_matrix
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
@@ -17,6 +21,17 @@ from gssc.spectra.truncation import TRUNCATIONS, ZERO_MODES, Spectrum, Truncatio
 
 class EmptySpectrumWarning(UserWarning):
     """Every eigenspace of a graph straddled the cut, so that its global term is zero."""
+
+
+def warn_empty(count: int, k: int, stacklevel: int) -> None:
+    """Say once how many graphs keep nothing."""
+    which = "1 graph keeps no eigenpair: its" if count == 1 else f"{count} graphs keep no eigenpair: their"
+    warnings.warn(
+        f"{which} first eigenspace has more than k = {k} dimensions, "
+        "so the global term is zero there (a larger k or truncation='raw' keeps some)",
+        EmptySpectrumWarning,
+        stacklevel=stacklevel,
+    )
 
 
 class LaplacianSpectrum(BaseTransform):
@@ -34,6 +49,12 @@ class LaplacianSpectrum(BaseTransform):
             on the solver's choice of basis; ``"raw"`` cuts through it.
         directed: ``"symmetrize"`` a directed graph edge by edge, or ``"reject"`` it.
         weight_attr: Attribute that holds edge weights, used where present; ``None`` ignores weights.
+        solver: ``"auto"``, or the name of a solver to force; see `gssc.spectra.solve.solve`.
+        device: Where to solve, e.g. ``"cuda"``; the result stays with the graph.
+        cache: ``True`` to keep results in ``$GSSC_CACHE`` or ``~/.cache/gssc``, a path for that folder, ``None`` for
+            no cache. Entries are found by the content of the graph and these settings.
+
+    `prepare` applies it to a whole dataset at once, many times faster than graph by graph.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -50,6 +71,9 @@ class LaplacianSpectrum(BaseTransform):
         truncation: Truncation = "eigenspace",
         directed: Directed = "symmetrize",
         weight_attr: str | None = "edge_weight",
+        solver: str = "auto",
+        device: str = "cpu",
+        cache: CacheArgument = None,
     ) -> None:
         check_positive("k", k)
         check_choice("operator", operator, OPERATORS)
@@ -62,30 +86,84 @@ class LaplacianSpectrum(BaseTransform):
         self.truncation: Truncation = truncation
         self.directed: Directed = directed
         self.weight_attr = weight_attr
+        self.solver = solver
+        self.device = device
+        self.cache = cache
 
     def forward(self, data: Any) -> Data:
-        spectrum = self.solve(read_adjacency(data, self.directed, self.weight_attr))
+        spectrum = self.spectrum(data)
         if spectrum.available and not spectrum.mask.any():
-            warnings.warn(
-                f"1 graph keeps no eigenpair: its first eigenspace has more than k = {self.k} dimensions, "
-                "so its global term is zero (a larger k or truncation='raw' keeps some)",
-                EmptySpectrumWarning,
-                stacklevel=3,
-            )
+            warn_empty(1, self.k, stacklevel=4)
         device, dtype = data.edge_index.device if data.edge_index is not None else None, torch.get_default_dtype()
         data.eigvals = torch.as_tensor(spectrum.values, dtype=dtype, device=device).unsqueeze(0)
         data.eigvecs = torch.as_tensor(spectrum.vectors, dtype=dtype, device=device)
         data.eigmask = torch.as_tensor(spectrum.mask, device=device).unsqueeze(0)
         return data
 
+    def spectrum(self, data: Any) -> Spectrum:
+        """The truncated spectrum of a graph with its certificate, in float64, from the cache where it is there."""
+        adjacency = read_adjacency(data, self.directed, self.weight_attr)
+        cache = open_cache(self.cache)
+        if cache is None:
+            return self.solve(adjacency)
+        # The matrix rather than the edges: whatever order they come in, the entry is the same.
+        content = {
+            name: torch.from_numpy(np.ascontiguousarray(part))
+            for name, part in (
+                ("indptr", adjacency.indptr.astype(np.int64)),
+                ("indices", adjacency.indices.astype(np.int64)),
+                ("weights", adjacency.data),
+            )
+        }
+        key = content_key(content, {"entry": "graph", **self.settings()})
+        entry = cache.load(key)
+        if entry is not None:
+            tensors, about = entry
+            values, vectors, mask = (tensors[name].numpy() for name in ("values", "vectors", "mask"))
+            certificate = about["certificate"]
+            return Spectrum(
+                values, vectors, mask, about["available"], None if certificate is None else Certificate(**certificate)
+            )
+        spectrum = self.solve(adjacency)
+        arrays = {"values": spectrum.values, "vectors": spectrum.vectors, "mask": spectrum.mask}
+        cache.store(
+            key,
+            {name: torch.from_numpy(array) for name, array in arrays.items()},
+            {
+                "available": int(spectrum.available),
+                "certificate": None if spectrum.certificate is None else dataclasses.asdict(spectrum.certificate),
+            },
+        )
+        return spectrum
+
     def solve(self, adjacency: sp.csr_array) -> Spectrum:
         """The truncated spectrum of a symmetric adjacency matrix, in float64."""
-        return solve(adjacency, self.operator, self.k, zero_modes=self.zero_modes, truncation=self.truncation)
+        return solve(
+            adjacency,
+            self.operator,
+            self.k,
+            zero_modes=self.zero_modes,
+            truncation=self.truncation,
+            solver=self.solver,
+            device=self.device,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What the spectrum of a given matrix depends on: all arguments but those that say how to read the graph."""
+        return {
+            "k": self.k,
+            "operator": self.operator,
+            "zero_modes": self.zero_modes,
+            "truncation": self.truncation,
+            "solver": self.solver,
+            "device": str(self.device),
+        }
 
     def __repr__(self) -> str:
         return (
             f"LaplacianSpectrum(k={self.k}, operator={self.operator!r}, zero_modes={self.zero_modes!r}, "
-            f"truncation={self.truncation!r}, directed={self.directed!r}, weight_attr={self.weight_attr!r})"
+            f"truncation={self.truncation!r}, directed={self.directed!r}, weight_attr={self.weight_attr!r}, "
+            f"solver={self.solver!r}, device={self.device!r}, cache={self.cache!r})"
         )
 
 

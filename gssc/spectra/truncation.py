@@ -10,6 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from gssc.spectra.certificate import Certificate
+
 ZeroModes = Literal["keep", "drop"]
 Truncation = Literal["eigenspace", "raw"]
 ZERO_MODES = ("keep", "drop")
@@ -27,6 +29,7 @@ class Spectrum:
     vectors: np.ndarray
     mask: np.ndarray
     available: int
+    certificate: Certificate | None = None
 
 
 def merge_clusters(values: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,202 @@
+"""All spectra of 12,000 molecule-like graphs: `prepare` against loops over the graphs.
+
+    python -m gssc.bench.spectra_small --out FILE.csv
+
+Both start from the same PyG dataset and end with a collated dataset that carries eigenvalues, eigenvectors, mask,
+random-walk encodings and degrees. ``numpy_loop`` is plain dense NumPy (SciPy for the connected components), one graph
+after the other; like `prepare` it computes the accuracy of every spectrum and writes one cache file. ``transforms``
+applies this package's transforms graph by graph, on every twelfth graph only. NumPy's BLAS gets one thread: more only
+wait for each other on matrices of 23 rows. Runs alternate, and nothing is timed before the results have been compared.
+"""
+
+import argparse
+import csv
+import datetime
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import scipy.sparse as sp
+import torch
+import torch_geometric
+from scipy.sparse.csgraph import connected_components
+from torch_geometric.data import InMemoryDataset
+
+from gssc.bench.molecules import molecule_like
+from gssc.spectra.cache import Cache
+from gssc.spectra.prepare import prepare
+from gssc.spectra.solve import CLUSTER_TOLERANCE
+from gssc.spectra.transforms import LaplacianSpectrum, RandomWalkSE
+from gssc.spectra.truncation import truncate
+
+K, STEPS = 16, 20
+
+
+def batched(dataset: InMemoryDataset, folder: Path) -> InMemoryDataset:
+    """The whole dataset at once."""
+    return prepare(dataset, LaplacianSpectrum(K, "combinatorial"), RandomWalkSE(STEPS), cache=folder, progress=False)
+
+
+def numpy_loop(dataset: InMemoryDataset, folder: Path) -> InMemoryDataset:
+    """Graph by graph."""
+    graphs, certificates = [], []
+    for data in dataset:
+        assert data.num_nodes is not None
+        result, certificate = numpy_graph(data.edge_index.numpy(), data.num_nodes)
+        for name, array in result.items():
+            data[name] = torch.from_numpy(array)
+        graphs.append(data)
+        certificates.append(certificate)
+    out = InMemoryDataset()
+    out._data, out.slices = out.collate(graphs)
+    named = {name: out._data[name] for name in ("eigvals", "eigvecs", "eigmask", "rwse", "degree")}
+    Cache(folder).store("loop", {**named, "certificate": torch.tensor(certificates)}, {})
+    return out
+
+
+def transforms(dataset: InMemoryDataset, folder: Path) -> InMemoryDataset:
+    """The package's own transforms, graph by graph."""
+    spectrum, rwse = LaplacianSpectrum(K, "combinatorial"), RandomWalkSE(STEPS)
+    out = InMemoryDataset()
+    out._data, out.slices = out.collate([rwse(spectrum(data)) for data in dataset])
+    return out
+
+
+def numpy_graph(ends: np.ndarray, n: int) -> tuple[dict[str, np.ndarray], tuple[float, ...]]:
+    """What `prepare` computes, for one graph: attributes, and residual, orthogonality and tolerance."""
+    a = np.zeros((n, n))
+    np.add.at(a, (ends[0], ends[1]), 1.0)
+    if not np.array_equal(a, a.T):
+        a = (a + a.T) / np.maximum((a != 0).astype(float) + (a.T != 0), 1.0)
+    degree = a.sum(axis=1)
+    laplacian = np.diag(degree) - a
+    values, vectors = np.linalg.eigh(laplacian)
+    accuracy = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0).max()
+    tolerance = CLUSTER_TOLERANCE * max(accuracy, np.finfo(float).eps * np.abs(values).max())
+    count, label = connected_components(sp.csr_array(a), directed=False)
+    if (np.abs(values) <= tolerance).sum() == count:
+        exact = np.zeros((n, count))
+        exact[np.arange(n), label] = 1.0
+        values[:count], vectors[:, :count] = 0.0, exact / np.sqrt(exact.sum(axis=0))
+    orthogonality = np.abs(vectors.T @ vectors - np.eye(n)).max()
+    kept = truncate(values, vectors, K, tolerance=tolerance)
+    residual = np.linalg.norm(laplacian @ kept.vectors - kept.vectors * kept.values, axis=0).max()
+    scale = 1.0 / np.sqrt(np.where(degree > 0, degree, np.inf))
+    walk = a * scale * scale[:, None]
+    rwse, power = np.empty((n, STEPS)), walk
+    for t in range(STEPS):
+        rwse[:, t] = power.diagonal()
+        power = power @ walk
+    result = {
+        "eigvals": kept.values[None].astype(np.float32),
+        "eigvecs": kept.vectors.astype(np.float32),
+        "eigmask": kept.mask[None],
+        "rwse": rwse.astype(np.float32),
+        "degree": degree.astype(np.float32),
+    }
+    return result, (float(residual), float(orthogonality), float(tolerance))
+
+
+def compare(one: InMemoryDataset, other: InMemoryDataset) -> None:
+    """Fail unless both results agree to float32 rounding; eigenvectors by the kernel that they span, cos(L)."""
+    a, b = one._data, other._data
+    assert a is not None
+    assert b is not None
+    assert torch.equal(a.eigmask, b.eigmask)
+    for name in ("eigvals", "rwse"):
+        torch.testing.assert_close(a[name], b[name], atol=1e-5, rtol=1e-5)
+    for x, y in zip(one[::20], other[::20], strict=True):
+        kernels = [(d.eigvecs * d.eigvals.cos() * d.eigmask) @ d.eigvecs.T for d in (x, y)]
+        torch.testing.assert_close(kernels[0], kernels[1], atol=1e-4, rtol=0)
+
+
+def measure(function: Callable[[InMemoryDataset, Path], Any], dataset: InMemoryDataset) -> tuple[float, float]:
+    """Seconds, and seconds of all cores, for one run with an empty cache."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        start, busy = time.perf_counter(), time.process_time()
+        function(dataset, folder)
+        return time.perf_counter() - start, time.process_time() - busy
+    finally:
+        shutil.rmtree(folder)
+
+
+def environment() -> dict[str, str]:
+    """Where a number comes from."""
+    here = Path(__file__).parent
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False).stdout
+    return {
+        "threads": str(torch.get_num_threads()),
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch_geometric": torch_geometric.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "commit": commit.strip() or "unknown",
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and append one row per method."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="CSV file to append to")
+    parser.add_argument("--graphs", type=int, default=12_000)
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args(arguments)
+    dataset, part = molecule_like(options.graphs), molecule_like(max(1, options.graphs // 12), seed=1)
+    with tempfile.TemporaryDirectory() as folder:
+        for loop in (numpy_loop, transforms):
+            compare(batched(part, Path(folder)), loop(part, Path(folder)))
+    methods = {"batched": (batched, dataset), "numpy_loop": (numpy_loop, dataset), "transforms": (transforms, part)}
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
+    busy: dict[str, list[float]] = {name: [] for name in methods}
+    for _ in range(options.runs):
+        for name, (method, graphs) in methods.items():
+            wall, cpu = measure(method, graphs)
+            seconds[name].append(wall)
+            busy[name].append(cpu)
+    each = {name: float(np.median(seconds[name])) / len(graphs) for name, (_, graphs) in methods.items()}
+    rows = [
+        {
+            "benchmark": "spectra_small",
+            "method": name,
+            "graphs": len(graphs),
+            "runs": options.runs,
+            "p50_s": f"{np.median(seconds[name]):.3f}",
+            "min_s": f"{min(seconds[name]):.3f}",
+            "max_s": f"{max(seconds[name]):.3f}",
+            "cpu_s": f"{np.median(busy[name]):.3f}",
+            "us_per_graph": f"{1e6 * each[name]:.1f}",
+            "times_batched": f"{each[name] / each['batched']:.2f}",
+            **environment(),
+        }
+        for name, (_, graphs) in methods.items()
+    ]
+    new = not options.out.exists()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    with options.out.open("a", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+    for row in rows:
+        print(f"{row['method']:>12}: {row['p50_s']} s for {row['graphs']} graphs, {row['times_batched']} times batched")
+
+
+if __name__ == "__main__":
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        # Read when NumPy is imported, so that only a new process can set it.
+        command = [sys.executable, "-m", "gssc.bench.spectra_small", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    main()

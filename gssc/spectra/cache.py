@@ -1,0 +1,154 @@
+"""Results on disk, found by content: safetensors files named by a hash of the graphs, the settings and the solver.
+
+A file appears complete or not at all (temporary file, fsync, `os.replace`, fsync of the folder), so that any number of
+processes may read and write one folder; two that compute the same entry write the same bytes. Every byte of a file is
+covered by a checksum: a damaged entry counts as missing.
+"""
+
+import hashlib
+import json
+import mmap
+import os
+import uuid
+import warnings
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
+from torch import Tensor
+
+from gssc.checks import fail
+
+# Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
+SOLVER_VERSION = 1
+CacheArgument = bool | str | os.PathLike[str] | None
+# One metadata string, since safetensors writes several in arbitrary order; the digits are filled in at the end.
+CHECKSUM, DIGITS = b"crc32=", b"00000000"
+
+
+class CacheWarning(UserWarning):
+    """An entry of the cache was damaged or could not be written; the result was computed all the same."""
+
+
+def default_folder() -> Path:
+    """``$GSSC_CACHE``, or ``~/.cache/gssc``."""
+    return Path(os.environ.get("GSSC_CACHE") or Path.home() / ".cache" / "gssc")
+
+
+def open_cache(cache: CacheArgument) -> "Cache | None":
+    """No cache for None or False, the default folder for True, else the folder given."""
+    if cache is None or cache is False:
+        return None
+    return Cache(default_folder() if cache is True else Path(cache))
+
+
+def content_key(tensors: Mapping[str, Tensor | None], settings: Mapping[str, Any]) -> str:
+    """A name for what these tensors and settings lead to, 32 bytes in hexadecimal."""
+    digest = hashlib.blake2b(digest_size=32)
+    about = {"solver_version": SOLVER_VERSION, "settings": dict(settings)}
+    digest.update(json.dumps(about, sort_keys=True, separators=(",", ":")).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        if tensor is None:
+            digest.update(f"|{name}:none|".encode())
+            continue
+        array = tensor.detach().cpu().contiguous().numpy()
+        # Name, type and shape delimit the bytes: no two inputs share one stream.
+        digest.update(f"|{name}:{array.dtype.str}:{array.shape}|".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+class Cache:
+    """A folder of entries, each a dict of tensors and a small JSON-able ``about``."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            fail("cache", "a folder", f"the file {self.folder}")
+
+    def path(self, key: str) -> Path:
+        """The file of an entry."""
+        return self.folder / f"{key}.safetensors"
+
+    def load(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Tensors and ``about`` of an entry; None where there is none or it is damaged."""
+        path = self.path(key)
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            warnings.warn(f"cache: {path} cannot be read ({error}), so it is computed anew", CacheWarning, stacklevel=2)
+            return None
+        try:
+            return load(raw), _verified(raw, key)
+        except (ValueError, KeyError, SafetensorError) as error:
+            warnings.warn(f"cache: {path} is damaged ({error}), so it is computed anew", CacheWarning, stacklevel=2)
+            return None
+
+    def store(self, key: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        """Write an entry; a full disk or a read-only folder is worth a warning, not the loss of the result."""
+        text = f"{(CHECKSUM + DIGITS).decode()} {json.dumps({'key': key, **about}, sort_keys=True)}"
+        temporary = self.folder / f".{key}.{uuid.uuid4().hex}.tmp"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                save_file(
+                    {name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, {"gssc": text}
+                )
+                with temporary.open("r+b") as file:
+                    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+                        at, checksum = _checksum_position(raw), zlib.crc32(raw)
+                    file.seek(at)
+                    file.write(f"{checksum:08x}".encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, self.path(key))
+                _sync_folder(self.folder)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except (OSError, SafetensorError) as error:
+            warnings.warn(f"cache: {self.path(key)} was not written ({error})", CacheWarning, stacklevel=2)
+
+
+def _header(raw: bytes | mmap.mmap) -> bytes:
+    """The JSON header of a safetensors file, whose length is in its first eight bytes."""
+    size = int.from_bytes(raw[:8], "little")
+    if len(raw) < 8 + size:
+        raise ValueError(f"{len(raw)} bytes are too few")
+    return bytes(raw[8 : 8 + size])
+
+
+def _checksum_position(raw: bytes | mmap.mmap) -> int:
+    return 8 + _header(raw).index(CHECKSUM) + len(CHECKSUM)
+
+
+def _verified(raw: bytes, key: str) -> dict[str, Any]:
+    """The ``about`` of an entry, or a ValueError where its checksum or its key is not as it should be."""
+    at = _checksum_position(raw)
+    view = memoryview(raw)
+    # The checksum was taken with zeros in its own place.
+    checksum = zlib.crc32(view[at + len(DIGITS) :], zlib.crc32(DIGITS, zlib.crc32(view[:at])))
+    if view[at : at + len(DIGITS)] != f"{checksum:08x}".encode():
+        raise ValueError("wrong checksum")
+    text: str = json.loads(_header(raw))["__metadata__"]["gssc"]
+    about: dict[str, Any] = json.loads(text.partition(" ")[2])
+    if about.pop("key") != key:
+        raise ValueError("it belongs to another key")
+    return about
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; systems without folder handles (Windows) do so by themselves."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

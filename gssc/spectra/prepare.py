@@ -1,0 +1,225 @@
+"""A whole dataset at once: spectra, random-walk encodings and degrees, from the cache or computed into it."""
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import torch
+from rich.progress import Progress
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from gssc.checks import fail
+from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, SpectrumSettings, solve_batched
+from gssc.spectra.cache import CacheArgument, content_key, open_cache
+from gssc.spectra.certificate import Certificate
+from gssc.spectra.operators import Directed, degrees
+from gssc.spectra.packed import PackedGraphs, pack, single_thread
+from gssc.spectra.random_walk import return_probabilities
+from gssc.spectra.transforms import LaplacianSpectrum, RandomWalkSE, warn_empty
+
+Dataset = TypeVar("Dataset", bound=InMemoryDataset | Sequence[Data])
+# Solvers that the batched path stands for; any other is forced graph by graph.
+BATCHED_SOLVERS = ("auto", "dense")
+
+
+@dataclass(frozen=True)
+class PreparedSpectra:
+    """Flat results for a dataset, where each graph's nodes begin (``ptr [G + 1]``), and certificates on request."""
+
+    flat: BatchedSpectra
+    ptr: Tensor
+    by_graph: dict[int, Certificate]
+
+    def certificate(self, graph: int) -> Certificate:
+        """How good the spectrum of one graph is; graphs of the batched path have a complete, hence proved solve."""
+        if graph in self.by_graph:
+            return self.by_graph[graph]
+        flat = self.flat
+        return Certificate(
+            solver="batched",
+            level="proved",
+            residual=float(flat.residual[graph]),
+            orthogonality=float(flat.orthogonality[graph]),
+            gap=float(flat.gap[graph]),
+            tolerance=float(flat.tolerance[graph]),
+            miss_probability=0.0,
+        )
+
+
+def prepare(
+    dataset: Dataset,
+    spectrum: LaplacianSpectrum | None = None,
+    rwse: RandomWalkSE | None = None,
+    *,
+    device: str | torch.device | None = None,
+    cache: CacheArgument = None,
+    progress: bool = True,
+) -> Dataset:
+    """A copy of ``dataset`` whose graphs carry what the transforms would attach, and ``degree [N]``.
+
+    The same as applying ``spectrum`` and ``rwse`` to every graph, but for all graphs at once. An InMemoryDataset gives
+    one of its own class, collated; a list of ``Data`` gives a list. The input is not changed, and nothing is copied
+    but what is new. One `EmptySpectrumWarning` counts the graphs that keep no eigenpair.
+
+    Args:
+        dataset: A PyG InMemoryDataset or a list of ``Data``.
+        spectrum: What to attach as ``eigvals``, ``eigvecs`` and ``eigmask``; None for no spectra.
+        rwse: What to attach as ``rwse``; None for none.
+        device: Where to solve; None for the device of ``spectrum``.
+        cache: As for `LaplacianSpectrum`, whose own is used where this is None; one file for the whole dataset.
+        progress: Show a progress bar.
+    """
+    if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
+        dataset = dataset.copy()  # a subset gets storage of its own
+    solved = prepare_spectra(dataset, spectrum, rwse, device=device, cache=cache, progress=progress)
+    if spectrum is not None:
+        empty = int(((solved.flat.available > 0) & ~solved.flat.eigmask.any(1)).sum())
+        if empty:
+            warn_empty(empty, spectrum.k, stacklevel=3)
+    new: dict[str, Tensor] = {"degree": solved.flat.degree}
+    if spectrum is not None:
+        new.update(eigvals=solved.flat.eigvals, eigvecs=solved.flat.eigvecs, eigmask=solved.flat.eigmask)
+    if rwse is not None:
+        new["rwse"] = solved.flat.rwse
+    per_graph = torch.arange(solved.ptr.numel())
+    slices = {name: per_graph if name in ("eigvals", "eigmask") else solved.ptr for name in new}
+    return _attach(dataset, new, slices)
+
+
+def prepare_spectra(
+    dataset: InMemoryDataset | Sequence[Data],
+    spectrum: LaplacianSpectrum | None = None,
+    rwse: RandomWalkSE | None = None,
+    *,
+    device: str | torch.device | None = None,
+    cache: CacheArgument = None,
+    progress: bool = False,
+) -> PreparedSpectra:
+    """What `prepare` attaches, as flat tensors with the certificate of every graph."""
+    if spectrum is None and rwse is None:
+        fail("spectrum, rwse", "a LaplacianSpectrum, a RandomWalkSE or both", "None")
+    if spectrum is not None and cache is None:
+        cache = spectrum.cache
+    if device is None:
+        device = "cpu" if spectrum is None else spectrum.device
+    with single_thread():
+        parts = _parts(dataset, spectrum, rwse)
+    dtype = torch.get_default_dtype()
+    folder = open_cache(cache)
+    key = ""
+    if folder is not None:
+        content = {f"{i}.{name}": getattr(part.graphs, name) for i, part in enumerate(parts) for name in PACKED}
+        settings = [part.settings() for part in parts]
+        about = {"entry": "dataset", "parts": settings, "device": str(device), "dtype": str(dtype)}
+        key = content_key(content, about)
+        entry = folder.load(key)
+        if entry is not None:
+            tensors, stored = entry
+            certificates = {int(g): Certificate(**c) for g, c in stored["certificates"].items()}
+            return PreparedSpectra(BatchedSpectra(**tensors), parts[0].graphs.ptr, certificates)
+    with Progress() if progress else nullcontext() as bar:
+        task = bar.add_task("spectra", total=len(parts) * parts[0].graphs.num_graphs) if bar is not None else None
+
+        def done(count: int) -> None:
+            if bar is not None and task is not None:
+                bar.advance(task, count)
+
+        results = [part.solve(device, dtype, done) for part in parts]
+    solved = results[0]
+    if len(results) == 2:
+        solved = replace(solved, flat=replace(solved.flat, rwse=results[1].flat.rwse))
+    if folder is not None:
+        named = {field.name: getattr(solved.flat, field.name) for field in fields(BatchedSpectra)}
+        folder.store(key, named, {"certificates": {g: vars(c) for g, c in solved.by_graph.items()}})
+    return solved
+
+
+PACKED = ("edge_index", "weight", "ptr", "edge_ptr")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Work on one reading of the graphs: spectra and walks share it unless they read weights or directions apart."""
+
+    graphs: PackedGraphs
+    directed: Directed
+    spectrum: LaplacianSpectrum | None
+    steps: int
+
+    def settings(self) -> dict[str, Any]:
+        own = None if self.spectrum is None else self.spectrum.settings()
+        if own is not None:
+            own.pop("device")  # `prepare` has its own
+        return {"spectrum": own, "steps": self.steps, "directed": self.directed, "batched_nodes": BATCHED_NODES}
+
+    def solve(self, device: str | torch.device, dtype: torch.dtype, done: Callable[[int], None]) -> PreparedSpectra:
+        """Small graphs together, the others one by one."""
+        spectrum = self.spectrum
+        settings = None
+        if spectrum is not None:
+            settings = SpectrumSettings(spectrum.k, spectrum.operator, spectrum.zero_modes, spectrum.truncation)
+        small = self.graphs.ptr.diff() <= BATCHED_NODES
+        if spectrum is not None and spectrum.solver not in BATCHED_SOLVERS:
+            small = torch.zeros_like(small)
+        flat = solve_batched(
+            self.graphs, settings, self.steps, directed=self.directed, device=device, dtype=dtype, only=small, done=done
+        )
+        certificates: dict[int, Certificate] = {}
+        for graph in (~small).nonzero().view(-1).tolist():
+            certificate = self._solve_large(graph, device, flat)
+            if certificate is not None:
+                certificates[graph] = certificate
+            done(1)
+        return PreparedSpectra(flat, self.graphs.ptr, certificates)
+
+    def _solve_large(self, graph: int, device: str | torch.device, flat: BatchedSpectra) -> Certificate | None:
+        adjacency = self.graphs.adjacency(graph, self.directed)
+        rows = slice(int(self.graphs.ptr[graph]), int(self.graphs.ptr[graph + 1]))
+        flat.degree[rows] = torch.from_numpy(degrees(adjacency)).to(flat.degree.dtype)
+        if self.steps:
+            flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, self.steps)).to(flat.rwse.dtype)
+        if self.spectrum is None:
+            return None
+        one = copy.copy(self.spectrum)
+        one.device = str(device)
+        result = one.solve(adjacency)
+        flat.eigvals[graph] = torch.from_numpy(result.values).to(flat.eigvals.dtype)
+        flat.eigvecs[rows] = torch.from_numpy(result.vectors).to(flat.eigvecs.dtype)
+        flat.eigmask[graph] = torch.from_numpy(result.mask)
+        flat.available[graph] = result.available
+        return result.certificate
+
+
+def _parts(
+    dataset: InMemoryDataset | Sequence[Data], spectrum: LaplacianSpectrum | None, rwse: RandomWalkSE | None
+) -> list[_Part]:
+    """One reading of the dataset where both transforms agree on it, else one for each."""
+    first: LaplacianSpectrum | RandomWalkSE | None = rwse if spectrum is None else spectrum
+    assert first is not None
+    graphs = pack(dataset, first.weight_attr)
+    if rwse is None:
+        return [_Part(graphs, first.directed, spectrum, 0)]
+    if (rwse.directed, rwse.weight_attr) == (first.directed, first.weight_attr):
+        return [_Part(graphs, first.directed, spectrum, rwse.steps)]
+    walks = _Part(pack(dataset, rwse.weight_attr), rwse.directed, None, rwse.steps)
+    return [_Part(graphs, first.directed, spectrum, 0), walks]
+
+
+def _attach(dataset: Any, new: dict[str, Tensor], slices: dict[str, Tensor]) -> Any:
+    """A shallow copy of the dataset with more attributes; ``slices`` says where each graph's rows begin."""
+    if isinstance(dataset, InMemoryDataset):
+        out = copy.copy(dataset)
+        out._data, out._data_list = copy.copy(dataset._data), None
+        # One graph alone has no slices.
+        out.slices = None if dataset.slices is None else {**dataset.slices, **slices}
+        for name, tensor in new.items():
+            out._data[name] = tensor
+        return out
+    graphs = [copy.copy(graph) for graph in dataset]
+    for name, tensor in new.items():
+        for graph, rows in zip(graphs, tensor.split(slices[name].diff().tolist()), strict=True):
+            graph[name] = rows
+    return graphs
