@@ -1,5 +1,59 @@
-"""Datasets: generated ones need no download."""
+"""Datasets by name: generated ones, and those that PyG's and OGB's classes read or download, in official splits."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch_geometric.data import Data, InMemoryDataset
+
+from gssc.checks import check_choice
+from gssc.datasets import molhiv as _molhiv
+from gssc.datasets import pyg as _pyg
+from gssc.datasets.cycles import load_cycles
 from gssc.datasets.synthetic import cycle_counting, cycle_counts
 
-__all__ = ["cycle_counting", "cycle_counts"]
+__all__ = ["DATASETS", "DatasetError", "cycle_counting", "cycle_counts", "load_dataset"]
+
+CYCLES = {f"cycles-{length}": length for length in (3, 4, 5, 6)}
+RAW_FILES = {**_pyg.RAW_FILES, "molhiv": _molhiv.RAW_FILES}
+DATASETS = (*CYCLES, *RAW_FILES)
+
+
+class DatasetError(RuntimeError):
+    """A dataset could not be read or downloaded; says which files belong where."""
+
+
+def load_dataset(name: str, root: str | Path, seed: int = 0) -> dict[str, InMemoryDataset | Sequence[Data]]:
+    """The parts ``train``, ``val`` and ``test`` of a dataset.
+
+    Args:
+        name: One of ``DATASETS``.
+        root: Folder of raw data. A class finds its files in ``root`` itself or in ``root/name``; where neither has
+            them, it downloads to ``root/name``.
+        seed: Seed of generated data.
+
+    Raises:
+        DatasetError: the files are not there and cannot be downloaded, or are damaged.
+    """
+    check_choice("dataset", name, DATASETS)
+    root = Path(root).expanduser()
+    if name in CYCLES:
+        return dict(load_cycles(CYCLES[name], root, seed))
+    place = _place(name, root)
+    try:
+        parts: dict[str, Any] = _molhiv.load_molhiv(place) if name == "molhiv" else _pyg.load_pyg(name, place)
+    except ValueError:
+        raise
+    except Exception as error:  # whatever a download or an unpickling may raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DatasetError(
+            f"{name}: could not be read or downloaded ({reason}); put {RAW_FILES[name]} below {place}"
+        ) from error
+    return parts
+
+
+def _place(name: str, root: Path) -> Path:
+    """``root`` where the class would find its raw files there, else ``root/name``."""
+    first = RAW_FILES[name].split("/")[0]
+    # ZINC's two variants share the folder raw: only the names of their files could tell, and they are the same.
+    return root if (root / first).exists() and not (root / name / first).exists() else root / name

@@ -1,0 +1,5 @@
+"""``python -m gssc`` is the command ``gssc``."""
+
+from gssc.cli import main
+
+main()

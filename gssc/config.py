@@ -1,0 +1,184 @@
+"""A recipe: everything that determines a training run, as plain dataclasses read from one flat YAML file.
+
+Five sections, ``data``, ``spectrum``, ``model``, ``optim`` and ``train``; every key can be overridden on the command
+line as ``section.key=value``. Unknown keys and values of the wrong type are errors that name the nearest match.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from gssc.checks import check_choice, fail
+
+SECTIONS = ("data", "spectrum", "model", "optim", "train")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which graphs, and which of their targets."""
+
+    dataset: str  # name of the dataset, see gssc.datasets
+    generate: bool = False  # generate instead of download, where the dataset is a random model
+    seed: int = 0  # seed of generated data and of random splits
+
+
+@dataclass(frozen=True)
+class SpectrumConfig:
+    """What is computed once per graph; see LaplacianSpectrum and RandomWalkSE."""
+
+    k: int = 16  # eigenpairs per graph
+    operator: Literal["sym", "combinatorial", "adjacency"] = "combinatorial"
+    zero_modes: Literal["keep", "drop"] = "drop"
+    truncation: Literal["eigenspace", "raw"] = "eigenspace"
+    rwse: int = 0  # random-walk steps; 0 for none
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The arguments of gssc.GSSC that a recipe sets; inputs and outputs follow from the dataset."""
+
+    layers: int = 4
+    channels: int = 64
+    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "none"] = "gatedgcn"
+    glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"
+    phi: Literal["deepset", "elementwise", "transformer"] = "deepset"
+    phi_channels: int | None = 32  # channels of phi; none: as many as the model
+    kernel: Literal["channel", "shared"] = "channel"
+    selective: bool = False
+    normalize: bool = True
+    self_term: bool = True
+    degree_scaling: bool = False
+    out_proj: bool = False
+    heads: int = 4  # of attention
+    rwse_channels: int = 28
+    diagonal_channels: int = 0  # of the invariant spectral node encoding
+    dropout_local: float = 0.0
+    dropout_global: float = 0.0
+    dropout_ffn: float = 0.0
+    norm: Literal["batch", "layer", "none"] = "batch"
+    pool: Literal["sum", "mean", "max"] = "mean"
+    jumping_knowledge: bool = False
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW with linear warm-up, then cosine to zero."""
+
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    clip: float = 1.0  # largest gradient norm; 0 for none
+    warmup_epochs: int = 0
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The loop."""
+
+    epochs: int = 100
+    batch_size: int = 32
+    accumulate: int = 1  # batches per optimiser step
+    ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
+    batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
+    precision: Literal["float32", "bf16"] = "float32"
+    compile: bool = False
+    eval_every: int = 1  # epochs between evaluations on validation
+    checkpoint_every: int = 1  # epochs between checkpoints
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A complete run."""
+
+    name: str
+    data: DataConfig
+    spectrum: SpectrumConfig = field(default_factory=SpectrumConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and sections as plain values, complete: what ``config.yaml`` of a run holds."""
+        return dataclasses.asdict(self)
+
+    def override(self, overrides: Sequence[str]) -> "Recipe":
+        """The recipe with ``section.key=value`` replaced; values are read as YAML."""
+        values = self.to_dict()
+        for text in overrides:
+            path, separator, value = text.partition("=")
+            section, dot, key = path.partition(".")
+            if not separator or not dot:
+                fail("override", "section.key=value", repr(text))
+            check_choice("override section", section, SECTIONS)
+            known = [f.name for f in dataclasses.fields(_section_class(section))]
+            check_choice(f"override {section}", key, known)
+            values[section][key] = yaml.safe_load(value)
+        return parse_recipe(values)
+
+
+def parse_recipe(values: Mapping[str, Any]) -> Recipe:
+    """A recipe from nested plain values; missing keys take their defaults, unknown ones are errors."""
+    if not isinstance(values, Mapping):
+        fail("recipe", "a mapping with the sections " + ", ".join(SECTIONS), type(values).__name__)
+    for key in values:
+        check_choice("recipe key", key, ("name", *SECTIONS))
+    for needed in ("name", "data"):
+        if needed not in values:
+            fail("recipe", f"a key {needed!r}", sorted(values))
+    sections = {name: _parse_section(name, values[name]) for name in SECTIONS if name in values}
+    return Recipe(name=str(values["name"]), **sections)
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read one YAML file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        fail("recipe", "an existing YAML file", str(path))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        fail("recipe", "a YAML file", f"{path}: {str(error).splitlines()[0]}")
+    return parse_recipe(values)
+
+
+def _section_class(section: str) -> type:
+    return typing.get_type_hints(Recipe)[section]
+
+
+def _parse_section(section: str, values: Any) -> Any:
+    cls = _section_class(section)
+    if not isinstance(values, Mapping):
+        fail(f"recipe section {section}", "a mapping of keys to values", repr(values))
+    hints = typing.get_type_hints(cls)
+    for key in values:
+        check_choice(f"recipe key in {section}", key, hints)
+    parsed = {key: _convert(f"{section}.{key}", value, hints[key]) for key, value in values.items()}
+    for f in dataclasses.fields(cls):
+        if f.default is dataclasses.MISSING and f.name not in parsed:
+            fail(f"recipe section {section}", f"a key {f.name!r}", sorted(parsed))
+    return cls(**parsed)
+
+
+def _convert(name: str, value: Any, hint: Any) -> Any:
+    """Check a plain value against its annotation; an integer or the text '1e-3' will do for a float."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        check_choice(name, value, typing.get_args(hint))
+        return value
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        return _convert(name, value, next(option for option in options if option is not type(None)))
+    if hint is float and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            fail(name, "a number", repr(value))
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        fail(name, {int: "an integer", bool: "true or false", str: "text", float: "a number"}[hint], repr(value))
+    return value

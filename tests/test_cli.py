@@ -1,0 +1,53 @@
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from gssc.cli import app
+from gssc.datasets import cycles
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def few_graphs(monkeypatch):
+    monkeypatch.setattr(cycles, "GRAPHS", 20)
+    monkeypatch.setattr(cycles, "TRAIN", 8)
+    monkeypatch.setattr(cycles, "VALIDATION", 4)
+
+
+def test_prepare_fills_the_cache_and_reads_it_again(few_graphs, tmp_path):
+    command = ["prepare", "cycles-3", "spectrum.k=4", "--data-root", str(tmp_path), "--cache", str(tmp_path / "cache")]
+    first = runner.invoke(app, command, catch_exceptions=False)
+    assert first.exit_code == 0
+    assert "proved" in first.output
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.safetensors")}
+    assert len(files) == 3
+    runner.invoke(app, command, catch_exceptions=False)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.safetensors")} == files
+    runner.invoke(app, [*command[:2], "spectrum.k=5", *command[3:]], catch_exceptions=False)
+    assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 6
+
+
+def test_recipes_are_listed():
+    output = runner.invoke(app, ["recipes"], catch_exceptions=False).output
+    assert "zinc-12k" in output
+    assert "0.064" in output
+
+
+def test_errors_are_one_line():
+    run = subprocess.run(
+        [sys.executable, "-m", "gssc", "prepare", "zinc12k"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2
+    assert run.stderr.startswith("error: recipe: expected one of")
+    assert "did you mean 'zinc-12k'" in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [[], ["prepare"], ["recipes"]])
+def test_help_explains(command):
+    output = runner.invoke(app, [*command, "--help"], catch_exceptions=False).output
+    assert "Usage" in output
+    assert len(output) > 200

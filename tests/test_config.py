@@ -1,0 +1,71 @@
+import pytest
+import yaml
+
+from gssc.config import load_recipe, parse_recipe
+
+MINIMAL = {"name": "mine", "data": {"dataset": "cycles-3"}}
+
+
+def test_missing_keys_take_defaults_and_all_are_written_out():
+    recipe = parse_recipe(MINIMAL)
+    assert recipe.model.layers == 4
+    assert parse_recipe(recipe.to_dict()) == recipe
+    assert set(recipe.to_dict()) == {"name", "data", "spectrum", "model", "optim", "train"}
+
+
+def test_overrides_are_read_as_yaml():
+    recipe = parse_recipe(MINIMAL).override(
+        ["train.epochs=2", "optim.lr=1e-4", "model.glob=none", "model.selective=true", "model.phi_channels=null"]
+    )
+    assert recipe.train.epochs == 2
+    assert recipe.optim.lr == 1e-4
+    assert recipe.model.glob == "none"
+    assert recipe.model.selective is True
+    assert recipe.model.phi_channels is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["train.epoch=2"], r"override train: .* got 'epoch' \(did you mean 'epochs'\?\)"),
+        (["trian.epochs=2"], r"override section: .* got 'trian' \(did you mean 'train'\?\)"),
+        (["epochs=2"], "override: expected section.key=value, got 'epochs=2'"),
+        (["train.epochs"], "override: expected section.key=value"),
+        (["train.epochs=two"], "train.epochs: expected an integer, got 'two'"),
+        (["train.epochs=true"], "train.epochs: expected an integer, got True"),
+        (["optim.lr=fast"], "optim.lr: expected a number, got 'fast'"),
+        (["model.glob=atention"], r"model.glob: .* got 'atention' \(did you mean 'attention'\?\)"),
+        (["model.selective=1"], "model.selective: expected true or false, got 1"),
+    ],
+)
+def test_bad_overrides(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        parse_recipe(MINIMAL).override(overrides)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "recipe: expected a mapping"),
+        ({"name": "x"}, "recipe: expected a key 'data'"),
+        ({**MINIMAL, "modle": {}}, r"recipe key: .*did you mean 'model'"),
+        ({**MINIMAL, "model": {"chanels": 3}}, r"recipe key in model: .*did you mean 'channels'"),
+        ({**MINIMAL, "model": 3}, "recipe section model: expected a mapping"),
+        ({"name": "x", "data": {}}, "recipe section data: expected a key 'dataset'"),
+    ],
+)
+def test_bad_recipes(values, message):
+    with pytest.raises(ValueError, match=message):
+        parse_recipe(values)
+
+
+def test_bad_files(tmp_path):
+    with pytest.raises(ValueError, match="recipe: expected an existing YAML file"):
+        load_recipe(tmp_path / "none.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("name: [")
+    with pytest.raises(ValueError, match=r"recipe: expected a YAML file, got .*broken\.yaml"):
+        load_recipe(broken)
+    good = tmp_path / "good.yaml"
+    good.write_text(yaml.safe_dump(MINIMAL))
+    assert load_recipe(good) == parse_recipe(MINIMAL)

@@ -1,0 +1,68 @@
+"""Every recipe that ships is complete, valid, and says what the paper's tables say."""
+
+import dataclasses
+
+import pytest
+import yaml
+
+from gssc.config import SECTIONS
+from gssc.datasets import DATASETS
+from gssc.model import GLOBALS, LOCALS
+from gssc.recipes import find_recipe, recipe_folder, recipe_names
+
+# Layers, width, local, k, batch size, learning rate, weight decay: appendix of the paper.
+PAPER = {
+    "cycles-3": (4, 96, "gatedgcn", 16, 256, 1e-3, 1e-5),
+    "cycles-4": (4, 96, "gatedgcn", 16, 256, 1e-3, 1e-5),
+    "cycles-5": (4, 96, "gatedgcn", 16, 256, 1e-3, 1e-5),
+    "zinc-12k": (10, 64, "gine", 16, 32, 1e-3, 1e-5),
+    "zinc-full": (10, 64, "gine", 16, 128, 2e-3, 1e-3),
+    "molhiv": (6, 64, "gatedgcn", 16, 32, 2e-3, 1e-3),
+    "mnist": (3, 52, "gatedgcn", 32, 16, 5e-3, 0.01),
+    "cifar10": (3, 52, "gatedgcn", 32, 16, 5e-3, 0.01),
+    "pattern": (24, 36, "gatedgcn", 32, 32, 1e-3, 0.1),
+    "cluster": (24, 36, "gatedgcn", 32, 16, 1e-3, 0.1),
+    "malnet-tiny": (5, 64, "gatedgcn", 32, 16, 1.5e-3, 1e-3),
+    "voc-sp": (4, 96, "gatedgcn", 32, 32, 2e-3, 0.1),
+    "peptides-func": (4, 96, "gatedgcn", 32, 128, 3e-3, 0.1),
+    "peptides-struct": (4, 96, "gatedgcn", 32, 128, 1e-3, 0.1),
+}
+
+
+def test_one_recipe_for_every_row():
+    assert set(recipe_names()) == set(PAPER)
+
+
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_recipe_is_complete_and_follows_the_paper(name):
+    written = yaml.safe_load((recipe_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    recipe = find_recipe(name)
+    for section in SECTIONS:
+        fields = {field.name for field in dataclasses.fields(getattr(recipe, section))}
+        assert set(written[section]) == fields, section
+    assert recipe.name == name
+    assert recipe.data.dataset in DATASETS
+    assert recipe.model.local in LOCALS
+    assert recipe.model.glob in GLOBALS
+    model, optim = recipe.model, recipe.optim
+    row = (
+        model.layers,
+        model.channels,
+        model.local,
+        recipe.spectrum.k,
+        recipe.train.batch_size,
+        optim.lr,
+        optim.weight_decay,
+    )
+    assert row == PAPER[name]
+
+
+def test_a_path_is_a_recipe_too(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\ndata: {dataset: cycles-3}\n")
+    assert find_recipe(str(path)).name == "mine"
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match=r"recipe: expected one of .* got 'zinc12k' \(did you mean 'zinc-12k'\?\)"):
+        find_recipe("zinc12k")
