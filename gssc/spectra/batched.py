@@ -197,8 +197,8 @@ class _Work:
         row = self.node[nodes]
         self.out.degree[row] = degree.reshape(-1).cpu()[slot].to(self.out.degree.dtype)
         if self.steps:
-            walk = return_probabilities_batched(adjacency, degree, self.steps).view(-1, self.steps)
-            self.out.rwse[row] = walk.cpu()[slot].to(self.out.rwse.dtype)
+            walk = return_probabilities_batched(adjacency, degree, self.steps, self.out.rwse.dtype)
+            self.out.rwse[row] = walk.view(-1, self.steps).cpu()[slot]
         if self.spectrum is not None:
             label = None
             if self.component is not None:

@@ -49,18 +49,22 @@ def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator) -> T
     return torch.diag_embed((degree > 0).to(degree.dtype)) - _walk_matrix(adjacency, degree)
 
 
-def return_probabilities_batched(adjacency: Tensor, degree: Tensor, steps: int) -> Tensor:
-    """diag((D^-1 A)^t) for t = 1 … steps of a chunk, [B, m, steps].
+def return_probabilities_batched(
+    adjacency: Tensor, degree: Tensor, steps: int, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """diag((D^-1 A)^t) for t = 1 … steps of a chunk, [B, m, steps], multiplied in ``dtype``.
+
+    All terms are at least zero, so that nothing cancels and the precision of the result will do for the powers.
 
     With S = D^-1/2 A D^-1/2 and p about sqrt(steps): the diagonals of S, …, S^p, and then, since S is symmetric,
     diag(S^(qp+r)) = rowsum(S^qp ⊙ S^r). That takes about 2 sqrt(steps) products instead of steps.
     """
-    walk = _walk_matrix(adjacency, degree)
+    walk = _walk_matrix(adjacency, degree).to(dtype)
     small = [walk]
     while (len(small) + 1) ** 2 <= steps:
         small.append(small[-1] @ walk)
     p = len(small)
-    out = adjacency.new_empty(steps, *degree.shape)
+    out = walk.new_empty(steps, *degree.shape)
     for t, power in enumerate(small):
         out[t] = power.diagonal(dim1=1, dim2=2)
     large = small[-1]
