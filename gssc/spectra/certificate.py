@@ -3,9 +3,9 @@
 A spectrum is certified by three measurements.
 
 *Accuracy.* residual = max ‖L p - λ p‖ over the pairs kept (an upper bound where equal eigenvalues were replaced by
-their mean) and orthogonality = max |PᵀP - I|. Accepted is residual ≤ min(1e-5 · scale, gap / 10) with scale = max(1,
-‖L‖): for weights around 1 this is 1e-5, and where weights are extreme it is relative to the operator, since no float64
-computation can do better than 1e-16 · ‖L‖.
+their mean) and orthogonality = max |PᵀP - I|. Accepted is residual ≤ min(limit, gap / 10) with limit = 1e-5, or
+1e-11 · ‖L‖ where weights are so extreme that this is larger (‖L‖ > 10⁶), since no float64 computation can do better
+than some 1e-16 · ‖L‖.
 
 *Count.* No eigenvalue below the cut was missed. ``proved``: either all eigenvalues are known (complete dense solves),
 or the inertia of L - σI, σ in the gap at the cut, equals the number of pairs found below. ``checked``: a random block,
@@ -23,8 +23,9 @@ import scipy.sparse as sp
 
 Level = Literal["proved", "checked"]
 
-# Largest residual accepted, relative to max(1, ‖L‖), and largest deviation of PᵀP from the identity.
+# Largest residual accepted, absolute or relative to ‖L‖, whichever is larger; and largest deviation of PᵀP from I.
 RESIDUAL_LIMIT = 1e-5
+RELATIVE_LIMIT = 1e-11
 ORTHOGONALITY_LIMIT = 1e-8
 # The residual must resolve the gap at the cut: the subspace kept is then turned by a tenth at most.
 RESIDUAL_PER_GAP = 0.1
@@ -75,7 +76,7 @@ def residual_norms(matrix: sp.csr_array | np.ndarray, values: np.ndarray, vector
 
 
 def orthogonality(vectors: np.ndarray) -> float:
-    """max |PᵀP - I| of vectors [n, m]."""
+    """The deviation from orthonormal columns, max |PᵀP - I|, of vectors [n, m]."""
     gram = vectors.T @ vectors
     return float(np.abs(gram - np.eye(gram.shape[0])).max(initial=0.0))
 
@@ -92,7 +93,7 @@ def rayleigh_ritz(matrix: sp.csr_array, basis: np.ndarray) -> Pairs:
 
 def judge(residual: float, orthogonal: float, gap: float, scale: float) -> str | None:
     """Why a spectrum of this accuracy cannot be certified; None when it can."""
-    limit = min(RESIDUAL_LIMIT * max(1.0, scale), RESIDUAL_PER_GAP * gap)
+    limit = min(max(RESIDUAL_LIMIT, RELATIVE_LIMIT * scale), RESIDUAL_PER_GAP * gap)
     if not residual <= limit:
         return f"residual {residual:.1e} exceeds {limit:.1e}"
     if not orthogonal <= ORTHOGONALITY_LIMIT:

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from gssc.spectra.certificate import Pairs, SpectrumError
 
-# The solver aims at these residuals: relative to ‖H‖, and to the mean spacing of the eigenvalues wanted, so that the
-# cluster tolerance (ten times the residual) stays far below it; and no lower than rounding allows.
-RESIDUAL_TARGET = 1e-6
+# The solver aims at these residuals: absolute, relative to ‖H‖, and to the mean spacing of the eigenvalues wanted, so
+# that the cluster tolerance (ten times the residual) stays far below it; and no lower than rounding allows.
+RESIDUAL_TARGET = 2e-6
+RESIDUAL_PER_NORM = 1e-6
 RESIDUAL_PER_SPACING = 1e-3
 ROUNDING_FLOOR = 2e-13
 # A filter may amplify the lowest column by this much over the highest before the block must be orthogonalised again,
@@ -187,7 +188,7 @@ class ChebyshevBlock:
         margin, worst, target = 0.0, math.inf, 0.0
         while True:
             spacing = float(self.values[count - 1] - self.values[0]) / count
-            target = min(RESIDUAL_TARGET * self.scale, RESIDUAL_PER_SPACING * spacing)
+            target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * spacing)
             target = max(target, ROUNDING_FLOOR * self.scale)
             if self.values[-1] > (edge + self.upper) / 2:  # the Lanczos bound was not one
                 self.upper = bound

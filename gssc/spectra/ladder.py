@@ -5,7 +5,7 @@ The rule of ``solver="auto"``, n nodes and m pairs wanted at each end:
 1. n ≤ 512: dense (``components.py``), and so are components too small for iterative solvers, n ≤ 6m + 48, up to 2,000.
 2. On a GPU and n > 2,000: ``chebyshev``, checked.
 3. Cheap factorisation (``factorization.is_cheap``): ``shift_invert``, proved.
-4. n ≤ 2,000: dense, proved.
+4. n ≤ 2,000: dense, proved; also before 3 when more than a tenth of the matrix is filled.
 5. Otherwise ``chebyshev``, checked.
 
 A solver that fails, or whose result fails the certificate, is followed by the next of: chebyshev, chebyshev with a
@@ -33,10 +33,13 @@ SOLVERS = ("auto", "dense", "shift_invert", "chebyshev", "lobpcg")
 # Dense n×n matrices are never built above DENSE_LIMIT nodes; up to DENSE_FIRST they are the first choice.
 DENSE_LIMIT = 2_000
 DENSE_FIRST = 512
+DENSE_FILL = 0.1
 # The count is taken this far below the upper end of the gap (as a fraction of it), so that an eigenvalue that hides
 # anywhere in the lower part of the gap is counted as well.
 SIGMA = 0.125
 POWER_STEPS = 12
+# Up to this many nodes a factorisation that fills in is slow, but possible, and done when asked for.
+FORCED_LIMIT = 5_000
 
 
 def dense_size(solver: Solver, count: int) -> int:
@@ -59,6 +62,14 @@ def spectral_bound(matrix: sp.csr_array) -> float:
         x = np.maximum(y / max(y.max(), 1e-300) + x, 1e-6)
         x /= x.max()
     return bound
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a count could not be certified, and whether it is known to be wrong (or only not known to be right)."""
+
+    reason: str
+    wrong: bool
 
 
 @dataclass
@@ -85,7 +96,7 @@ class End:
 
     def certify(
         self, kept: int, low: float, high: float, cheap: bool, device: str, seed: int
-    ) -> tuple[Level, float] | str:
+    ) -> tuple[Level, float] | Refusal:
         """Whether exactly ``kept`` eigenvalues (besides the known) lie below the gap (low, high): level, or why not."""
         assert self.pairs is not None
         sigma = high - SIGMA * (high - low)
@@ -95,14 +106,16 @@ class End:
             if counted is not None:
                 if counted == expected:
                     return "proved", 0.0
-                return f"{counted} eigenvalues lie below {sigma:.6g}, {expected} were found"
+                return Refusal(f"{counted} eigenvalues lie below {sigma:.6g}, {expected} were found", True)
         if self.block is None:
             self.block = ChebyshevBlock(self.matrix, self.upper, self.known, device, seed)
             self.block.load(self.pairs)
         miss = self.block.miss_probability(kept, sigma)
         if miss <= MISS_LIMIT:
             return "checked", miss
-        return f"a random block suggests that an eigenvalue below {sigma:.6g} was missed"
+        return Refusal(
+            f"a random block leaves doubt ({miss:.0e}) that an eigenvalue below {sigma:.6g} was missed", False
+        )
 
 
 class LargeComponent:
@@ -134,6 +147,7 @@ class LargeComponent:
             negated = sp.csr_array((-matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
             self.ends.append(End(negated, None, -self.scale, self.scale))
         self._cheap: bool | None = None
+        self.forced = solver != "auto"
         self.rungs = self._rungs(solver)
         self.solver, self.complete, self.reasons = "", False, list[str]()
         self.part: Part | None = None
@@ -157,7 +171,8 @@ class LargeComponent:
         elif self.cheap:
             rungs.insert(0, ("shift_invert", 0))
         if self.n <= DENSE_LIMIT:
-            rungs.insert(1 if self.cheap else 0, ("dense", 0))
+            filled = self.matrix.nnz > DENSE_FILL * self.n**2
+            rungs.insert(0 if filled or not self.cheap else 1, ("dense", 0))
         if importlib.util.find_spec("pyamg") is not None:
             rungs.append(("lobpcg", 0))
         return rungs
@@ -171,8 +186,9 @@ class LargeComponent:
             self.reasons.append(f"{self.solver}: {reason}")
         while self.rungs:
             self.solver, attempt = self.rungs.pop(0)
-            if self.solver == "shift_invert" and not self.cheap:
+            if self.solver == "shift_invert" and not (self.cheap or (self.forced and self.n <= FORCED_LIMIT)):
                 self.reasons.append("shift_invert: the factorisation would fill in too much")
+                self.rungs = [rung for rung in self.rungs if rung[0] != "shift_invert"]
                 continue
             try:
                 return self._run(count, attempt)
@@ -194,7 +210,9 @@ class LargeComponent:
         self.part = part_of_pairs(self.nodes, [end.pairs for end in self.ends if end.pairs is not None], self.kernel)
         return self.part
 
-    def certify(self, accepted: np.ndarray, boundary: tuple[float, float], tolerance: float) -> tuple[Level, float] | str:
+    def certify(
+        self, accepted: np.ndarray, boundary: tuple[float, float], tolerance: float
+    ) -> tuple[Level, float] | Refusal:
         """Level and miss probability for the cut that accepts these of the part's values [m], or why there is none.
 
         ``boundary`` holds, for the low and the high end, the value up to which the cut accepts everything in the graph.
@@ -213,14 +231,14 @@ class LargeComponent:
             mine = flags[: values.size] if number == 0 else flags[::-1][: values.size]
             kept = int(mine.sum())
             if kept == values.size:
-                return f"all {kept} pairs computed lie on the kept side of the cut"
+                return Refusal(f"all {kept} pairs computed lie on the kept side of the cut", True)
             high = float(values[kept])
             own = float(values[kept - 1]) if kept else 0.0 if self.kernel is not None else -np.inf
             edge = boundary[0] if number == 0 else -boundary[1]
             options = [value for value in (own, edge) if np.isfinite(value) and value < high - tolerance]
             low = max(options) if options else high - max(10.0 * tolerance, 1e-3 * self.scale)
             outcome = end.certify(kept, low, high, proof and self.cheap, self.device, self.seed + 7919)
-            if isinstance(outcome, str):
+            if isinstance(outcome, Refusal):
                 return outcome
             level = outcome[0] if outcome[0] == "checked" else level
             total += outcome[1]

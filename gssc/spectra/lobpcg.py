@@ -1,5 +1,6 @@
-"""LOBPCG (SciPy) preconditioned by algebraic multigrid (pyamg, optional): the smallest eigenpairs of hard Laplacians."""
+"""LOBPCG (SciPy) preconditioned by algebraic multigrid (pyamg, optional): for hard, mesh-like Laplacians."""
 
+import importlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +20,9 @@ GUARD = 4
 def import_pyamg() -> Any:
     """The pyamg package, or an ImportError that says what to install."""
     try:
-        import pyamg
+        return importlib.import_module("pyamg")
     except ImportError as error:
         raise ImportError("solver='lobpcg' needs pyamg: pip install pyamg") from error
-    return pyamg
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def solve_lobpcg(
                 start,
                 M=levels.aspreconditioner(),
                 Y=fixed if fixed.shape[1] else None,
-                tol=RESIDUAL_TARGET * scale,
+                tol=min(RESIDUAL_TARGET * scale, 1e-7),
                 maxiter=ITERATIONS,
                 largest=False,
             )

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from gssc.checks import check_choice, check_positive, fail
 from gssc.spectra.certificate import Certificate, Level, SpectrumError, judge
 from gssc.spectra.components import Part, find_components, kernel_vector, small_parts
-from gssc.spectra.ladder import DENSE_LIMIT, SOLVERS, LargeComponent, Solver, dense_size
+from gssc.spectra.ladder import DENSE_LIMIT, SOLVERS, LargeComponent, Refusal, Solver, dense_size
 from gssc.spectra.operators import Operator, build_operator
 from gssc.spectra.truncation import (
     TRUNCATIONS,
@@ -22,6 +22,8 @@ from gssc.spectra.truncation import (
 CLUSTER_TOLERANCE = 10.0
 # How often more pairs are computed because too many of those computed turned out to be zero modes.
 ENLARGEMENTS = 4
+# A gap below this fraction of ‖L‖ is closed when the count at it can be neither proved nor checked.
+NARROW_GAP = 1e-6
 
 
 def solve(
@@ -103,6 +105,7 @@ class _Merge:
             zero = None if kernel is None else kernel[nodes]
             self.large.append(LargeComponent(own, zero, operator == "sym", nodes, solver, device, seed))
         self.zeros = components.size.size
+        self.floor = 0.0
         norms = [float(np.abs(part.values).max(initial=0.0)) for part in self.small]
         self.scale = max([0.0, *norms, *(component.scale for component in self.large)])
 
@@ -160,7 +163,7 @@ class _Merge:
         else:
             skipped = self.zeros if self.zero_modes == "drop" else 0
             stake = np.arange(min(self.values.size, skipped + self.k + 1))
-        tolerance = CLUSTER_TOLERANCE * float(self.errors[stake].max(initial=0.0))
+        tolerance = max(self.floor, CLUSTER_TOLERANCE * float(self.errors[stake].max(initial=0.0)))
         while True:
             chosen = self._select(tolerance, "eigenspace")
             if self._residual(chosen) <= 0.1 * chosen.gap:
@@ -185,19 +188,27 @@ class _Merge:
         begin = sum(part.values.size for part in self.small)
         orthogonal = max((part.orthogonality for part in self._parts()), default=0.0)
         trouble = judge(self._residual(chosen), orthogonal, chosen.gap, self.scale)
-        if trouble is not None and not self.large:
-            raise SpectrumError(trouble)
+        if trouble is not None:
+            if not self.large:
+                raise SpectrumError(trouble)
+            for component in self.large:
+                component.climb(self.count, trouble)
+            return None
         level: Level = "proved"
         miss = 0.0
         again = False
         for component in self.large:
             assert component.part is not None
             size = component.part.values.size
-            outcome = trouble or component.certify(accepted[begin : begin + size], (low, high), tolerance)
+            outcome = component.certify(accepted[begin : begin + size], (low, high), tolerance)
             begin += size
-            if isinstance(outcome, str):
-                component.climb(self.count, outcome)
+            if isinstance(outcome, Refusal):
                 again = True
+                if not outcome.wrong and chosen.gap < NARROW_GAP * self.scale:
+                    # Resolved by the solver, but too narrow to count at: both sides are one cluster from now on.
+                    self.floor = 2.0 * chosen.gap
+                else:
+                    component.climb(self.count, outcome.reason)
                 continue
             level = "checked" if outcome[0] == "checked" else level
             miss += outcome[1]
