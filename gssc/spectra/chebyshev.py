@@ -30,6 +30,12 @@ ROUNDING_FLOOR = 2e-13
 # and what was projected out, which rounding brings back, by this much over the rest before it must be again.
 GROWTH_LIMIT = 1e8
 RETURN_LIMIT = 1e12
+# While residuals exceed SINGLE_ABOVE · ‖H‖ the filter runs in float32 (half the memory traffic), with room for its
+# rounding; Rayleigh-Ritz always runs in float64.
+SINGLE_ABOVE = 1e-4
+SINGLE_TARGET = 1e-6
+SINGLE_GROWTH = 1e5
+SINGLE_RETURN = 1e6
 DEGREE_LIMIT = 1_500
 WORK_LIMIT = 30_000
 LANCZOS_STEPS = 30
@@ -85,32 +91,36 @@ class ChebyshevBlock:
         generator = torch.Generator(device=self.device).manual_seed(1_000_003 * self.seed + stream)
         return torch.randn(self.n, columns, dtype=torch.float64, device=self.device, generator=generator)
 
-    def filtered(self, block: Tensor, degree: int, edge: float) -> Tensor:
-        """T_degree((H - c)/e) block, for the interval [edge, upper]; degree ≥ 1."""
+    def filtered(self, block: Tensor, degree: int, edge: float, single: bool = False) -> Tensor:
+        """T_degree((H - c)/e) block, for the interval [edge, upper]; degree ≥ 1; computed in float32 if ``single``."""
         centre, half = (self.upper + edge) / 2, (self.upper - edge) / 2
         self.work += degree
+        dtype = torch.float32 if single else torch.float64
+        weight = self.weight / half
         if self.full_diagonal:
-            weight = self.weight / half
             weight[self.diagonal] -= centre / half
-            scaled = self._csr(weight)
-            before, now = block, scaled @ block
-            for _ in range(degree - 1):
-                before, now = now, torch.addmm(before, scaled, now, beta=-1.0, alpha=2.0)
-            return now
-        before, now = block, (self.matrix @ block - centre * block) / half
+            centre = 0.0
+        scaled = self._csr(weight.to(dtype))
+        before = block.to(dtype)
+        now = scaled @ before
+        if centre:
+            now -= (centre / half) * before
         for _ in range(degree - 1):
-            following = torch.addmm(before, self.matrix, now, beta=-1.0, alpha=2.0 / half)
-            before, now = now, following.sub_(now, alpha=2.0 * centre / half)
-        return now
+            following = torch.addmm(before, scaled, now, beta=-1.0, alpha=2.0)
+            if centre:
+                following.sub_(now, alpha=2.0 * centre / half)
+            before, now = now, following
+        return now.to(torch.float64)
 
     def rate(self, value: float, edge: float) -> float:
         """Growth of the filter per degree, acosh((c - λ)/e), at a value λ < edge."""
         return math.acosh(max(1.0, 1.0 + 2.0 * (edge - value) / (self.upper - edge)))
 
-    def _returns(self, lowest: float, edge: float, fixed: float = math.inf) -> float:
+    def _returns(self, lowest: float, edge: float, single: bool, fixed: float = math.inf) -> float:
         """The degree at which rounding brings projected-out modes (the known ones, and from ``fixed`` up) back."""
         fixed = min(fixed, 0.0) if self.known.shape[1] else fixed
-        return math.log(RETURN_LIMIT) / max(self.rate(min(fixed, lowest), edge) - self.rate(lowest, edge), 1e-12)
+        limit = math.log(SINGLE_RETURN if single else RETURN_LIMIT)
+        return limit / max(self.rate(min(fixed, lowest), edge) - self.rate(lowest, edge), 1e-12)
 
     def _orthonormal(self, block: Tensor, against: Tensor) -> Tensor:
         """An orthonormal basis of the block, orthogonal to ``against`` and to the known modes."""
@@ -182,9 +192,9 @@ class ChebyshevBlock:
         edge = min(max(edge, low + 1e-3 * (self.upper - low)), (low + self.upper) / 2)
         start = self._normal(columns, stream=2)
         start -= self.known @ (self.known.T @ start)
-        degree = max(2, int(min(math.log(1e5) / self.rate(low, edge), self._returns(low, edge), DEGREE_LIMIT)))
-        none = start[:, :0]
-        self._rayleigh_ritz(self._orthonormal(self.filtered(start, degree, edge), none))
+        growth = math.log(SINGLE_GROWTH) / self.rate(low, edge)
+        degree = max(2, int(min(growth, self._returns(low, edge, True), DEGREE_LIMIT)))
+        self._rayleigh_ritz(self._orthonormal(self.filtered(start, degree, edge, True), start[:, :0]))
         margin, worst, target = 0.0, math.inf, 0.0
         while True:
             spacing = float(self.values[count - 1] - self.values[0]) / count
@@ -211,14 +221,16 @@ class ChebyshevBlock:
             if highest - last <= 0.02 * spread:
                 margin = max(margin, 0.1)
             edge = min(highest + margin * max(spread, 1e-3 * (self.upper - highest)), (highest + self.upper) / 2)
-            wanted = math.log(10.0 * needed / target) / max(self.rate(last, edge), 1e-12)
-            growth = math.log(GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12)
+            single = needed > SINGLE_ABOVE * self.scale
+            goal = max(target, SINGLE_TARGET * self.scale) if single else target
+            wanted = math.log(10.0 * needed / goal) / max(self.rate(last, edge), 1e-12)
+            growth = math.log(SINGLE_GROWTH if single else GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12)
             fixed_low = float(self.values[locked].min(initial=lowest))
-            degree = int(max(4, min(wanted, growth, self._returns(lowest, edge, fixed_low), DEGREE_LIMIT)))
+            degree = int(max(4, min(wanted, growth, self._returns(lowest, edge, single, fixed_low), DEGREE_LIMIT)))
             pick = torch.as_tensor(np.flatnonzero(~locked), device=self.device)
             keep = torch.as_tensor(np.flatnonzero(locked), device=self.device)
             fixed = self.block[:, keep]
-            active = self._orthonormal(self.filtered(self.block[:, pick], degree, edge), fixed)
+            active = self._orthonormal(self.filtered(self.block[:, pick], degree, edge, single), fixed)
             self._rayleigh_ritz(torch.cat([fixed, active], dim=1))
         whole = torch.cat([self.known, self.block[:, :count]], dim=1)
         gram = whole.T @ whole - torch.eye(whole.shape[1], dtype=torch.float64, device=self.device)

@@ -23,14 +23,31 @@ STACK_LIMIT = 2**22
 class Part:
     """Eigenpairs of b components of s nodes each.
 
-    nodes [b, s] are the components' nodes, values [b, m] ascend, vectors [b, s, m], errors [b, m] bound ‖L p - λ p‖.
+    nodes [b, s] are the components' nodes, values [b, m] ascend, errors [b, m] bound ‖L p - λ p‖. The vectors [b, s, m]
+    come in pieces along m, which are never joined: they are the largest arrays there are.
     """
 
     nodes: np.ndarray
     values: np.ndarray
-    vectors: np.ndarray
+    vectors: list[np.ndarray]
     errors: np.ndarray
     orthogonality: float
+
+    def write(self, member: int, pairs: np.ndarray, out: np.ndarray, columns: np.ndarray) -> None:
+        """Copy the vectors of these pairs of one component to these columns of out [n, k]."""
+        nodes = self.nodes[member]
+        begin = 0
+        for piece in self.vectors:
+            mine = (pairs >= begin) & (pairs < begin + piece.shape[2])
+            source, target = pairs[mine] - begin, columns[mine]
+            begin += piece.shape[2]
+            if not source.size:
+                continue
+            if nodes.size == out.shape[0] and (np.diff(source) == 1).all() and (np.diff(target) == 1).all():
+                # The whole graph and neighbouring columns: rows are copied as they lie in memory.
+                out[:, target[0] : target[-1] + 1] = piece[member][:, source[0] : source[-1] + 1]
+            else:
+                out[nodes[:, None], target[None, :]] = piece[member][:, source]
 
 
 @dataclass(frozen=True)
@@ -140,23 +157,23 @@ def dense_part(
         take = np.union1d(take, np.arange(max(0, s - count), s))
     gram = np.swapaxes(vectors, 1, 2) @ vectors - np.eye(s)
     errors = np.repeat(accuracy[:, None], take.size, axis=1)
-    return Part(nodes, values[:, take], vectors[:, :, take].copy(), errors, float(np.abs(gram).max(initial=0.0)))
+    return Part(nodes, values[:, take], [vectors[:, :, take]], errors, float(np.abs(gram).max(initial=0.0)))
 
 
 def part_of_pairs(nodes: np.ndarray, ends: list[Pairs], kernel: np.ndarray | None) -> Part:
     """One large component from the pairs of its low end, and of its high end (pairs of -A), and its zero mode."""
     low = ends[0]
-    values, vectors, errors = [low.values], [low.vectors], [low.residuals]
+    values, vectors, errors = [low.values], [low.vectors[None]], [low.residuals]
     if kernel is not None:
-        values, vectors, errors = [np.zeros(1), *values], [kernel[:, None], *vectors], [np.zeros(1), *errors]
+        values, vectors, errors = [np.zeros(1), *values], [kernel[None, :, None], *vectors], [np.zeros(1), *errors]
     if len(ends) == 2:
         values.append(-ends[1].values[::-1])
-        vectors.append(ends[1].vectors[:, ::-1])
+        vectors.append(ends[1].vectors[None, :, ::-1])
         errors.append(ends[1].residuals[::-1])
     return Part(
         nodes[None, :],
         np.concatenate(values)[None, :],
-        np.concatenate(vectors, axis=1)[None],
+        vectors,
         np.concatenate(errors)[None, :],
         max(end.orthogonality for end in ends),
     )

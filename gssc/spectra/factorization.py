@@ -26,22 +26,20 @@ PROBES = 8
 
 def elimination_width(matrix: sp.csr_array) -> int:
     """Half bandwidth after Cuthill-McKee of what remains when leaves are peeled off: an estimate of separator size."""
-    n = matrix.shape[0]
-    rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
-    off = rows != matrix.indices
-    pattern = sp.csr_array((np.ones(int(off.sum())), (rows[off], matrix.indices[off])), shape=matrix.shape)
-    degree = np.diff(pattern.indptr)
-    alive = np.ones(n, dtype=bool)
+    indices, indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
+    core = sp.csr_array((np.ones(indices.size), indices, indptr), shape=matrix.shape)
+    alive = np.ones(matrix.shape[0], dtype=bool)
+    degree = np.diff(indptr) - (matrix.diagonal() != 0)
     for _ in range(PEEL_ROUNDS):
         leaves = alive & (degree <= 1)
         if not leaves.any():
             break
         alive &= ~leaves
-        degree = degree - pattern @ leaves.astype(np.float64)
+        degree = degree - core @ leaves.astype(np.float64)
     if not alive.any():
         return 1
-    core = pattern if alive.all() else pattern[alive][:, alive].tocsr()
-    core = sp.csr_array((core.data, core.indices.astype(np.int32), core.indptr.astype(np.int32)), shape=core.shape)
+    if not alive.all():
+        core = core[alive][:, alive].tocsr()
     order = reverse_cuthill_mckee(core, symmetric_mode=True)
     position = np.empty(order.size, dtype=np.int64)
     position[order] = np.arange(order.size)

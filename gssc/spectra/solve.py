@@ -220,11 +220,13 @@ class _Merge:
         sizes = np.array([part.values.size for part in parts], dtype=np.int64)
         offset = np.concatenate([[0], np.cumsum(sizes)])
         vectors = np.zeros((self.n, self.k))
-        for column, index in enumerate(self.order[final.kept]):
-            number = int(np.searchsorted(offset, index, side="right")) - 1
-            part = parts[number]
-            member, pair = divmod(int(index - offset[number]), part.values.shape[1])
-            vectors[part.nodes[member], column] = part.vectors[member, :, pair]
+        flat = self.order[final.kept]
+        number = np.searchsorted(offset, flat, side="right") - 1
+        width = np.array([part.values.shape[1] for part in parts], dtype=np.int64)[number]
+        member, pair = np.divmod(flat - offset[number], width)
+        for which, where in {(int(i), int(j)) for i, j in zip(number, member, strict=True)}:
+            columns = np.flatnonzero((number == which) & (member == where))
+            parts[which].write(where, pair[columns], vectors, columns)
         count = final.kept.size
         values = np.zeros(self.k)
         values[:count] = final.values[final.kept]
