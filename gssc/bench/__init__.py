@@ -1,0 +1,1 @@
+"""Workloads and harness for speed and memory."""
