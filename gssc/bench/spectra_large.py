@@ -32,24 +32,8 @@ from gssc.spectra.operators import build_operator
 from gssc.spectra.solve import solve
 
 FIELDS = [
-    "graph",
-    "n",
-    "edges",
-    "k",
-    "method",
-    "status",
-    "seconds",
-    "ratio",
-    "residual",
-    "value_error",
-    "certificate",
-    "miss_probability",
-    "pairs",
-    "solver",
-    "torch",
-    "device",
-    "commit",
-    "date",
+    *("graph", "n", "edges", "k", "method", "status", "seconds", "ratio", "residual", "value_error", "certificate"),
+    *("miss_probability", "pairs", "solver", "torch", "device", "commit", "date"),
 ]
 OURS = ("gssc", "gssc-dense", "gssc-shift_invert", "gssc-chebyshev", "gssc-lobpcg")
 PEERS = ("eigsh-SA", "torch.lobpcg", "torch.lobpcg-default")

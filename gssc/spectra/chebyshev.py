@@ -42,6 +42,7 @@ LANCZOS_STEPS = 30
 # The check: so many random columns, each amplified below σ by this factor times sqrt(n).
 CHECK_COLUMNS = 8
 CHECK_GROWTH = 30.0
+CHECK_RETURN = 1e3
 
 
 class ChebyshevBlock:
@@ -91,36 +92,53 @@ class ChebyshevBlock:
         generator = torch.Generator(device=self.device).manual_seed(1_000_003 * self.seed + stream)
         return torch.randn(self.n, columns, dtype=torch.float64, device=self.device, generator=generator)
 
-    def filtered(self, block: Tensor, degree: int, edge: float, single: bool = False) -> Tensor:
-        """T_degree((H - c)/e) block, for the interval [edge, upper]; degree ≥ 1; computed in float32 if ``single``."""
+    def filtered(
+        self,
+        block: Tensor,
+        degree: int,
+        edge: float,
+        single: bool = False,
+        without: tuple[tuple[Tensor, int], ...] = (),
+    ) -> Tensor:
+        """T_degree((H - c)/e) block, for the interval [edge, upper]; degree ≥ 1; computed in float32 if ``single``.
+
+        ``without`` lists eigenvectors [n, m] that are projected out, each with the number of steps after which rounding
+        has brought them back and they must be projected out again; in between the recurrence does not see them.
+        """
         centre, half = (self.upper + edge) / 2, (self.upper - edge) / 2
         self.work += degree
         dtype = torch.float32 if single else torch.float64
+        removed = [(basis.to(dtype), every) for basis, every in without if basis.shape[1]]
         weight = self.weight / half
         if self.full_diagonal:
             weight[self.diagonal] -= centre / half
             centre = 0.0
         scaled = self._csr(weight.to(dtype))
         before = block.to(dtype)
+        for basis, _ in removed:
+            before = before - basis @ (basis.T @ before)
         now = scaled @ before
         if centre:
             now -= (centre / half) * before
-        for _ in range(degree - 1):
+        for step in range(1, degree):
             following = torch.addmm(before, scaled, now, beta=-1.0, alpha=2.0)
             if centre:
                 following.sub_(now, alpha=2.0 * centre / half)
             before, now = now, following
+            for basis, every in removed:
+                if step % every == 0:
+                    before = before - basis @ (basis.T @ before)
+                    now = now - basis @ (basis.T @ now)
         return now.to(torch.float64)
 
     def rate(self, value: float, edge: float) -> float:
         """Growth of the filter per degree, acosh((c - λ)/e), at a value λ < edge."""
         return math.acosh(max(1.0, 1.0 + 2.0 * (edge - value) / (self.upper - edge)))
 
-    def _returns(self, lowest: float, edge: float, single: bool, fixed: float = math.inf) -> float:
-        """The degree at which rounding brings projected-out modes (the known ones, and from ``fixed`` up) back."""
-        fixed = min(fixed, 0.0) if self.known.shape[1] else fixed
-        limit = math.log(SINGLE_RETURN if single else RETURN_LIMIT)
-        return limit / max(self.rate(min(fixed, lowest), edge) - self.rate(lowest, edge), 1e-12)
+    def _returns(self, fixed: float, lowest: float, edge: float, limit: float) -> int:
+        """Steps in which what was projected out, eigenvalue ``fixed``, grows by ``limit`` over the ``lowest`` left."""
+        faster = self.rate(min(fixed, lowest), edge) - self.rate(lowest, edge)
+        return max(1, int(min(math.log(limit) / max(faster, 1e-12), 1e9)))
 
     def _orthonormal(self, block: Tensor, against: Tensor) -> Tensor:
         """An orthonormal basis of the block, orthogonal to ``against`` and to the known modes."""
@@ -192,10 +210,10 @@ class ChebyshevBlock:
         edge = min(max(edge, low + 1e-3 * (self.upper - low)), (low + self.upper) / 2)
         start = self._normal(columns, stream=2)
         start -= self.known @ (self.known.T @ start)
-        growth = math.log(SINGLE_GROWTH) / self.rate(low, edge)
-        degree = max(2, int(min(growth, self._returns(low, edge, True), DEGREE_LIMIT)))
-        self._rayleigh_ritz(self._orthonormal(self.filtered(start, degree, edge, True), start[:, :0]))
-        margin, worst, target = 0.0, math.inf, 0.0
+        degree = max(2, int(min(math.log(SINGLE_GROWTH) / self.rate(low, edge), DEGREE_LIMIT)))
+        zero = (self.known, self._returns(0.0, low, edge, SINGLE_RETURN))
+        self._rayleigh_ritz(self._orthonormal(self.filtered(start, degree, edge, True, (zero,)), start[:, :0]))
+        margin, worst, promised = 0.0, math.inf, 0.0
         while True:
             spacing = float(self.values[count - 1] - self.values[0]) / count
             target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * spacing)
@@ -212,8 +230,9 @@ class ChebyshevBlock:
                     f"after {self.work} products"
                 )
             needed = float(self.residuals[:count].max())
-            # No progress means that the block ends inside a cluster: move the edge beyond it.
-            margin = 0.0 if needed < 0.3 * worst else min(0.5, max(0.05, 2.0 * margin))
+            # Less progress than promised means that the block ends inside a cluster: move the edge beyond it.
+            slow = math.log(worst / needed) < 0.2 * promised
+            margin = min(0.5, max(0.05, 2.0 * margin)) if slow else 0.0
             worst = needed
             lowest, highest = float(self.values[~locked][0]), float(self.values[-1])
             last = float(self.values[:count][~locked[:count]][-1])
@@ -225,12 +244,18 @@ class ChebyshevBlock:
             goal = max(target, SINGLE_TARGET * self.scale) if single else target
             wanted = math.log(10.0 * needed / goal) / max(self.rate(last, edge), 1e-12)
             growth = math.log(SINGLE_GROWTH if single else GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12)
-            fixed_low = float(self.values[locked].min(initial=lowest))
-            degree = int(max(4, min(wanted, growth, self._returns(lowest, edge, single, fixed_low), DEGREE_LIMIT)))
+            degree = int(max(4, min(wanted, growth, DEGREE_LIMIT)))
+            promised = min(degree * self.rate(last, edge), math.log(needed / goal))
+            limit = SINGLE_RETURN if single else RETURN_LIMIT
+            first = float(self.values[locked].min(initial=lowest))
             pick = torch.as_tensor(np.flatnonzero(~locked), device=self.device)
             keep = torch.as_tensor(np.flatnonzero(locked), device=self.device)
             fixed = self.block[:, keep]
-            active = self._orthonormal(self.filtered(self.block[:, pick], degree, edge, single), fixed)
+            without = (
+                (self.known, self._returns(0.0, lowest, edge, limit)),
+                (fixed, self._returns(first, lowest, edge, limit)),
+            )
+            active = self._orthonormal(self.filtered(self.block[:, pick], degree, edge, single, without), fixed)
             self._rayleigh_ritz(torch.cat([fixed, active], dim=1))
         whole = torch.cat([self.known, self.block[:, :count]], dim=1)
         gram = whole.T @ whole - torch.eye(whole.shape[1], dtype=torch.float64, device=self.device)
@@ -249,8 +274,8 @@ class ChebyshevBlock:
         more eigenvalue ≤ σ, then Q H Q on the complement of V would have one ≤ σ' = σ + Σ r²/(θ - σ) / (1 - Σ
         r²/(θ - σ)²) (Cauchy interlacing; the sums correct for the further pairs), with a unit eigenvector w, and a
         filtered Gaussian column y = p(QHQ) z would have ‖y‖ ≥ p(σ') |wᵀz|, wᵀz ~ N(0, 1). Seeing columns of norm
-        ‖y_i‖ then has probability Π √(2/π) ‖y_i‖/p(σ') at most. The projection is repeated whenever the filter has
-        grown by GROWTH_LIMIT^½, which keeps rounding and residuals from growing back.
+        ‖y_i‖ then has probability Π √(2/π) ‖y_i‖/p(σ') at most. The projection is repeated whenever the filter may have
+        grown by CHECK_RETURN, which keeps rounding and residuals from growing back.
         """
         distance = self.values - sigma
         safe = np.arange(self.values.size) >= kept
@@ -266,23 +291,20 @@ class ChebyshevBlock:
         if self.rate(sigma, edge) <= 0.0:
             return 1.0
         take = torch.as_tensor(np.flatnonzero(safe | (np.arange(self.values.size) < kept)), device=self.device)
-        found = torch.cat([self.known, self.block[:, take]], dim=1)
+        found = self.block[:, take]
         speed = self.rate(sigma, edge)
-        lowest = float(min(self.values.min(initial=sigma), sigma, 0.0 if self.known.shape[1] else sigma))
         degree = math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed)
-        chunk = max(1, int(0.5 * math.log(GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12)))
-        chunks = math.ceil(degree / chunk)
-        step = math.ceil(degree / chunks)
-        # A product of chunks grows by cosh each, a little less than one filter of the whole degree.
-        while chunks * self._log_cosh(step * speed) < math.log(CHECK_GROWTH * math.sqrt(self.n)):
-            step += 1
-        if chunks * step > WORK_LIMIT:
+        if degree > WORK_LIMIT:
             return 1.0
-        columns = self._normal(CHECK_COLUMNS, stream=3)
-        for _ in range(chunks):
-            columns -= found @ (found.T @ columns)
-            columns = self.filtered(columns, step, edge) * math.exp(-self._log_cosh(step * speed))
-        columns -= found @ (found.T @ columns)
+        first = float(self.values.min(initial=sigma))
+        without = (
+            (self.known, self._returns(0.0, edge, edge, CHECK_RETURN)),
+            (found, self._returns(first, edge, edge, CHECK_RETURN)),
+        )
+        columns = self.filtered(self._normal(CHECK_COLUMNS, stream=3), degree, edge, without=without)
+        for basis in (self.known, found):
+            columns = columns - basis @ (basis.T @ columns)
+        columns = columns * math.exp(-self._log_cosh(degree * speed))
         norms = torch.linalg.vector_norm(columns, dim=0).cpu().numpy()
         if not np.isfinite(norms).all():
             return 1.0
