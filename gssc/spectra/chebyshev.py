@@ -25,7 +25,7 @@ from gssc.spectra.certificate import Pairs, SpectrumError
 RESIDUAL_TARGET = 2e-6
 RESIDUAL_PER_NORM = 1e-6
 RESIDUAL_PER_SPACING = 1e-3
-ROUNDING_FLOOR = 2e-13
+ROUNDING_FLOOR = 5e-12
 # A filter may amplify the lowest column by this much over the highest before the block must be orthogonalised again,
 # and what was projected out, which rounding brings back, by this much over the rest before it must be again.
 GROWTH_LIMIT = 1e8
@@ -35,7 +35,7 @@ RETURN_LIMIT = 1e12
 SINGLE_ABOVE = 1e-4
 SINGLE_TARGET = 1e-6
 SINGLE_GROWTH = 1e5
-SINGLE_RETURN = 1e6
+SINGLE_RETURN = 1e3
 DEGREE_LIMIT = 1_500
 WORK_LIMIT = 30_000
 LANCZOS_STEPS = 30
@@ -215,7 +215,9 @@ class ChebyshevBlock:
         self._rayleigh_ritz(self._orthonormal(self.filtered(start, degree, edge, True, (zero,)), start[:, :0]))
         margin, worst, promised = 0.0, math.inf, 0.0
         while True:
-            spacing = float(self.values[count - 1] - self.values[0]) / count
+            # A known zero mode counts, so that one large cluster away from it is no tight spectrum.
+            bottom = 0.0 if self.known.shape[1] else float(self.values[0])
+            spacing = float(self.values[count - 1] - bottom) / count
             target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * spacing)
             target = max(target, ROUNDING_FLOOR * self.scale)
             if self.values[-1] > (edge + self.upper) / 2:  # the Lanczos bound was not one
@@ -232,14 +234,14 @@ class ChebyshevBlock:
             needed = float(self.residuals[:count].max())
             # Less progress than promised means that the block ends inside a cluster: move the edge beyond it.
             slow = math.log(worst / needed) < 0.2 * promised
-            margin = min(0.5, max(0.05, 2.0 * margin)) if slow else 0.0
+            margin = max(0.05, 4.0 * margin) if slow else 0.0
             worst = needed
             lowest, highest = float(self.values[~locked][0]), float(self.values[-1])
             last = float(self.values[:count][~locked[:count]][-1])
             spread = highest - float(self.values[0])
             if highest - last <= 0.02 * spread:
-                margin = max(margin, 0.1)
-            edge = min(highest + margin * max(spread, 1e-3 * (self.upper - highest)), (highest + self.upper) / 2)
+                margin, spread = max(margin, 0.1), max(spread, 1e-2 * (self.upper - highest))
+            edge = min(highest + margin * spread, (highest + self.upper) / 2)
             single = needed > SINGLE_ABOVE * self.scale
             goal = max(target, SINGLE_TARGET * self.scale) if single else target
             wanted = math.log(10.0 * needed / goal) / max(self.rate(last, edge), 1e-12)

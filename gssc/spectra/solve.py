@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gssc.checks import check_choice, check_positive, fail
-from gssc.spectra.certificate import Certificate, Level, SpectrumError, judge
+from gssc.spectra.certificate import Certificate, Level, SpectrumError, judge, orthogonality, residual_norms
 from gssc.spectra.components import Part, find_components, kernel_vector, small_parts
 from gssc.spectra.ladder import DENSE_LIMIT, SOLVERS, LargeComponent, Refusal, Solver, dense_size
 from gssc.spectra.operators import Operator, build_operator
@@ -88,7 +88,7 @@ class _Merge:
         seed: int,
     ) -> None:
         self.n, self.k, self.truncation, self.zero_modes = adjacency.shape[0], k, truncation, zero_modes
-        self.both = operator == "adjacency"
+        self.matrix, self.both = matrix, operator == "adjacency"
         # Pairs per component and end, a known zero mode not counted.
         self.count = k + (1 if self.both or zero_modes == "drop" else 0)
         components = find_components(adjacency)
@@ -232,14 +232,25 @@ class _Merge:
         values[:count] = final.values[final.kept]
         if not (np.isfinite(values).all() and np.isfinite(vectors).all()):
             raise SpectrumError("a solver returned numbers that are not finite")
+        residual, orthogonal = self._residual(final), max((part.orthogonality for part in parts), default=0.0)
+        if self.both and self.large:
+            # The two ends were solved apart and are orthogonal up to their residuals: one Newton step to the nearest
+            # orthonormal basis squares that error, and the result is measured anew.
+            kept = vectors[:, :count]
+            kept[:] = kept @ (1.5 * np.eye(count) - 0.5 * (kept.T @ kept))
+            residual = float(residual_norms(self.matrix, values[:count], kept).max(initial=residual))
+            orthogonal = orthogonality(kept)
+            trouble = judge(residual, orthogonal, np.inf, self.scale)
+            if trouble is not None:
+                raise SpectrumError(trouble)
         names = sorted({"dense"} if self.small else set()) + sorted({c.solver for c in self.large} - {"dense"} or set())
         if not self.small and any(component.solver == "dense" for component in self.large):
             names.insert(0, "dense")
         certificate = Certificate(
             solver="+".join(names) or "dense",
             level=level,
-            residual=self._residual(final),
-            orthogonality=max((part.orthogonality for part in parts), default=0.0),
+            residual=residual,
+            orthogonality=orthogonal,
             gap=final.gap,
             tolerance=tolerance,
             miss_probability=miss,
