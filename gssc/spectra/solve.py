@@ -237,6 +237,11 @@ class _Merge:
             # The two ends were solved apart and are orthogonal up to their residuals: one Newton step to the nearest
             # orthonormal basis squares that error, and the result is measured anew.
             kept = vectors[:, :count]
+            for value in np.unique(values[:count]):
+                # A raw cut may keep vectors of one eigenspace from both ends.
+                same = np.flatnonzero(values[:count] == value)
+                if self.truncation == "raw" and same.size > 1:
+                    kept[:, same] = np.linalg.qr(kept[:, same])[0]
             kept[:] = kept @ (1.5 * np.eye(count) - 0.5 * (kept.T @ kept))
             residual = float(residual_norms(self.matrix, values[:count], kept).max(initial=residual))
             orthogonal = orthogonality(kept)

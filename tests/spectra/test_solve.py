@@ -91,6 +91,9 @@ def test_closed_forms(name, operator, solver):
     raw = solve(adjacency, operator, 8, truncation="raw", solver=solver)
     np.testing.assert_allclose(raw.values, first(values, 8, operator), atol=1e-6, rtol=0)
     assert raw.certificate.solver == ("dense" if solver == "auto" else solver)
+    np.testing.assert_allclose(raw.vectors.T @ raw.vectors, np.eye(8), atol=1e-8)
+    residual = build_operator(adjacency, operator) @ raw.vectors - raw.vectors * raw.values
+    assert np.linalg.norm(residual, axis=0).max() <= 1e-5
     whole = solve(adjacency, operator, 8, solver=solver)
     expected = first(values, 9, operator)
     inside = np.abs(expected[:8] - expected[8]) > 1e-6
@@ -305,5 +308,5 @@ def test_many_generated_graphs_against_dense(graph, operator, k, solver, seed):
     need(solver)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ladder, "DENSE_FIRST", 16)
-        patch.setattr("gssc.spectra.solve.dense_size", lambda solver, count: 6 * count + 24)
+        patch.setattr("gssc.spectra.solve.dense_size", lambda solver, count: 6 * count + 48)
         judge(graph, operator, solve(graph, operator, k, solver=solver, seed=seed))
