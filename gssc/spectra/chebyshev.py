@@ -215,9 +215,9 @@ class ChebyshevBlock:
         self._rayleigh_ritz(self._orthonormal(self.filtered(start, degree, edge, True, (zero,)), start[:, :0]))
         margin, worst, promised = 0.0, math.inf, 0.0
         while True:
-            # A known zero mode counts, so that one large cluster away from it is no tight spectrum.
-            bottom = 0.0 if self.known.shape[1] else float(self.values[0])
-            spacing = float(self.values[count - 1] - bottom) / count
+            spread = float(self.values[count - 1] - self.values[0])
+            # One large cluster away from zero is no tight spectrum.
+            spacing = spread / count if spread > 1e-6 * np.abs(self.values[:count]).max() else math.inf
             target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * spacing)
             target = max(target, ROUNDING_FLOOR * self.scale)
             if self.values[-1] > (edge + self.upper) / 2:  # the Lanczos bound was not one
