@@ -1,26 +1,101 @@
-"""What is known about a computed spectrum: how accurate it is, and that nothing was missed."""
+"""What is known about a computed spectrum: its certificate, and the error where none could be given.
+
+A spectrum is certified by three measurements.
+
+*Accuracy.* residual = max ‖L p - λ p‖ over the pairs kept (an upper bound where equal eigenvalues were replaced by
+their mean) and orthogonality = max |PᵀP - I|. Accepted is residual ≤ min(limit, gap / 10) with limit = 1e-5, or
+1e-11 · ‖L‖ where weights are so extreme that this is larger (‖L‖ > 10⁶), since no float64 computation can do better
+than some 1e-16 · ‖L‖.
+
+*Count.* No eigenvalue below the cut was missed. ``proved``: either all eigenvalues are known (complete dense solves),
+or the inertia of L - σI, σ in the gap at the cut, equals the number of pairs found below. ``checked``: a random block,
+deflated by what was found, passed through a Chebyshev filter that amplifies everything below σ, comes out so small
+that a missed eigenvector would explain it with probability ``miss_probability`` at most.
+
+*Gap.* The distance of the last kept to the first dropped cluster of equal eigenvalues, both judged by ``tolerance``.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+import scipy.sparse as sp
+
+Level = Literal["proved", "checked"]
+
+# Largest residual accepted, absolute or relative to ‖L‖, whichever is larger; and largest deviation of PᵀP from I.
+RESIDUAL_LIMIT = 1e-5
+RELATIVE_LIMIT = 1e-11
+ORTHOGONALITY_LIMIT = 1e-8
+# The residual must resolve the gap at the cut: the subspace kept is then turned by a tenth at most.
+RESIDUAL_PER_GAP = 0.1
+# A check that leaves more doubt than this has failed.
+MISS_LIMIT = 1e-6
+
 
 class SpectrumError(RuntimeError):
-    """No trustworthy spectrum was found; the message says for which graph and why."""
+    """No solver could certify the spectrum of a graph; says which graph and why."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Accuracy and completeness of one graph's spectrum.
+    """How a spectrum was computed, and what is known about it.
 
-    ``residual`` is max ‖L p - λ p‖, ``orthogonality`` max |PᵀP - I|, ``gap`` the distance from the last kept to the
-    first dropped cluster (infinite when nothing was dropped), ``tolerance`` the cluster tolerance used. That no
-    eigenvalue was missed is ``"proved"``, or ``"checked"`` up to ``miss_probability``.
+    Attributes:
+        solver: The solver, or several joined by "+" where components of one graph needed different ones.
+        level: ``"proved"`` or ``"checked"``: how it is known that no eigenvalue below the cut is missing.
+        residual: max ‖L p - λ p‖ over the pairs kept, from above.
+        orthogonality: max |PᵀP - I|.
+        gap: Distance of the last kept to the first dropped cluster; inf when nothing was dropped, or nothing kept.
+        tolerance: Eigenvalues closer than this count as equal.
+        miss_probability: Probability that the count is wrong though the check passed; 0 when proved.
     """
 
     solver: str
-    level: Literal["proved", "checked"]
+    level: Level
     residual: float
     orthogonality: float
     gap: float
     tolerance: float
     miss_probability: float
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Approximate eigenpairs: values [m] ascending, vectors [n, m], residuals [m] = ‖L p - λ p‖, max |PᵀP - I|."""
+
+    values: np.ndarray
+    vectors: np.ndarray
+    residuals: np.ndarray
+    orthogonality: float
+
+
+def residual_norms(matrix: sp.csr_array | np.ndarray, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """‖L p - λ p‖ of every pair, [m]."""
+    return np.asarray(np.linalg.norm(matrix @ vectors - vectors * values, axis=0))
+
+
+def orthogonality(vectors: np.ndarray) -> float:
+    """The deviation from orthonormal columns, max |PᵀP - I|, of vectors [n, m]."""
+    gram = vectors.T @ vectors
+    return float(np.abs(gram - np.eye(gram.shape[0])).max(initial=0.0))
+
+
+def rayleigh_ritz(matrix: sp.csr_array, basis: np.ndarray) -> Pairs:
+    """The best eigenpairs within the span of ``basis`` [n, m] (any full-rank basis)."""
+    basis = np.linalg.qr(basis)[0]
+    image = matrix @ basis
+    values, rotation = np.linalg.eigh(basis.T @ image)
+    vectors = basis @ rotation
+    residuals = np.linalg.norm(image @ rotation - vectors * values, axis=0)
+    return Pairs(values, vectors, np.asarray(residuals), orthogonality(vectors))
+
+
+def judge(residual: float, orthogonal: float, gap: float, scale: float) -> str | None:
+    """Why a spectrum of this accuracy cannot be certified; None when it can."""
+    limit = min(max(RESIDUAL_LIMIT, RELATIVE_LIMIT * scale), RESIDUAL_PER_GAP * gap)
+    if not residual <= limit:
+        return f"residual {residual:.1e} exceeds {limit:.1e}"
+    if not orthogonal <= ORTHOGONALITY_LIMIT:
+        return f"orthogonality {orthogonal:.1e} exceeds {ORTHOGONALITY_LIMIT:.0e}"
+    return None

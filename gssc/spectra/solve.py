@@ -1,15 +1,29 @@
-"""The spectrum of one graph: operator, solver, exact zero modes, truncation."""
+"""The spectrum of one graph of any size: components, solvers, merge, whole eigenspaces, certificate."""
 
 import numpy as np
 import scipy.sparse as sp
 
-from gssc.checks import check_choice
-from gssc.spectra.dense import solve_dense
-from gssc.spectra.operators import Operator, build_operator, zero_mode_basis
-from gssc.spectra.truncation import Spectrum, Truncation, ZeroModes, truncate
+from gssc.checks import check_choice, check_positive, fail
+from gssc.spectra.certificate import Certificate, Level, SpectrumError, judge, orthogonality, residual_norms
+from gssc.spectra.components import Part, find_components, kernel_vector, small_parts
+from gssc.spectra.ladder import DENSE_LIMIT, SOLVERS, LargeComponent, Refusal, Solver, dense_size
+from gssc.spectra.operators import Operator, build_operator
+from gssc.spectra.truncation import (
+    TRUNCATIONS,
+    ZERO_MODES,
+    Selection,
+    Spectrum,
+    Truncation,
+    ZeroModes,
+    select,
+)
 
 # Two computed values of one eigenvalue differ by at most twice the accuracy of the solver; ten times leaves room.
 CLUSTER_TOLERANCE = 10.0
+# How often more pairs are computed because too many of those computed turned out to be zero modes.
+ENLARGEMENTS = 4
+# A gap below this fraction of ‖L‖ is closed when the count at it can be neither proved nor checked.
+NARROW_GAP = 1e-6
 
 
 def solve(
@@ -19,29 +33,236 @@ def solve(
     *,
     zero_modes: ZeroModes = "keep",
     truncation: Truncation = "eigenspace",
-    solver: str = "auto",
+    solver: Solver = "auto",
     device: str = "cpu",
     seed: int = 0,
 ) -> Spectrum:
-    """The first ``k`` eigenpairs of the operator of a symmetric adjacency matrix [n, n], in float64.
+    """The first ``k`` eigenpairs of the operator of a symmetric adjacency matrix [n, n], in float64, certified.
 
-    The one solver here is dense, on the CPU and without random numbers: ``device`` and ``seed`` change nothing.
+    The smallest λ of Laplacians, the largest |λ| of the adjacency matrix; whole eigenspaces only, unless
+    ``truncation="raw"``. Every connected component is solved by itself: k + 1 pairs of each suffice to know the first
+    k + 1 of the graph, hence whether the eigenspace at the cut goes on beyond it; how far does not matter, as it is
+    dropped as a whole. Memory is linear in n·k + E.
+
+    Args:
+        adjacency: Symmetric weights, float64.
+        operator: ``"sym"``, ``"combinatorial"`` or ``"adjacency"``.
+        k: Number of pairs to return, padded with zeros.
+        zero_modes: Whether to ``"keep"`` or ``"drop"`` λ = 0 (Laplacians only).
+        truncation: ``"eigenspace"`` or ``"raw"``.
+        solver: ``"auto"`` (the rule is in ``ladder.py``), or the one to use for components that are not small.
+        device: Where the Chebyshev solver and check run.
+        seed: Seeds every random start; the global generators are never used.
+
+    Raises:
+        SpectrumError: no solver reached a certified result; says for which graph and why.
     """
-    check_choice("solver", solver, ("auto", "dense"))
-    values, vectors, accuracy = solve_dense(build_operator(adjacency, operator).toarray())
-    tolerance = CLUSTER_TOLERANCE * accuracy
-    if operator != "adjacency":
-        exact = zero_mode_basis(adjacency, operator)
-        count = exact.shape[1]
-        # Unless rounding hides a small eigenvalue among the zeros, their exact vectors are known.
-        if int((np.abs(values) <= tolerance).sum()) == count:
-            values[:count], vectors[:, :count] = 0.0, exact
-    return truncate(
-        values,
-        vectors,
-        k,
-        tolerance=tolerance,
-        by_magnitude=operator == "adjacency",
-        zero_modes=zero_modes,
-        truncation=truncation,
-    )
+    check_positive("k", k)
+    check_choice("solver", solver, SOLVERS)
+    check_choice("zero_modes", zero_modes, ZERO_MODES)
+    check_choice("truncation", truncation, TRUNCATIONS)
+    matrix = build_operator(adjacency, operator)
+    try:
+        return _Merge(adjacency, matrix, operator, k, zero_modes, truncation, solver, device, seed).run()
+    except SpectrumError as error:
+        n, edges = adjacency.shape[0], (adjacency.nnz + int((adjacency.diagonal() != 0).sum())) // 2
+        raise SpectrumError(
+            f"no certified spectrum of the graph with {n} nodes and {edges} edges (operator {operator!r}, k = {k}): "
+            f"{error}"
+        ) from error
+
+
+class _Merge:
+    """The parts of one graph and the cut through their merged spectra."""
+
+    def __init__(
+        self,
+        adjacency: sp.csr_array,
+        matrix: sp.csr_array,
+        operator: Operator,
+        k: int,
+        zero_modes: ZeroModes,
+        truncation: Truncation,
+        solver: Solver,
+        device: str,
+        seed: int,
+    ) -> None:
+        self.n, self.k, self.truncation, self.zero_modes = adjacency.shape[0], k, truncation, zero_modes
+        self.matrix, self.both = matrix, operator == "adjacency"
+        # Pairs per component and end, a known zero mode not counted.
+        self.count = k + (1 if self.both or zero_modes == "drop" else 0)
+        components = find_components(adjacency)
+        kernel = kernel_vector(adjacency, operator, components)
+        dense = dense_size(solver, self.count)
+        biggest = int(components.size.max(initial=0))
+        if solver == "dense" and biggest > DENSE_LIMIT:
+            fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
+        self.small = list(small_parts(matrix, components, kernel, dense, self.count + (not self.both)))
+        self.large = []
+        for number in np.flatnonzero(components.size > dense):
+            nodes = components.members(int(number))
+            own = matrix if nodes.size == self.n else matrix[nodes][:, nodes].tocsr()
+            zero = None if kernel is None else kernel[nodes]
+            self.large.append(LargeComponent(own, zero, operator == "sym", nodes, solver, device, seed))
+        self.zeros = components.size.size
+        self.floor = 0.0
+        norms = [float(np.abs(part.values).max(initial=0.0)) for part in self.small]
+        self.scale = max([0.0, *norms, *(component.scale for component in self.large)])
+
+    def run(self) -> Spectrum:
+        for component in self.large:
+            component.climb(self.count)
+        enlarged = 0
+        while True:
+            tolerance, chosen = self._cut()
+            if self.large and chosen.available <= self.k and chosen.available < self._obtainable():
+                if enlarged == ENLARGEMENTS:
+                    raise SpectrumError(f"more than {self.count} eigenvalues are zero within {tolerance:.1e}")
+                enlarged += 1
+                self._enlarge()
+                continue
+            outcome = self._certify(tolerance, chosen)
+            if outcome is not None:
+                return self._assemble(tolerance, chosen, *outcome)
+
+    def _parts(self) -> list[Part]:
+        return [*self.small, *(component.part for component in self.large if component.part is not None)]
+
+    def _obtainable(self) -> int:
+        return self.n - (self.zeros if self.zero_modes == "drop" and not self.both else 0)
+
+    def _enlarge(self) -> None:
+        """Twice the pairs of every large component."""
+        self.count *= 2
+        for component in self.large:
+            if not component.complete:
+                component.rungs.insert(0, (component.solver, 0))
+                component.climb(self.count)
+
+    def _select(self, tolerance: float, truncation: Truncation) -> Selection:
+        return select(
+            self.values,
+            self.k,
+            tolerance=tolerance,
+            by_magnitude=self.both,
+            zero_modes=self.zero_modes,
+            truncation=truncation,
+        )
+
+    def _cut(self) -> tuple[float, Selection]:
+        """Merge the parts, and cut in whole eigenspaces; the tolerance is ten times the error of the pairs at stake."""
+        parts = self._parts()
+        flat = np.concatenate([np.zeros(0), *(part.values.ravel() for part in parts)])
+        errors = np.concatenate([np.zeros(0), *(part.errors.ravel() for part in parts)])
+        # Stable, so that equal values keep the order of their components.
+        self.order = np.argsort(flat, kind="stable")
+        self.values, self.errors = flat[self.order], errors[self.order]
+        if self.both:
+            # The k + 1 largest magnitudes.
+            stake = np.argsort(-np.abs(self.values), kind="stable")[: self.k + 1]
+        else:
+            skipped = self.zeros if self.zero_modes == "drop" else 0
+            stake = np.arange(min(self.values.size, skipped + self.k + 1))
+        tolerance = max(self.floor, CLUSTER_TOLERANCE * float(self.errors[stake].max(initial=0.0)))
+        while True:
+            chosen = self._select(tolerance, "eigenspace")
+            if self._residual(chosen) <= 0.1 * chosen.gap:
+                return tolerance, chosen
+            # The mean of a cluster lies further from its members than the gap allows: the gap is none.
+            tolerance *= 4.0
+
+    def _residual(self, chosen: Selection) -> float:
+        moved = np.abs(chosen.values - self.values)
+        return float((self.errors + moved)[chosen.kept].max(initial=0.0))
+
+    def _certify(self, tolerance: float, chosen: Selection) -> tuple[Level, float] | None:
+        """Level and miss probability of the cut; None when a component had to be solved anew."""
+        accepted = np.empty(chosen.accepted.size, dtype=bool)
+        accepted[self.order] = chosen.accepted
+        reached = chosen.values[chosen.accepted]
+        low, high = -np.inf, np.inf
+        if self.both and reached.size:
+            low, high = -float(np.abs(reached).min()), float(np.abs(reached).min())
+        elif reached.size:
+            low = float(reached.max())
+        begin = sum(part.values.size for part in self.small)
+        orthogonal = max((part.orthogonality for part in self._parts()), default=0.0)
+        trouble = judge(self._residual(chosen), orthogonal, chosen.gap, self.scale)
+        if trouble is not None:
+            if not self.large:
+                raise SpectrumError(trouble)
+            for component in self.large:
+                component.climb(self.count, trouble)
+            return None
+        level: Level = "proved"
+        miss = 0.0
+        again = False
+        for component in self.large:
+            assert component.part is not None
+            size = component.part.values.size
+            outcome = component.certify(accepted[begin : begin + size], (low, high), tolerance)
+            begin += size
+            if isinstance(outcome, Refusal):
+                again = True
+                if not outcome.wrong and chosen.gap < NARROW_GAP * self.scale:
+                    # Resolved by the solver, but too narrow to count at: both sides are one cluster from now on.
+                    self.floor = 2.0 * chosen.gap
+                else:
+                    component.climb(self.count, outcome.reason)
+                continue
+            level = "checked" if outcome[0] == "checked" else level
+            miss += outcome[1]
+        return None if again else (level, miss)
+
+    def _assemble(self, tolerance: float, chosen: Selection, level: Level, miss: float) -> Spectrum:
+        final = chosen if self.truncation == "eigenspace" else self._select(tolerance, "raw")
+        parts = self._parts()
+        sizes = np.array([part.values.size for part in parts], dtype=np.int64)
+        offset = np.concatenate([[0], np.cumsum(sizes)])
+        vectors = np.zeros((self.n, self.k))
+        flat = self.order[final.kept]
+        number = np.searchsorted(offset, flat, side="right") - 1
+        width = np.array([part.values.shape[1] for part in parts], dtype=np.int64)[number]
+        member, pair = np.divmod(flat - offset[number], width)
+        for which, where in {(int(i), int(j)) for i, j in zip(number, member, strict=True)}:
+            columns = np.flatnonzero((number == which) & (member == where))
+            parts[which].write(where, pair[columns], vectors, columns)
+        count = final.kept.size
+        values = np.zeros(self.k)
+        values[:count] = final.values[final.kept]
+        if not (np.isfinite(values).all() and np.isfinite(vectors).all()):
+            raise SpectrumError("a solver returned numbers that are not finite")
+        residual, orthogonal = self._residual(final), max((part.orthogonality for part in parts), default=0.0)
+        if self.both and self.large:
+            # The two ends were solved apart and are orthogonal up to their residuals: one Newton step to the nearest
+            # orthonormal basis squares that error, and the result is measured anew.
+            kept = vectors[:, :count]
+            for value in np.unique(values[:count]):
+                # A raw cut may keep vectors of one eigenspace from both ends.
+                same = np.flatnonzero(values[:count] == value)
+                if self.truncation == "raw" and same.size > 1:
+                    kept[:, same] = np.linalg.qr(kept[:, same])[0]
+            kept[:] = kept @ (1.5 * np.eye(count) - 0.5 * (kept.T @ kept))
+            residual = float(residual_norms(self.matrix, values[:count], kept).max(initial=residual))
+            orthogonal = orthogonality(kept)
+            trouble = judge(residual, orthogonal, np.inf, self.scale)
+            if trouble is not None:
+                raise SpectrumError(trouble)
+        names = sorted({"dense"} if self.small else set()) + sorted({c.solver for c in self.large} - {"dense"} or set())
+        if not self.small and any(component.solver == "dense" for component in self.large):
+            names.insert(0, "dense")
+        certificate = Certificate(
+            solver="+".join(names) or "dense",
+            level=level,
+            residual=residual,
+            orthogonality=orthogonal,
+            gap=final.gap,
+            tolerance=tolerance,
+            miss_probability=miss,
+        )
+        return Spectrum(values, vectors, np.arange(self.k) < count, self._obtainable_of(final), certificate)
+
+    def _obtainable_of(self, final: Selection) -> int:
+        """How many pairs there were to choose from: all nodes, less the zero modes that were dropped."""
+        dropped = 0 if self.both or self.zero_modes == "keep" else int((final.values == 0.0).sum())
+        return self.n - dropped

@@ -23,6 +23,7 @@ class Spectrum:
     """K frequencies of one graph: values [K], vectors [n, K], mask [K] (True = valid); zero where masked.
 
     ``available`` counts the pairs that there were to choose from; none kept of some available is worth a warning.
+    ``certificate`` says how accurate the pairs are and how it is known that none was missed.
     """
 
     values: np.ndarray
@@ -56,6 +57,48 @@ def magnitude_order(values: np.ndarray, tolerance: float) -> np.ndarray:
     return np.lexsort((np.arange(values.size), -np.sign(values), -rank))
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Which of the ascending eigenvalues are kept: indices in order [m], and all values, cleaned, with their cluster.
+
+    ``accepted`` marks what lies on the kept side of the cut (zero modes that are dropped on request included), and
+    ``gap`` is the distance across the cut: inf where one side is empty.
+    """
+
+    kept: np.ndarray
+    values: np.ndarray
+    cluster: np.ndarray
+    accepted: np.ndarray
+    gap: float
+    available: int
+
+
+def select(
+    values: np.ndarray,
+    k: int,
+    *,
+    tolerance: float,
+    by_magnitude: bool = False,
+    zero_modes: ZeroModes = "keep",
+    truncation: Truncation = "eigenspace",
+) -> Selection:
+    """Which of the ascending ``values`` the first ``k`` in whole eigenspaces are; arguments as for `truncate`."""
+    values, cluster = merge_clusters(values, tolerance)
+    if by_magnitude:
+        order = magnitude_order(values, tolerance)
+    else:
+        order = np.flatnonzero(values != 0.0) if zero_modes == "drop" else np.arange(values.size)
+    kept = order[:k]
+    if truncation == "eigenspace" and order.size > k:
+        kept = kept[cluster[kept] != cluster[order[k]]]
+    accepted = np.ones(values.size, dtype=bool)
+    accepted[order] = False
+    accepted[kept] = True
+    across = np.flatnonzero(accepted[1:] != accepted[:-1])
+    gap = float(np.diff(values)[across].min(initial=np.inf))
+    return Selection(kept, values, cluster, accepted, gap, order.size)
+
+
 def truncate(
     values: np.ndarray,
     vectors: np.ndarray,
@@ -71,16 +114,11 @@ def truncate(
     ``by_magnitude`` takes the largest |λ| first (adjacency) and ignores ``zero_modes``. With fewer than ``k`` pairs,
     all are kept; otherwise the eigenspace that straddles the cut is dropped, unless ``truncation="raw"``.
     """
-    values, cluster = merge_clusters(values, tolerance)
-    if by_magnitude:
-        order = magnitude_order(values, tolerance)
-    else:
-        order = np.flatnonzero(values != 0.0) if zero_modes == "drop" else np.arange(values.size)
-    kept = order[:k]
-    if truncation == "eigenspace" and order.size > k:
-        kept = kept[cluster[kept] != cluster[order[k]]]
-    count = kept.size
-    out = Spectrum(np.zeros(k), np.zeros((vectors.shape[0], k)), np.arange(k) < count, order.size)
-    out.values[:count] = values[kept]
-    out.vectors[:, :count] = vectors[:, kept]
+    selection = select(
+        values, k, tolerance=tolerance, by_magnitude=by_magnitude, zero_modes=zero_modes, truncation=truncation
+    )
+    count = selection.kept.size
+    out = Spectrum(np.zeros(k), np.zeros((vectors.shape[0], k)), np.arange(k) < count, selection.available)
+    out.values[:count] = selection.values[selection.kept]
+    out.vectors[:, :count] = vectors[:, selection.kept]
     return out
