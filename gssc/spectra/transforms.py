@@ -13,6 +13,7 @@ from torch_geometric.transforms import BaseTransform
 from gssc.checks import check_choice, check_positive, fail
 from gssc.spectra.cache import CacheArgument, content_key, open_cache
 from gssc.spectra.certificate import Certificate
+from gssc.spectra.ladder import SOLVERS, Solver
 from gssc.spectra.operators import DIRECTED, OPERATORS, Directed, Operator, adjacency_matrix
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
@@ -71,7 +72,7 @@ class LaplacianSpectrum(BaseTransform):
         truncation: Truncation = "eigenspace",
         directed: Directed = "symmetrize",
         weight_attr: str | None = "edge_weight",
-        solver: str = "auto",
+        solver: Solver = "auto",
         device: str = "cpu",
         cache: CacheArgument = None,
     ) -> None:
@@ -80,13 +81,14 @@ class LaplacianSpectrum(BaseTransform):
         check_choice("zero_modes", zero_modes, ZERO_MODES)
         check_choice("truncation", truncation, TRUNCATIONS)
         check_choice("directed", directed, DIRECTED)
+        check_choice("solver", solver, SOLVERS)
         self.k = k
         self.operator: Operator = operator
         self.zero_modes: ZeroModes = zero_modes
         self.truncation: Truncation = truncation
         self.directed: Directed = directed
         self.weight_attr = weight_attr
-        self.solver = solver
+        self.solver: Solver = solver
         self.device = device
         self.cache = cache
 
