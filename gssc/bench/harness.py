@@ -1,10 +1,11 @@
 """Timing, and the one file that results go to.
 
-A result is a row of a CSV file that says what ran, how long it took (20th, 50th and 80th percentile), and where:
-versions, hardware, commit and date. Rows are appended, never changed.
+A result is a row of a CSV file that says what ran, how long it took (20th, 50th and 80th percentile), how many times
+that of its baseline the time is, and where: versions, hardware, commit and date. Rows are appended, never changed.
 """
 
 import csv
+import os
 import platform
 import subprocess
 import time
@@ -25,6 +26,7 @@ FIELDS = (
     "peak_mb",
     "baseline",
     "ratio",
+    "note",
     "device",
     "threads",
     "torch",
@@ -50,7 +52,12 @@ def timed(function: Callable[[], object], seconds: float = 1.0, minimum: int = 5
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, with ``+`` where files differ from it; empty outside one."""
+    """The commit of the checkout that runs, with ``+`` where files differ from it.
+
+    Where the code was copied without its history, $GSSC_COMMIT says it; otherwise it is empty.
+    """
+    if "GSSC_COMMIT" in os.environ:
+        return os.environ["GSSC_COMMIT"]
     try:
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
         dirty = subprocess.run(

@@ -10,11 +10,8 @@ an eigenvalue from ours; a peer that misses members of a cluster shows there.
 
 import argparse
 import csv
-import datetime
 import multiprocessing
-import platform
 import statistics
-import subprocess
 import time
 import warnings
 from collections.abc import Callable
@@ -26,15 +23,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from gssc.bench.harness import append
 from gssc.bench.large_graphs import GRAPHS
 from gssc.spectra.certificate import residual_norms
 from gssc.spectra.operators import build_operator
 from gssc.spectra.solve import solve
 
-FIELDS = [
-    *("graph", "n", "edges", "k", "method", "status", "seconds", "ratio", "residual", "value_error", "certificate"),
-    *("miss_probability", "pairs", "solver", "torch", "device", "commit", "date"),
-]
 OURS = ("gssc", "gssc-dense", "gssc-shift_invert", "gssc-chebyshev", "gssc-lobpcg")
 PEERS = ("eigsh-SA", "torch.lobpcg", "torch.lobpcg-default")
 RESIDUAL = 1e-5
@@ -162,18 +156,23 @@ class Child:
             self.process.join(10)
 
 
-def environment(device: str) -> dict[str, str]:
-    """What a figure depends on."""
-    try:
-        command = ["git", "rev-parse", "--short", "HEAD"]
-        commit = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent).stdout
-    except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor() or platform.machine()
-    if device == "cpu":
-        name = f"{name}, {torch.get_num_threads()} threads"
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"torch": torch.__version__, "device": name, "commit": commit.strip(), "date": date}
+def result(row: dict[str, Any]) -> dict[str, object]:
+    """A row in the form of the results file."""
+    note = [row["status"]]
+    note += [f"{key} {shorten(row[key])}" for key in ("residual", "value_error") if key in row]
+    if "certificate" in row:
+        doubt = f" (miss probability {row['miss_probability']:.0e})" if row["miss_probability"] else ""
+        note.append(f"{row['certificate']}{doubt} by {row['solver']}")
+    ours = row["method"] == "gssc"
+    return {
+        "benchmark": "spectra_large",
+        "workload": f"{row['graph']} n={row['n']} edges={row.get('edges', '')} k={row['k']} sym",
+        "variant": row["method"],
+        "p50_ms": shorten(1e3 * row["seconds"]) if "seconds" in row else "",
+        "baseline": "" if ours else "gssc",
+        "ratio": shorten(row["ratio"]) if "ratio" in row and not ours else "",
+        "note": "; ".join(str(part) for part in note),
+    }
 
 
 def plot(table: Path, picture: Path) -> None:
@@ -183,15 +182,19 @@ def plot(table: Path, picture: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    with table.open() as file:
-        rows = [row for row in csv.DictReader(file) if row["status"] == "ok"]
+    rows = []
+    with table.open(encoding="utf-8") as file:
+        for found in csv.DictReader(file):
+            if found["benchmark"] == "spectra_large" and found["note"].split(";")[0] == "ok":
+                graph, size = found["workload"].split()[:2]
+                rows.append({"graph": graph, "n": size[2:], "method": found["variant"], "ms": found["p50_ms"]})
     graphs = sorted({row["graph"] for row in rows})
     figure, axes = pyplot.subplots(1, max(1, len(graphs)), figsize=(4.2 * max(1, len(graphs)), 3.6), squeeze=False)
     methods = [method for method in (*OURS, *PEERS) if any(row["method"] == method for row in rows)]
     for axis, graph in zip(axes[0], graphs, strict=False):
         for number, method in enumerate(methods):
             mine = [row for row in rows if row["graph"] == graph and row["method"] == method]
-            points = sorted((int(row["n"]), float(row["seconds"])) for row in mine)
+            points = sorted((int(row["n"]), float(row["ms"]) / 1e3) for row in mine)
             if points:
                 style = "-o" if method in OURS else "--s"
                 axis.loglog(*zip(*points, strict=True), style, color=f"C{number}", label=method, markersize=4)
@@ -214,7 +217,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--k", type=int, default=32)
     parser.add_argument("--limit", type=float, help="seconds per row; default: 120, or 25 on a GPU")
     parser.add_argument("--budget", type=float, help="seconds in all, rows beyond are left out; default: none, or 330")
-    parser.add_argument("--out", type=Path, required=True, help="CSV file, appended to")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
     parser.add_argument("--plot", type=Path, help="PNG file")
     given = parser.parse_args(arguments)
     gpu = given.device != "cpu"
@@ -224,37 +227,29 @@ def main(arguments: list[str] | None = None) -> None:
     methods = given.methods or ["gssc", *peers]
     limit = given.limit or (25.0 if gpu else 120.0)
     budget = given.budget or (330.0 if gpu else float("inf"))
-    about = environment(given.device)
     begin = time.perf_counter()
     rows: list[dict[str, Any]] = []
     child = Child()
-    fresh = not given.out.exists()
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    with given.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", restval="")
-        if fresh:
-            writer.writeheader()
-        for n in sizes:
-            for graph in graphs:
-                reference: dict[str, Any] = {}
-                for method in methods:
-                    row: dict[str, Any] = {"graph": graph, "n": n, "k": given.k, "method": method, **about}
-                    left = budget - (time.perf_counter() - begin)
-                    if left < 1.0:
-                        row["status"] = "not run: no time left"
-                    else:
-                        task = {"graph": graph, "n": n, "method": method, "k": given.k, "device": given.device}
-                        # Generating the graph and starting the process are not the method's time.
-                        allowed = min(left, limit + 20.0)
-                        row |= child.ask({**task, "truth": reference.get("values")}, allowed)
-                    if method == "gssc" and row["status"] == "ok":
-                        reference = row
-                    if "seconds" in row and "seconds" in reference:
-                        row["ratio"] = row["seconds"] / reference["seconds"]
-                    rows.append(row)
-                    writer.writerow({key: shorten(value) for key, value in row.items()})
-                    file.flush()
-                    print(line(row), flush=True)
+    for n in sizes:
+        for graph in graphs:
+            reference: dict[str, Any] = {}
+            for method in methods:
+                row: dict[str, Any] = {"graph": graph, "n": n, "k": given.k, "method": method}
+                left = budget - (time.perf_counter() - begin)
+                if left < 1.0:
+                    row["status"] = "not run: no time left"
+                else:
+                    task = {"graph": graph, "n": n, "method": method, "k": given.k, "device": given.device}
+                    # Generating the graph and starting the process are not the method's time.
+                    allowed = min(left, limit + 20.0)
+                    row |= child.ask({**task, "truth": reference.get("values")}, allowed)
+                if method == "gssc" and row["status"] == "ok":
+                    reference = row
+                if "seconds" in row and "seconds" in reference:
+                    row["ratio"] = row["seconds"] / reference["seconds"]
+                rows.append(row)
+                append(given.out, [result(row)], given.device)
+                print(line(row), flush=True)
     child.close()
     print("\n" + "\n".join(line(row) for row in rows))
     if given.plot is not None:
@@ -268,7 +263,8 @@ def shorten(value: object) -> object:
 
 def line(row: dict[str, Any]) -> str:
     """One row as text."""
-    shown = {key: shorten(row.get(key, "")) for key in FIELDS}
+    keys = ("graph", "n", "edges", "method", "seconds", "ratio", "residual", "value_error", "certificate", "status")
+    shown = {key: shorten(row.get(key, "")) for key in keys}
     return (
         f"{shown['graph']:>10} {shown['n']:>8} {shown['edges']:>9} {shown['method']:<21} {shown['seconds']:>8} s "
         f"ratio {shown['ratio']:>6}  residual {shown['residual']:>9}  error {shown['value_error']:>9} "

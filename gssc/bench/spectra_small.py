@@ -10,12 +10,8 @@ wait for each other on matrices of 23 rows. Runs alternate, and nothing is timed
 """
 
 import argparse
-import csv
-import datetime
 import os
-import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 import scipy.sparse as sp
 import torch
-import torch_geometric
 from scipy.sparse.csgraph import connected_components
 from torch_geometric.data import InMemoryDataset
 
+from gssc.bench.harness import append
 from gssc.bench.molecules import molecule_like
 from gssc.spectra.cache import Cache
 from gssc.spectra.prepare import prepare
@@ -130,23 +125,6 @@ def measure(function: Callable[[InMemoryDataset, Path], Any], dataset: InMemoryD
         shutil.rmtree(folder)
 
 
-def environment() -> dict[str, str]:
-    """Where a number comes from."""
-    here = Path(__file__).parent
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False).stdout
-    return {
-        "threads": str(torch.get_num_threads()),
-        "cores": str(os.cpu_count()),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torch_geometric": torch_geometric.__version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "commit": commit.strip() or "unknown",
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Measure and append one row per method."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -167,31 +145,27 @@ def main(arguments: list[str] | None = None) -> None:
             seconds[name].append(wall)
             busy[name].append(cpu)
     each = {name: float(np.median(seconds[name])) / len(graphs) for name, (_, graphs) in methods.items()}
-    rows = [
-        {
-            "benchmark": "spectra_small",
-            "method": name,
-            "graphs": len(graphs),
-            "runs": options.runs,
-            "p50_s": f"{np.median(seconds[name]):.3f}",
-            "min_s": f"{min(seconds[name]):.3f}",
-            "max_s": f"{max(seconds[name]):.3f}",
-            "cpu_s": f"{np.median(busy[name]):.3f}",
-            "us_per_graph": f"{1e6 * each[name]:.1f}",
-            "times_batched": f"{each[name] / each['batched']:.2f}",
-            **environment(),
-        }
-        for name, (_, graphs) in methods.items()
-    ]
-    new = not options.out.exists()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with options.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
-    for row in rows:
-        print(f"{row['method']:>12}: {row['p50_s']} s for {row['graphs']} graphs, {row['times_batched']} times batched")
+    rows: list[dict[str, object]] = []
+    for name, (_, graphs) in methods.items():
+        low, middle, high = (1e3 * float(t) for t in np.percentile(seconds[name], [20, 50, 80]))
+        rows.append(
+            {
+                "benchmark": "spectra_small",
+                "workload": f"{len(graphs)} molecule-like graphs, k={K} combinatorial, rwse={STEPS}, degrees, cache",
+                "variant": name,
+                "p20_ms": f"{low:.0f}",
+                "p50_ms": f"{middle:.0f}",
+                "p80_ms": f"{high:.0f}",
+                "baseline": "" if name == "batched" else "batched, per graph",
+                "ratio": "" if name == "batched" else f"{each[name] / each['batched']:.2f}",
+                "note": f"{1e6 * each[name]:.1f} us per graph, {np.median(busy[name]):.2f} CPU seconds, "
+                f"BLAS threads {os.environ.get('OPENBLAS_NUM_THREADS', 'default')}",
+            }
+        )
+        print(
+            f"{name:>12}: {middle / 1e3:.3f} s for {len(graphs)} graphs, {each[name] / each['batched']:.2f} x batched"
+        )
+    append(options.out, rows)
 
 
 if __name__ == "__main__":
