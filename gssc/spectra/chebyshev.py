@@ -42,6 +42,9 @@ LANCZOS_STEPS = 30
 # The check: so many random columns, each amplified below σ by this factor times sqrt(n).
 CHECK_COLUMNS = 8
 CHECK_GROWTH = 30.0
+# A check of at most this degree is run at once; before a longer one the pairs above the gap are improved, so often.
+CHECK_DEGREE = 200
+CHECK_REFINEMENTS = 6
 CHECK_RETURN = 1e3
 
 
@@ -86,6 +89,8 @@ class ChebyshevBlock:
     def _csr(self, weight: Tensor) -> Tensor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+            # Said by torch 2.11 although the choice is explicit.
+            warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
             return torch.sparse_csr_tensor(self.crow, self.col, weight, size=(self.n, self.n), check_invariants=False)
 
     def _normal(self, columns: int, stream: int) -> Tensor:
@@ -215,10 +220,7 @@ class ChebyshevBlock:
         self._rayleigh_ritz(self._orthonormal(self.filtered(start, degree, edge, True, (zero,)), start[:, :0]))
         margin, worst, promised = 0.0, math.inf, 0.0
         while True:
-            spread = float(self.values[count - 1] - self.values[0])
-            # One large cluster away from zero is no tight spectrum.
-            spacing = spread / count if spread > 1e-6 * np.abs(self.values[:count]).max() else math.inf
-            target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * spacing)
+            target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * self._spacing(count))
             target = max(target, ROUNDING_FLOOR * self.scale)
             if self.values[-1] > (edge + self.upper) / 2:  # the Lanczos bound was not one
                 self.upper = bound
@@ -238,10 +240,11 @@ class ChebyshevBlock:
             worst = needed
             lowest, highest = float(self.values[~locked][0]), float(self.values[-1])
             last = float(self.values[:count][~locked[:count]][-1])
-            spread = highest - float(self.values[0])
-            if highest - last <= 0.02 * spread:
-                margin, spread = max(margin, 0.1), max(spread, 1e-2 * (self.upper - highest))
-            edge = min(highest + margin * spread, (highest + self.upper) / 2)
+            # The width of the upper half of the block: a few low outliers say nothing about its end.
+            width = highest - float(self.values[count // 2])
+            if highest - last <= 0.02 * width:
+                margin, width = max(margin, 0.1), max(width, 1e-2 * (self.upper - highest))
+            edge = min(highest + margin * width, (highest + self.upper) / 2)
             single = needed > SINGLE_ABOVE * self.scale
             goal = max(target, SINGLE_TARGET * self.scale) if single else target
             wanted = math.log(10.0 * needed / goal) / max(self.rate(last, edge), 1e-12)
@@ -264,6 +267,16 @@ class ChebyshevBlock:
         vectors = self.block[:, :count].cpu().numpy()
         return Pairs(self.values[:count].copy(), vectors, self.residuals[:count].copy(), float(gram.abs().max()))
 
+    def _spacing(self, count: int) -> float:
+        """Mean distance of the first ``count`` values, or of their upper half where that is smaller.
+
+        Infinite where both are one cluster away from zero, which is no tight spectrum.
+        """
+        values = self.values[:count]
+        least = 1e-6 * float(np.abs(values).max())
+        widths = [(float(values[-1] - values[first]), count - first) for first in (0, count // 2)]
+        return min((width / number for width, number in widths if width > least), default=math.inf)
+
     def load(self, pairs: Pairs) -> None:
         """Take over pairs of another solver, to check them."""
         self.block = torch.as_tensor(pairs.vectors, dtype=torch.float64, device=self.device)
@@ -279,25 +292,23 @@ class ChebyshevBlock:
         ‖y_i‖ then has probability Π √(2/π) ‖y_i‖/p(σ') at most. The projection is repeated whenever the filter may have
         grown by CHECK_RETURN, which keeps rounding and residuals from growing back.
         """
-        distance = self.values - sigma
-        safe = np.arange(self.values.size) >= kept
-        with np.errstate(divide="ignore", invalid="ignore"):
-            safe &= (distance > 0) & (self.residuals <= 0.05 * distance / math.sqrt(max(1, self.values.size)))
-        slip = float((self.residuals[safe] ** 2 / distance[safe]).sum())
-        turn = float((self.residuals[safe] ** 2 / distance[safe] ** 2).sum())
-        sigma = sigma + slip / (1.0 - turn)
-        rest = self.values[kept:][~safe[kept:]]
-        edge = float(rest.min()) if rest.size else float(self.values[-1]) if self.values.size > kept else math.inf
-        edge = min(edge, (sigma + self.upper) / 2)
-        # A cluster at the end of the block leaves no room: put the edge just above it.
-        if self.rate(sigma, edge) <= 0.0:
+        safe, raised, edge, degree = self._check_plan(kept, sigma)
+        for _ in range(CHECK_REFINEMENTS):
+            unsafe = np.flatnonzero(~safe[kept:]) + kept
+            if degree <= CHECK_DEGREE or unsafe.size < 2:
+                break
+            # A narrow gap makes the check long. Pairs above it that are better known are projected out too, and the
+            # gap that counts is the one above them.
+            self._improve(unsafe)
+            before = degree
+            safe, raised, edge, degree = self._check_plan(kept, sigma)
+            if degree > 0.7 * before:
+                break
+        sigma, speed = raised, self.rate(raised, edge)
+        if speed <= 0.0 or degree > WORK_LIMIT:
             return 1.0
         take = torch.as_tensor(np.flatnonzero(safe | (np.arange(self.values.size) < kept)), device=self.device)
         found = self.block[:, take]
-        speed = self.rate(sigma, edge)
-        degree = math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed)
-        if degree > WORK_LIMIT:
-            return 1.0
         first = float(self.values.min(initial=sigma))
         without = (
             (self.known, self._returns(0.0, edge, edge, CHECK_RETURN)),
@@ -311,6 +322,38 @@ class ChebyshevBlock:
         if not np.isfinite(norms).all():
             return 1.0
         return float(np.prod(np.minimum(1.0, math.sqrt(2.0 / math.pi) * norms)))
+
+    def _check_plan(self, kept: int, sigma: float) -> tuple[np.ndarray, float, float, int]:
+        """Which pairs above σ are well enough known to be projected out [b], σ', the filter's edge and its degree."""
+        distance = self.values - sigma
+        safe = np.arange(self.values.size) >= kept
+        with np.errstate(divide="ignore", invalid="ignore"):
+            safe &= (distance > 0) & (self.residuals <= 0.05 * distance / math.sqrt(max(1, self.values.size)))
+        slip = float((self.residuals[safe] ** 2 / distance[safe]).sum())
+        turn = float((self.residuals[safe] ** 2 / distance[safe] ** 2).sum())
+        raised = sigma + slip / (1.0 - turn)
+        rest = self.values[kept:][~safe[kept:]]
+        edge = float(rest.min()) if rest.size else float(self.values[-1]) if self.values.size > kept else math.inf
+        edge = min(edge, (raised + self.upper) / 2)
+        speed = self.rate(raised, edge)
+        # Without room between the two (a cluster at the end of the block) no degree suffices.
+        degree = math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed) if speed > 0.0 else WORK_LIMIT + 1
+        return safe, raised, edge, degree
+
+    def _improve(self, columns: np.ndarray) -> None:
+        """Filter these columns of the block once more, up to its end, and mix them with the others."""
+        others = np.setdiff1d(np.arange(self.values.size), columns)
+        lowest, edge = float(self.values[columns[0]]), float(self.values[-1])
+        degree = max(4, int(min(math.log(GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12), CHECK_DEGREE)))
+        fixed = self.block[:, torch.as_tensor(others, device=self.device)]
+        first = float(self.values[others].min(initial=lowest))
+        without = (
+            (self.known, self._returns(0.0, lowest, edge, RETURN_LIMIT)),
+            (fixed, self._returns(first, lowest, edge, RETURN_LIMIT)),
+        )
+        pick = torch.as_tensor(columns, device=self.device)
+        active = self._orthonormal(self.filtered(self.block[:, pick], degree, edge, without=without), fixed)
+        self._rayleigh_ritz(torch.cat([fixed, active], dim=1))
 
     @staticmethod
     def _log_cosh(x: float) -> float:
