@@ -10,7 +10,7 @@ BENCH_ENV := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 OUT ?= out/demo
 RESULTS ?= benchmarks/results.csv
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test test-slow lint format bench bench-spectra clean
 
 demo: .venv/ready
 	$(BIN)/python examples/count_cycles.py --out $(OUT)
@@ -32,6 +32,10 @@ format: .venv/ready
 
 bench: .venv/ready
 	$(BENCH_ENV) $(BIN)/python -m gssc.bench.conv --out $(RESULTS)
+	$(BIN)/python -m gssc.bench.spectra_small --out $(RESULTS)
+
+bench-spectra: .venv/ready
+	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS) --plot benchmarks/spectra_large_cpu.png
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "gssc needs Python 3.11 or later: make PYTHON=python3.12 …")'

@@ -14,13 +14,22 @@ from gssc.nn import (
     ResistancePhi,
     TransformerPhi,
 )
-from gssc.spectra import EmptySpectrumWarning, LaplacianSpectrum, RandomWalkSE
+from gssc.spectra import (
+    Certificate,
+    EmptySpectrumWarning,
+    LaplacianSpectrum,
+    RandomFeatures,
+    RandomWalkSE,
+    SpectrumError,
+    prepare,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "GINE",
     "GSSC",
+    "Certificate",
     "DeepSetPhi",
     "DiffusionPhi",
     "ElementwisePhi",
@@ -31,8 +40,11 @@ __all__ = [
     "GlobalAttention",
     "LaplacianSpectrum",
     "PageRankPhi",
+    "RandomFeatures",
     "RandomWalkSE",
     "ResistancePhi",
+    "SpectrumError",
     "TransformerPhi",
     "model_inputs",
+    "prepare",
 ]

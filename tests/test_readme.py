@@ -1,4 +1,4 @@
-"""Everything the README shows is run: Python blocks with the output printed below them, and commands."""
+"""Everything the README and the docs show is run: Python blocks with the output below them, and commands."""
 
 import contextlib
 import io
@@ -13,7 +13,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # A Python block, and the plain block that follows it when the text between says that it prints.
-PYTHON = re.findall(r"```python\n(.*?)```\n(?:\n(?:It )?[Pp]rints:\n\n```text\n(.*?)```)?", README, flags=re.DOTALL)
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n(?:It )?[Pp]rints:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
+PYTHON = [
+    pytest.param(*block, id=f"{path.name}-{number}")
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for number, block in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")))
+]
 COMMANDS = [
     line.split("#")[0].strip()
     for block in re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
@@ -26,11 +31,11 @@ NOT_RUN = {"make test", "make test-slow", "pip install gssc"}
 
 def test_readme_shows_what_the_project_promises():
     assert {"make demo", "make test"} <= set(COMMANDS)
-    assert len(PYTHON) >= 2
-    assert any(output for _, output in PYTHON)
+    assert len(PYTHON) >= 4
+    assert any(block.values[1] for block in PYTHON)
 
 
-@pytest.mark.parametrize(("code", "output"), PYTHON, ids=range(len(PYTHON)))
+@pytest.mark.parametrize(("code", "output"), PYTHON)
 def test_python_block(code, output):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -41,12 +46,13 @@ def test_python_block(code, output):
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - NOT_RUN))
 def test_command(command, tmp_path):
-    assert re.fullmatch(r"make [a-z-]+|python examples/[a-z_]+\.py.*", command), "tell the test how to run this"
+    assert re.fullmatch(r"(make|gssc) [a-z0-9- ]+", command), "tell the test how to run this"
     if not (ROOT / ".venv" / "ready").exists():
         pytest.skip("the commands use .venv, which make creates; there is none")
     environment = {
         **os.environ,
         "RESULTS": str(tmp_path / "results.csv"),
+        "GSSC_CACHE": str(tmp_path / "cache"),
         "OUT": str(tmp_path / "out"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }

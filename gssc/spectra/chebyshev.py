@@ -24,7 +24,7 @@ from gssc.spectra.certificate import Pairs, SpectrumError
 # that the cluster tolerance (ten times the residual) stays far below it; and no lower than rounding allows.
 RESIDUAL_TARGET = 2e-6
 RESIDUAL_PER_NORM = 1e-6
-RESIDUAL_PER_SPACING = 5e-3
+RESIDUAL_PER_SPACING = 1e-3
 ROUNDING_FLOOR = 5e-12
 # A filter may amplify the lowest column by this much over the highest before the block must be orthogonalised again,
 # and what was projected out, which rounding brings back, by this much over the rest before it must be again.
