@@ -1,5 +1,6 @@
 """Graph State Space Convolution for PyTorch Geometric."""
 
+from gssc import datasets, ops, testing
 from gssc.model import GSSC, model_inputs
 from gssc.nn import (
     GINE,
@@ -45,6 +46,9 @@ __all__ = [
     "ResistancePhi",
     "SpectrumError",
     "TransformerPhi",
+    "datasets",
     "model_inputs",
+    "ops",
     "prepare",
+    "testing",
 ]

@@ -33,8 +33,8 @@ class GlobalAttention(nn.Module):
         phi: Tensor | None = None,
         vectors: Tensor | None = None,
         batch: Tensor | None = None,
-        *,
         degree: Tensor | None = None,
+        *,
         ptr: Tensor | None = None,
         num_graphs: int = 1,
     ) -> Tensor:

@@ -93,8 +93,8 @@ class GSSConv(nn.Module):
         phi: Tensor,
         vectors: Tensor,
         batch: Tensor | None = None,
-        *,
         degree: Tensor | None = None,
+        *,
         ptr: Tensor | None = None,
     ) -> Tensor:
         """Convolve.

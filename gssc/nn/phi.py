@@ -105,13 +105,15 @@ class TransformerPhi(Phi):
 
     Args:
         channels: c, channels of Φ.
-        heads: Attention heads; must divide ``channels``.
+        heads: Attention heads, a divisor of ``channels``; ``None`` takes the largest of 4, 2 and 1.
         layers: Number of pre-norm attention + feed-forward blocks.
     """
 
-    def __init__(self, channels: int, heads: int = 4, layers: int = 2) -> None:
+    def __init__(self, channels: int, heads: int | None = None, layers: int = 2) -> None:
         super().__init__()
         check_positive("channels", channels)
+        heads = next(h for h in (4, 2, 1) if channels % h == 0) if heads is None else heads
+        check_positive("heads", heads)
         if channels % heads:
             fail("heads", f"a divisor of channels = {channels}", heads)
         self.channels, self.heads = channels, heads

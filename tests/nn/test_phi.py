@@ -76,6 +76,10 @@ def test_sees_the_other_frequencies_and_elementwise_does_not(kind):
     assert_close(alone(one, mask)[0, :2], alone(other, mask)[0, :2])
 
 
+def test_any_number_of_channels_has_a_number_of_heads():
+    assert [TransformerPhi(c).heads for c in (8, 6, 5)] == [4, 2, 1]
+
+
 def kernels(phi, data, operator):
     out = LaplacianSpectrum(k=data.num_nodes, operator=operator)(data)
     return torch.einsum("uk,kc,vk->cuv", out.eigvecs, phi(out.eigvals, out.eigmask)[0], out.eigvecs).numpy()
