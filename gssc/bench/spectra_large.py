@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from gssc.bench.harness import append
+from gssc.bench.harness import append, hardware
 from gssc.bench.large_graphs import GRAPHS
 from gssc.spectra.certificate import residual_norms
 from gssc.spectra.operators import build_operator
@@ -175,19 +175,22 @@ def result(row: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def plot(table: Path, picture: Path) -> None:
-    """Seconds against n, one panel per graph, one line per method, from the rows that succeeded."""
+def plot(table: Path, picture: Path, device: str = "cpu") -> None:
+    """Seconds against n on this device, a panel per graph, a line per method: the last rows that succeeded."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    rows = []
+    latest: dict[tuple[str, ...], dict[str, str]] = {}
     with table.open(encoding="utf-8") as file:
         for found in csv.DictReader(file):
-            if found["benchmark"] == "spectra_large" and found["note"].split(";")[0] == "ok":
+            here = found["benchmark"] == "spectra_large" and found["device"] == hardware(device)
+            if here and found["note"].split(";")[0] == "ok":
                 graph, size = found["workload"].split()[:2]
-                rows.append({"graph": graph, "n": size[2:], "method": found["variant"], "ms": found["p50_ms"]})
+                key = (graph, size, found["variant"])
+                latest[key] = {"graph": graph, "n": size[2:], "method": found["variant"], "ms": found["p50_ms"]}
+    rows = list(latest.values())
     graphs = sorted({row["graph"] for row in rows})
     figure, axes = pyplot.subplots(1, max(1, len(graphs)), figsize=(4.2 * max(1, len(graphs)), 3.6), squeeze=False)
     methods = [method for method in (*OURS, *PEERS) if any(row["method"] == method for row in rows)]
@@ -253,7 +256,7 @@ def main(arguments: list[str] | None = None) -> None:
     child.close()
     print("\n" + "\n".join(line(row) for row in rows))
     if given.plot is not None:
-        plot(given.out, given.plot)
+        plot(given.out, given.plot, given.device)
 
 
 def shorten(value: object) -> object:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import splu
+from threadpoolctl import threadpool_limits
 
 # Fill is at most nodes × width (width: half bandwidth after Cuthill-McKee, close to the size of a separator); minimum
 # degree stays 10 to 100 times below. A grid of 1,000 × 1,000 has width 1,000; random graphs of 10,000 nodes 5,000.
@@ -76,6 +77,7 @@ def factorize(matrix: sp.csr_array, shift: float) -> Any | None:
     return factors if np.array_equal(factors.perm_r, factors.perm_c) else None
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def negative_count(matrix: sp.csr_array, shift: float, margin: float, seed: int = 0) -> int | None:
     """Number of eigenvalues of L below ``shift``, exact unless one lies within ``margin`` of it; None if not proved.
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from threadpoolctl import threadpool_limits
 
 from gssc.spectra.certificate import Pairs, SpectrumError, orthogonality, rayleigh_ritz
 from gssc.spectra.factorization import factorize
@@ -34,6 +35,8 @@ def lanczos(operator: Any, count: int, which: str, rng: np.random.Generator, tol
         raise SpectrumError(f"shift-invert Lanczos: {str(error).splitlines()[0]}") from error
 
 
+# Lanczos vectors are short and many: threads of the BLAS only wait for each other (measured: three times slower on two).
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def solve_shift_invert(
     matrix: sp.csr_array, count: int, lower: float, known: np.ndarray | None = None, seed: int = 0
 ) -> Pairs:
