@@ -77,7 +77,7 @@ def factorize(matrix: sp.csr_array, shift: float) -> Any | None:
     return factors if np.array_equal(factors.perm_r, factors.perm_c) else None
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # threadpoolctl has no types
 def negative_count(matrix: sp.csr_array, shift: float, margin: float, seed: int = 0) -> int | None:
     """Number of eigenvalues of L below ``shift``, exact unless one lies within ``margin`` of it; None if not proved.
 

@@ -35,8 +35,8 @@ def lanczos(operator: Any, count: int, which: str, rng: np.random.Generator, tol
         raise SpectrumError(f"shift-invert Lanczos: {str(error).splitlines()[0]}") from error
 
 
-# Lanczos vectors are short and many: threads of the BLAS only wait for each other (measured: three times slower on two).
-@threadpool_limits.wrap(limits=1, user_api="blas")
+# Products in Lanczos are short and many: threads of the BLAS wait for each other (measured: three times slower on two).
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # threadpoolctl has no types
 def solve_shift_invert(
     matrix: sp.csr_array, count: int, lower: float, known: np.ndarray | None = None, seed: int = 0
 ) -> Pairs:
