@@ -1,0 +1,63 @@
+"""The rule that picks a solver, and the order in which others follow."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from closed_forms import grid, path, star
+
+from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.components import find_components, kernel_vector
+from gssc.spectra.ladder import DENSE_FIRST, DENSE_LIMIT, LargeComponent, dense_size, spectral_bound
+from gssc.spectra.operators import build_operator
+
+
+def component(adjacency, solver="auto", device="cpu"):
+    matrix = build_operator(adjacency, "sym")
+    kernel = kernel_vector(adjacency, "sym", find_components(adjacency))
+    return LargeComponent(matrix, kernel, True, np.arange(matrix.shape[0]), solver, device, 0)
+
+
+def expander(n):
+    return sp.csr_array(nx.to_scipy_sparse_array(nx.random_regular_graph(6, n, seed=0), dtype=float))
+
+
+def test_small_components_are_dense():
+    assert dense_size("auto", 33) == DENSE_FIRST
+    assert dense_size("auto", 200) == 6 * 200 + 48
+    assert dense_size("auto", 10**6) == dense_size("dense", 1) == DENSE_LIMIT
+    assert dense_size("chebyshev", 33) < DENSE_FIRST
+
+
+def test_where_factorisation_is_cheap_shift_invert_comes_first_and_chebyshev_otherwise():
+    assert component(grid(50, 50)).rungs[0] == ("shift_invert", 0)
+    assert component(expander(5000)).rungs[:2] == [("chebyshev", 0), ("chebyshev", 1)]
+
+
+def test_on_a_gpu_chebyshev_comes_first():
+    assert component(grid(50, 50), device="cuda").rungs[0] == ("chebyshev", 0)
+
+
+def test_dense_stands_on_the_ladder_only_below_its_limit():
+    assert "dense" in dict(component(grid(30, 30)).rungs)
+    assert "dense" not in dict(component(grid(50, 50)).rungs)
+
+
+@pytest.mark.parametrize("solver", ["chebyshev", "shift_invert", "dense"])
+def test_a_forced_solver_is_not_followed_by_another(solver):
+    assert {name for name, _ in component(grid(30, 30), solver).rungs} == {solver}
+
+
+def test_reasons_are_collected_when_no_solver_is_left():
+    one = component(grid(30, 30))
+    one.rungs = [("shift_invert", 0)]
+    one.climb(4)
+    with pytest.raises(SpectrumError, match=r"component of 900 nodes, .*: shift_invert: not good enough"):
+        one.climb(4, "not good enough")
+
+
+@pytest.mark.parametrize("adjacency", [path(40), star(30), grid(6, 7)], ids=["path", "star", "grid"])
+def test_bound_holds_and_is_close(adjacency):
+    largest = np.abs(np.linalg.eigvalsh(adjacency.toarray())).max()
+    assert largest <= spectral_bound(adjacency) * (1 + 1e-12)
+    assert spectral_bound(adjacency) <= 3 * largest
