@@ -26,6 +26,12 @@ class DataConfig:
     dataset: str  # name of the dataset, see gssc.datasets
     generate: bool = False  # generate instead of download, where the dataset is a random model
     seed: int = 0  # seed of generated data and of random splits
+    file: str | None = None  # own data: a .pt file of PyG graphs or a .csv file of molecules
+    split: Literal["official", "random", "scaffold"] = "official"
+    smiles_column: str = "smiles"  # of a .csv file
+    target_columns: str | None = None  # of a .csv file, separated by commas
+    task: Literal["regression", "multiclass", "binary"] | None = None  # of own data; none: inferred
+    metric: str | None = None  # of own data; none: the usual one of its task
 
 
 @dataclass(frozen=True)
@@ -85,10 +91,14 @@ class TrainConfig:
     accumulate: int = 1  # batches per optimiser step
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Literal["float32", "bf16", "float64"] = "float32"
+    last_batch: Literal["keep", "drop"] = "keep"  # an epoch's last batch where it is short
+    pad: bool = False  # pad batches to a few static shapes
     compile: bool = False
     eval_every: int = 1  # epochs between evaluations on validation
     checkpoint_every: int = 1  # epochs between checkpoints
+    checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
+    tensorboard: bool = True  # write events, where TensorBoard is installed
 
 
 @dataclass(frozen=True)

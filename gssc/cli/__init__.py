@@ -3,8 +3,10 @@
 import typer
 from rich.console import Console
 
+from gssc.cli.evaluate import evaluate
 from gssc.cli.prepare import prepare
 from gssc.cli.recipes import recipes
+from gssc.cli.train import train
 
 app = typer.Typer(
     help="Graph State Space Convolution for PyTorch Geometric.",
@@ -12,7 +14,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (recipes, prepare):
+for command in (recipes, prepare, train, evaluate):
     app.command()(command)
 
 
@@ -25,9 +27,10 @@ def main() -> None:
     """Run the command; errors meant for people are one line, without a traceback."""
     from gssc.datasets import DatasetError
     from gssc.spectra import SpectrumError
+    from gssc.train.loop import NonFiniteLossError
 
     try:
         app()
-    except (ValueError, DatasetError, SpectrumError) as error:
+    except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:
         Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
         raise SystemExit(2) from None

@@ -13,3 +13,8 @@ RootOption = Annotated[Path, typer.Option(help="Folder of raw data; what is miss
 CacheOption = Annotated[
     Path | None, typer.Option(help="Folder of cached spectra; the default is $GSSC_CACHE or ~/.cache/gssc.")
 ]
+DeviceOption = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu or cuda.")]
+PackOption = Annotated[
+    Path | None, typer.Option(help="A file that `gssc pack` wrote, instead of the dataset's own files.")
+]
+RunArgument = Annotated[Path, typer.Argument(help="Folder of a run: OUT/seed-N of `gssc train`.")]

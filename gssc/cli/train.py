@@ -1,0 +1,180 @@
+"""``gssc train``."""
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from gssc.cli.options import CacheOption, DeviceOption, OverridesArgument, PackOption, RootOption
+
+if TYPE_CHECKING:
+    from gssc.config import Recipe
+
+SEED_FOLDER = "seed-{}"
+
+
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
+    ] = None,
+    overrides: OverridesArgument = None,
+    data_root: RootOption = Path("data"),
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; the default is runs/RECIPE.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
+    device: DeviceOption = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
+    time_limit: Annotated[
+        str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")
+    ] = None,
+    pack: PackOption = None,
+    data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
+    smiles_column: Annotated[str, typer.Option(help="Column of the .csv file that holds SMILES.")] = "smiles",
+    target_column: Annotated[
+        str | None, typer.Option(help="Column of the .csv file to predict; several separated by commas.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
+    ] = None,
+    cache: CacheOption = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many seeds to train at once, each in its own process.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
+) -> None:
+    """Train a recipe, or a model for your own data, and score it on the test set.
+
+    Each seed writes OUT/seed-N with config.yaml, environment.json, metrics.jsonl, the checkpoints and, at the end,
+    summary.json, model.safetensors (the weights with the best validation score) and predictions.safetensors.
+    OUT/summary.json has mean and standard deviation over the seeds. After a crash, the same command with --resume goes
+    on where the last checkpoint was written.
+
+    For example:
+
+      gssc train zinc-12k --seeds 0-4
+
+      gssc train zinc-12k model.glob=none train.epochs=100 --out runs/no-global
+
+      gssc train --data my_graphs.pt train.epochs=50
+
+      gssc train --csv molecules.csv --smiles-column smiles --target-column logP --split scaffold
+
+      torchrun --nproc-per-node 2 -m gssc train zinc-12k
+    """
+    from gssc.cli.opening import open_for, pick_device
+    from gssc.train.processes import joined
+    from gssc.train.run import RunSettings
+    from gssc.train.run import train as train_one
+    from gssc.train.seeds import parse_seeds, write_aggregate
+
+    deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
+    settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split)
+    numbers = parse_seeds(seeds)
+    folder = out or Path("runs") / settings.name
+    place = pick_device(device)
+    if jobs > 1 and len(numbers) > 1:
+        _in_processes(numbers, jobs, folder)
+    with joined(place.type) as processes:
+        if processes.world > 1 and place.type == "cuda":
+            place = type(place)("cuda", processes.local_rank)
+        quiet = quiet or not processes.first
+        dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
+        where = RunSettings(place, cache or True, resume or jobs > 1, deadline, quiet, processes)
+        summaries: list[dict[str, Any]] = []
+        for seed in numbers:
+            summary = train_one(settings, dataset, seed, folder / SEED_FOLDER.format(seed), where)
+            if summary is None:
+                return
+            summaries.append(summary)
+        if processes.first:
+            total = write_aggregate(folder, summaries)
+            console = Console(highlight=False, soft_wrap=True)
+            for part in ("validation", "test"):
+                score = total[part]
+                mean = "unknown" if score["mean"] is None else f"{score['mean']:.5f}"
+                console.print(
+                    f"{settings.name}: {part} {total['metric']} {mean} ± {score['std']:.5f} ({len(numbers)} seeds)"
+                )
+            console.print(f"written to {folder}")
+
+
+def _recipe(
+    name: str | None,
+    overrides: list[str],
+    data: Path | None,
+    csv: Path | None,
+    smiles_column: str,
+    target_column: str | None,
+    split: str | None,
+) -> "Recipe":
+    """The recipe asked for, or one for own data; the first override may stand where the recipe's name would."""
+    from gssc.checks import fail
+    from gssc.recipes import find_recipe, own_recipe
+
+    if name is not None and "=" in name:
+        overrides, name = [name, *overrides], None
+    if data is not None and csv is not None:
+        fail("--data", "one of --data and --csv", "both")
+    own = data or csv
+    if own is None:
+        if name is None:
+            fail("recipe", "the name of a recipe, --data FILE or --csv FILE", "none of them")
+        return find_recipe(name).override(overrides)
+    if csv is not None and target_column is None:
+        fail("--target-column", "the column of the .csv file to predict", "none")
+    base = own_recipe(own) if name is None else find_recipe(name)
+    where = [f"data.file={own}", f"data.split={split or 'random'}", "data.dataset=own"]
+    if csv is not None:
+        where += [f"data.smiles_column={smiles_column}", f"data.target_columns={target_column}"]
+    return base.override([*where, *overrides])
+
+
+def parse_duration(text: str) -> float:
+    """``90``, ``90s``, ``10m`` or ``2h`` in seconds."""
+    from gssc.checks import fail
+
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, factor = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
+    try:
+        seconds = float(number) * factor
+    except ValueError:
+        fail("--time-limit", "a time such as 90s, 10m or 2h", repr(text))
+    if not seconds > 0:
+        fail("--time-limit", "a positive time", repr(text))
+    return seconds
+
+
+def _in_processes(seeds: list[int], jobs: int, folder: Path) -> None:
+    """Train seeds in processes of their own, ``jobs`` at a time; their finished runs are then only read."""
+    from gssc.checks import fail
+
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    words = _without(sys.argv[1:], ("--seeds", "--jobs", "--out"))
+
+    def run(seed: int) -> int:
+        command = [sys.executable, "-m", "gssc", *words, "--seeds", str(seed), "--out", str(folder)]
+        return subprocess.run(command, env=environment, check=False).returncode
+
+    with ThreadPoolExecutor(jobs) as pool:
+        codes = list(pool.map(run, seeds))
+    failed = [seed for seed, code in zip(seeds, codes, strict=True) if code]
+    if failed:
+        fail("--seeds", "runs that end well", f"errors in seeds {failed}")
+
+
+def _without(words: list[str], options: tuple[str, ...]) -> list[str]:
+    """A command line without some options and their values."""
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in options:
+            skip = True
+        elif word.partition("=")[0] not in options:
+            kept.append(word)
+    return kept
