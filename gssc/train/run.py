@@ -221,7 +221,9 @@ class _Run:
         write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[:epochs]))
 
     def _due(self) -> bool:
-        return time.monotonic() - self.last_saved > 60 * self.recipe.train.checkpoint_minutes
+        """Whether the last checkpoint is too old; the processes of a run agree on it."""
+        late = time.monotonic() - self.last_saved > 60 * self.recipe.train.checkpoint_minutes
+        return self.settings.processes.any(late)
 
     def _stops(self, trainer: Trainer) -> bool:
         return self._out_of_time(trainer, "step", "checkpoint")
