@@ -132,9 +132,17 @@ class Trainer:
             with autocast(self.store.device, config.precision):
                 inputs = (batch.inputs for batch in batches_in_order(self.store, config.batch_size))
                 reestimate_batch_norms(self.evaluated, inputs)
-        result = evaluate(self.evaluated, store, self.task, config.batch_size, config.precision)
+        result = self.score(store)
         self.clock.saw("evaluation", time.perf_counter() - start)
         return result
+
+    def score(self, store: GraphStore) -> tuple[float, float]:
+        """Loss and score of the model that is evaluated, as it is."""
+        return evaluate(self.evaluated, store, self.task, self.recipe.train.batch_size, self.recipe.train.precision)
+
+    def rate(self) -> float:
+        """The learning rate of the last step."""
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights that `evaluate` looked at."""

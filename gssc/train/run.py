@@ -20,6 +20,7 @@ from gssc.environment import describe
 from gssc.files import read_json, save_tensors, write_atomic, write_json
 from gssc.spectra.cache import CacheArgument
 from gssc.train.build import build_model, build_stores
+from gssc.train.captured import CapturedTrainer, why_not
 from gssc.train.checkpoint import Progress, load_checkpoint, save_checkpoint
 from gssc.train.display import Display, duration
 from gssc.train.evaluate import default_dtype, evaluate, predict
@@ -82,7 +83,9 @@ class _Run:
             from gssc.nn.norm import synchronize_batch_norms
 
             synchronize_batch_norms(model)
-        trainer = Trainer(model, stores["train"], self.dataset.task, recipe, self.seed, settings.processes)
+        reason = why_not(recipe, settings.device, settings.processes)
+        kind = CapturedTrainer if recipe.train.capture and reason is None else Trainer
+        trainer = kind(model, stores["train"], self.dataset.task, recipe, self.seed, settings.processes)
         progress = self._start(trainer)
         parameters = sum(p.numel() for p in model.parameters())
         show.say(
@@ -90,6 +93,8 @@ class _Run:
             f"prepared in {prepare_seconds:.1f} s"
             + (f"; resumed after epoch {progress.epoch}" if progress.epoch or progress.step else "")
         )
+        if recipe.train.capture and reason is not None and settings.device.type == "cuda":
+            show.say(f"steps are not captured as CUDA graphs, because {reason}")
         writer = self._tensorboard(progress.epoch)
         with show, self._terminable():
             finished = self._epochs(trainer, stores["val"], progress, show, writer)
@@ -140,7 +145,7 @@ class _Run:
                 torch.cuda.synchronize()
             seconds = time.perf_counter() - start
             graphs = self.recipe.train.batch_size * self.recipe.train.accumulate * (position.step - resumed_at)
-            record: dict[str, Any] = {"epoch": epoch, "lr": trainer.optimizer.param_groups[0]["lr"]}
+            record: dict[str, Any] = {"epoch": epoch, "lr": trainer.rate()}
             record["train_loss"] = train_loss
             if evaluating:
                 loss, score = trainer.evaluate(validation)
