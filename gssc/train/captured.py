@@ -7,6 +7,7 @@ epoch. Without a GPU the same functions run as they are, which is how they are t
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -143,7 +144,8 @@ class CapturedTrainer(Trainer):
     def _capture(self, shape: Shape) -> Replay:
         state = [*self.model.state_dict().values(), self.losses, self.schedule.at]
         state += [value for entry in self.optimizer.state.values() for value in entry.values()]
-        state += list(self.average.state.values()) + [self.average.steps] if self.average is not None else []
+        if self.average is not None:
+            state += [*self.average.state.values(), self.average.steps]
         before = [tensor.clone() for tensor in state]
 
         def restore() -> None:
@@ -181,6 +183,9 @@ class CapturedTrainer(Trainer):
         schedule, raw, replays = self.passes[id(store)]
         schedule.at.zero_()
 
+        def back_to(number: int) -> None:
+            schedule.at.fill_(number)
+
         def forward(shape: Shape) -> None:
             batch = store.gather(schedule.now(schedule.order), shape.nodes, shape.edges, 0, padded=True)
             with autocast(store.device, self.recipe.train.precision):
@@ -191,11 +196,7 @@ class CapturedTrainer(Trainer):
         with evaluating(self.evaluated):
             for number, shape in enumerate(schedule.next):
                 if shape not in replays:
-                    replays[shape] = Replay(
-                        lambda shape=shape: forward(shape),  # type: ignore[misc]
-                        store.device,
-                        lambda number=number: schedule.at.fill_(number),  # type: ignore[misc]
-                    )
+                    replays[shape] = Replay(partial(forward, shape), store.device, partial(back_to, number))
                 replays[shape]()
         return score(raw[:-1], store, self.task)
 
