@@ -6,7 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -43,7 +43,9 @@ def train(
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
     cache: CacheOption = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many seeds to train at once, each in its own process.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="How many seeds to train at once: in processes, or on streams of one GPU.")
+    ] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
     """Train a recipe, or a model for your own data, and score it on the test set.
@@ -67,8 +69,7 @@ def train(
     """
     from gssc.cli.opening import open_for, pick_device
     from gssc.train.processes import joined
-    from gssc.train.run import RunSettings
-    from gssc.train.run import train as train_one
+    from gssc.train.run import RunSettings, train_seeds
     from gssc.train.seeds import parse_seeds, write_aggregate
 
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
@@ -76,20 +77,20 @@ def train(
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / settings.name
     place = pick_device(device)
-    if jobs > 1 and len(numbers) > 1:
+    if jobs > 1 and len(numbers) > 1 and place.type == "cpu":
         _in_processes(numbers, jobs, folder)
+        resume, jobs = True, 1  # what is left is to read the finished runs
     with joined(place.type) as processes:
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
         dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
-        where = RunSettings(place, cache or True, resume or jobs > 1, deadline, quiet, processes)
-        summaries: list[dict[str, Any]] = []
-        for seed in numbers:
-            summary = train_one(settings, dataset, seed, folder / SEED_FOLDER.format(seed), where)
-            if summary is None:
-                return
-            summaries.append(summary)
+        where = RunSettings(place, cache or True, resume, deadline, quiet, processes)
+        folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
+        results = train_seeds(settings, dataset, numbers, folders, where, jobs)
+        summaries = [result for result in results if result is not None]
+        if len(summaries) < len(numbers):
+            return
         if processes.first:
             total = write_aggregate(folder, summaries)
             console = Console(highlight=False, soft_wrap=True)

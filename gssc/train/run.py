@@ -5,6 +5,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +58,31 @@ def train(
         fail("out", "a new folder, or --resume to go on with the run in it", str(folder))
     with default_dtype(recipe.train.precision):
         return _Run(recipe, dataset, seed, folder, settings).train()
+
+
+def train_seeds(
+    recipe: Recipe, dataset: GraphDataset, seeds: list[int], folders: list[Path], settings: RunSettings, jobs: int = 1
+) -> list[dict[str, Any] | None]:
+    """`train` for every seed: one after another, or on one GPU ``jobs`` at a time.
+
+    Runs that share a GPU are threads with a stream each. Each is the same run that it would be alone: captured steps
+    have random numbers of their own.
+    """
+    reason = why_not(recipe, settings.device, settings.processes)
+    if jobs == 1 or len(seeds) == 1 or reason is not None or not recipe.train.capture:
+        results: list[dict[str, Any] | None] = []
+        for seed, folder in zip(seeds, folders, strict=True):
+            results.append(train(recipe, dataset, seed, folder, settings))
+            if results[-1] is None:
+                break
+        return results
+
+    def on_own_stream(seed: int, folder: Path) -> dict[str, Any] | None:
+        with torch.cuda.stream(torch.cuda.Stream(settings.device)):
+            return train(recipe, dataset, seed, folder, settings)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(on_own_stream, seeds, folders))
 
 
 class _Run:
