@@ -30,6 +30,7 @@ from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import LEVELS, Level, Pool
 from gssc.nn.norm import NormName
 from gssc.ops import batch_to_ptr
+from gssc.padding import blank, check_masks, check_padding
 
 Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "none"]
 Global = Literal["gssc", "gsc", "attention", "none"]
@@ -190,8 +191,15 @@ class GSSC(nn.Module):
         rwse: Tensor | None = None,
         num_graphs: int | None = None,
         num_nodes: int | None = None,
+        node_mask: Tensor | None = None,
+        edge_mask: Tensor | None = None,
     ) -> Tensor:
         """Predict.
+
+        A batch may be padded to a static shape: with further graphs at its end, their nodes and the edges among them
+        marked False in ``node_mask`` and ``edge_mask``. Predictions, gradients and statistics of the real graphs are
+        those of the batch without them (but for random numbers of dropout). What ``x``, ``edge_attr`` and ``rwse``
+        hold in padding rows is not read; rows of ``eigvecs`` must be zero there, ``eigmask`` False.
 
         Args:
             x: Node features as declared by ``node_features``, or ``None``.
@@ -205,14 +213,20 @@ class GSSC(nn.Module):
             rwse: Return probabilities, [N, steps].
             num_graphs: G, needed only where ``batch`` is given without ``eigvals``.
             num_nodes: N, needed only where neither ``x`` nor ``eigvecs`` is given.
+            node_mask: Real nodes of a padded batch, [N]; ``None`` where all are.
+            edge_mask: Real edges of a padded batch, [E]; ``None`` where all are.
 
         Returns:
-            [G, out] or [N, out].
+            [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
         """
         nodes = _number_of_nodes(x, eigvecs, num_nodes)
         graphs = _number_of_graphs(eigvals, batch, num_graphs)
+        check_masks(node_mask, edge_mask, nodes, edge_index.shape[-1])
+        x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
         if not torch.compiler.is_compiling():
             _check_values(x, edge_index, edge_attr, rwse, nodes, graphs)
+            if node_mask is not None and node_mask.device.type == "cpu":
+                check_padding(node_mask, edge_mask, edge_index, batch)
             if num_graphs not in (None, graphs):
                 fail("eigvals", f"one row for each of num_graphs = {num_graphs} graphs", graphs)
         device = edge_index.device
@@ -230,9 +244,9 @@ class GSSC(nn.Module):
             if rwse is None:
                 fail("rwse", "random-walk encodings (apply gssc.RandomWalkSE to the data)", "None")
             check_shape("rwse", rwse, nodes, self.rwse_encoder.linear.in_features)
-            pieces.append(self.rwse_encoder(rwse))
+            pieces.append(self.rwse_encoder(rwse, node_mask))
         if self.diagonal_encoder is not None:
-            pieces.append(self.diagonal_encoder(phi, eigvecs, ptr))
+            pieces.append(self.diagonal_encoder(phi, eigvecs, ptr, node_mask))
         h = torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
         e = self.edge_encoder(edge_attr, edge_index.shape[1]) if self.edge_encoder is not None else None
 
@@ -241,9 +255,10 @@ class GSSC(nn.Module):
             ones = torch.ones(edge_index.shape[1], dtype=h.dtype, device=device)
             degree = torch.zeros(nodes, dtype=h.dtype, device=device).index_add(0, edge_index[1], ones)
 
+        masks = {"node_mask": node_mask, "edge_mask": edge_mask}
         outputs = []
         for layer in self.layers:
-            h, e = layer(h, edge_index, phi, eigvecs, batch, e, degree=degree, ptr=ptr)
+            h, e = layer(h, edge_index, phi, eigvecs, batch, e, degree=degree, ptr=ptr, **masks)
             outputs.append(h)
         if self.jumping_knowledge:
             h = torch.cat(outputs, dim=1)
