@@ -40,6 +40,7 @@ def merge_moments(sets: Moments) -> Moments:
     return Moments(n, mean, (sets.squares + sets.n * (sets.mean - mean).square()).sum(0))
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def moments_over_ranks(own: Moments, group: dist.ProcessGroup | None) -> Moments:
     """Moments of the rows of all processes together: the same bits on each of them."""
     row = torch.cat([own.n.view(1), own.mean, own.squares])

@@ -1,8 +1,16 @@
 import pytest
 import torch
+from graphs import edgeless, path, random_graph
+from ranks import MODELS, RANKS, ROWS, make_model, train, work
+from ranks import make_norm as make_random_norm
+from torch_geometric.data import Batch
+from torch_geometric.transforms import Compose
 
+from gssc import GSSC, LaplacianSpectrum, RandomWalkSE, model_inputs
+from gssc.checks import fail
 from gssc.nn import BatchNorm
-from gssc.nn.norm import make_norm
+from gssc.nn.norm import make_norm, reestimate_batch_norms, synchronize_batch_norms
+from gssc.padding import pad_inputs
 from gssc.testing import assert_close
 
 
@@ -100,3 +108,178 @@ def test_names():
     assert isinstance(make_norm("none", 3), torch.nn.Identity)
     with pytest.raises(ValueError, match="norm: expected one of 'batch', 'layer', 'none', got 'group'"):
         make_norm("group", 3)
+
+
+TRANSFORM = Compose([LaplacianSpectrum(k=5), RandomWalkSE(4)])
+
+
+def make_graphs():
+    graphs = []
+    for data in (random_graph(6, 0.4), edgeless(1), path(4), random_graph(9, 0.4, seed=1)):
+        data.x, data.edge_attr = torch.randn(data.num_nodes, 3), torch.randn(data.num_edges, 2)
+        graphs.append(TRANSFORM(data))
+    return graphs
+
+
+def make_inputs(graphs):
+    return model_inputs(Batch.from_data_list(graphs))
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """Cases, and what two processes make of their halves."""
+    folder = tmp_path_factory.mktemp("ranks")
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    cases = {"norm": {}, "model": {}}
+    for name, (*rows, padding) in ROWS.items():
+        cases["norm"][name] = [
+            {
+                "x": torch.randn(n + padding, 4) + rank,
+                "weights": torch.randn(n, 4),
+                "mask": torch.arange(n + padding) < n if padding else None,
+            }
+            for rank, n in enumerate(rows)
+        ]
+    graphs = make_graphs()
+    halves = [make_inputs(graphs[:3]), make_inputs(graphs[3:])]
+    padded = [halves[0], pad_inputs(halves[1], 12, 50, 3)]
+    for name, parts in zip(MODELS, (halves, padded), strict=True):
+        weights = torch.randn(4, 2).split([3, 1])
+        cases["model"][name] = [{"inputs": i, "weights": w} for i, w in zip(parts, weights, strict=True)]
+    torch.save(cases, folder / "cases.pt")
+    torch.multiprocessing.spawn(work, (str(folder),), nprocs=RANKS)
+    torch.set_default_dtype(torch.float32)
+    return {**cases, "graphs": graphs}, [torch.load(folder / f"rank-{rank}.pt") for rank in range(RANKS)]
+
+
+def check_ranks(results, expected):
+    """Rows in order of ranks, gradients of parameters summed, buffers equal on all ranks: to 1e-12."""
+    for name, value in expected.items():
+        parts = [result[name] for result in results]
+        if name in ("output", "gradient of rows"):
+            actual = torch.cat(parts)
+        elif name.startswith("gradient"):
+            actual = torch.stack(parts).sum(0)
+        else:
+            assert torch.equal(*parts), name
+            actual = parts[0]
+        assert_close(actual.double(), value.double(), name, tolerance=1e-12)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_statistics_over_processes_are_those_of_all_rows(float64, ranks, case):
+    parts, norm = ranks[0]["norm"][case], make_random_norm()
+    real = [part["x"].shape[0] if part["mask"] is None else int(part["mask"].sum()) for part in parts]
+    x = torch.cat([part["x"][:n] for part, n in zip(parts, real, strict=True)]).requires_grad_()
+    expected = train(norm, torch.cat([part["weights"] for part in parts]), x=x)
+    results = [dict(result[f"norm {case}"]) for result in ranks[1]]
+    for result, n in zip(results, real, strict=True):
+        assert torch.equal(result["gradient of rows"][n:], torch.zeros_like(result["gradient of rows"][n:]))
+        result["gradient of rows"] = result["gradient of rows"][:n]
+    check_ranks(results, {**expected, "gradient of rows": x.grad})
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_model_over_processes_is_one_with_the_joint_batch(float64, ranks, case):
+    inputs = make_inputs(ranks[0]["graphs"])
+    weights = torch.cat([part["weights"] for part in ranks[0]["model"][case]])
+    model = make_model(case)
+    expected = train(model, weights, **inputs)
+    reestimate_batch_norms(model, [inputs])
+    expected |= {f"again {name}": buffer for name, buffer in model.named_buffers()}
+    check_ranks([result[f"model {case}"] for result in ranks[1]], expected)
+
+
+def test_synchronizing_needs_processes():
+    with pytest.raises(ValueError, match=r"process_group: expected an initialised torch\.distributed, got none"):
+        synchronize_batch_norms(BatchNorm(3))
+
+
+def test_one_process_alone_keeps_the_bits_of_pytorch_and_foreign_norms_are_refused(tmp_path):
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path}/store", world_size=1, rank=0)
+    try:
+        norm, x = BatchNorm(3), torch.randn(5, 3)
+        synchronize_batch_norms(norm)
+        assert norm.synchronized
+        assert torch.equal(norm(x), torch.nn.BatchNorm1d(3)(x))
+        with pytest.raises(ValueError, match=r"1: expected gssc\.nn\.BatchNorm, which can be .*, got BatchNorm1d"):
+            synchronize_batch_norms(torch.nn.Sequential(norm, torch.nn.BatchNorm1d(3)))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class Rows(torch.nn.Module):
+    """A norm of random rows, some of them masked, beside dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = BatchNorm(3), torch.nn.BatchNorm1d(3)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x, mask=None):
+        return self.second(self.dropout(self.first(x, mask)))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_reestimated_statistics_are_those_of_all_rows(float64, training):
+    model = Rows().train(training)
+    model.second.eval()
+    modes = [module.training for module in model.modules()]
+    batches = [{"x": torch.randn(7, 3) + i, "mask": MASK if i % 2 else None} for i in range(3)]
+    tracked = model.first.num_batches_tracked.clone()
+    reestimate_batch_norms(model, batches)
+    rows = torch.cat([batch["x"] if batch["mask"] is None else batch["x"][MASK] for batch in batches])
+    assert_close(model.first.running_mean, rows.mean(0), tolerance=1e-13)
+    assert_close(model.first.running_var, rows.var(0), tolerance=1e-13)
+    assert [module.training for module in model.modules()] == modes
+    assert model.first.momentum == 0.1
+    assert torch.equal(model.first.num_batches_tracked, tracked)
+    assert not model.first._forward_pre_hooks
+
+
+def test_reestimation_with_one_batch_gives_its_statistics_again_and_again(float64):
+    inputs = make_inputs(make_graphs())
+    model = GSSC(2, 8, 2, node_features=3, edge_features=2, rwse=4, rwse_channels=2, dropout_ffn=0.5, dropout_local=0.5)
+    plain = GSSC(2, 8, 2, node_features=3, edge_features=2, rwse=4, rwse_channels=2)
+    plain.load_state_dict(model.state_dict())
+    for module in plain.modules():
+        if isinstance(module, BatchNorm):
+            module.momentum = 1.0
+    plain(**inputs)
+    found = []
+    for batch in (inputs, inputs, pad_inputs(inputs, 30, 90, 6)):
+        model.train()
+        model(**inputs)
+        reestimate_batch_norms(model, [batch])
+        found.append({n: b.clone() for n, b in model.named_buffers() if b.is_floating_point()})
+    for name, buffer in found[0].items():
+        assert_close(buffer, plain.get_buffer(name), name, tolerance=1e-12)
+        assert torch.equal(found[1][name], buffer)
+        assert_close(found[2][name], buffer, name, tolerance=1e-12)
+    # With these statistics, evaluation does what training did with the batch (variances by n - 1 instead of n).
+    assert (model.eval()(**inputs) - plain(**inputs)).abs().max() < 0.2 * plain(**inputs).abs().max()
+
+
+def test_reestimation_under_autocast():
+    inputs, model = make_inputs(make_graphs()), GSSC(2, 8, 2, node_features=3, edge_features=2)
+    reestimate_batch_norms(model, [inputs, inputs], torch.autocast("cpu", torch.bfloat16))
+    assert all(torch.isfinite(buffer).all() for buffer in model.buffers())
+
+
+def test_failed_reestimation_changes_nothing():
+    norm = BatchNorm(3)
+    norm(torch.randn(5, 3))
+    before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
+    for batches, message in (
+        ([], "batches: expected at least one batch, got none"),
+        ([{"x": torch.randn(5, 3)}, {"x": torch.full((5, 3), float("inf"))}], "batches: expected finite activations"),
+        (({"x": torch.randn(5 if i else fail("disk", "to be there", "none"), 3)} for i in (1, 0)), "disk: expected"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reestimate_batch_norms(norm, batches)
+        assert norm.training
+        assert norm.momentum == 0.1
+        assert all(torch.equal(norm.get_buffer(name), buffer) for name, buffer in before.items())
+    reestimate_batch_norms(norm, [{"x": torch.randn(1, 3)}])
+    assert torch.equal(norm.running_mean, before["running_mean"])
