@@ -5,6 +5,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from gssc import GSSC
 from gssc.nn import BatchNorm
@@ -66,6 +67,10 @@ def work(rank: int, folder: str) -> None:
         synchronize_batch_norms(model)
         results[f"model {name}"] = train(model, part["weights"], **part["inputs"])
         reestimate_batch_norms(model, [part["inputs"]])
+        # DistributedDataParallel averages gradients over processes; the last edge update of GatedGCN feeds nothing.
+        parallel = DistributedDataParallel(make_model(name), find_unused_parameters=True)
+        synchronize_batch_norms(parallel)
+        results[f"parallel {name}"] = train(parallel, RANKS * part["weights"], **part["inputs"])
         results[f"model {name}"] |= {f"again {name}": buffer.clone() for name, buffer in model.named_buffers()}
     torch.save(results, f"{folder}/rank-{rank}.pt")
     dist.destroy_process_group()

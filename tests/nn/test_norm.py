@@ -125,12 +125,8 @@ def make_inputs(graphs):
     return model_inputs(Batch.from_data_list(graphs))
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    """Cases, and what two processes make of their halves."""
-    folder = tmp_path_factory.mktemp("ranks")
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
+def make_rank_cases(graphs):
+    """Inputs and weights of outputs, for every process."""
     cases = {"norm": {}, "model": {}}
     for name, (*rows, padding) in ROWS.items():
         cases["norm"][name] = [
@@ -141,19 +137,15 @@ def ranks(tmp_path_factory):
             }
             for rank, n in enumerate(rows)
         ]
-    graphs = make_graphs()
     halves = [make_inputs(graphs[:3]), make_inputs(graphs[3:])]
     padded = [halves[0], pad_inputs(halves[1], 12, 50, 3)]
     for name, parts in zip(MODELS, (halves, padded), strict=True):
         weights = torch.randn(4, 2).split([3, 1])
         cases["model"][name] = [{"inputs": i, "weights": w} for i, w in zip(parts, weights, strict=True)]
-    torch.save(cases, folder / "cases.pt")
-    torch.multiprocessing.spawn(work, (str(folder),), nprocs=RANKS)
-    torch.set_default_dtype(torch.float32)
-    return {**cases, "graphs": graphs}, [torch.load(folder / f"rank-{rank}.pt") for rank in range(RANKS)]
+    return cases
 
 
-def check_ranks(results, expected):
+def check_ranks(case, results, expected):
     """Rows in order of ranks, gradients of parameters summed, buffers equal on all ranks: to 1e-12."""
     for name, value in expected.items():
         parts = [result[name] for result in results]
@@ -162,33 +154,44 @@ def check_ranks(results, expected):
         elif name.startswith("gradient"):
             actual = torch.stack(parts).sum(0)
         else:
-            assert torch.equal(*parts), name
+            assert torch.equal(*parts), f"{case}, {name}"
             actual = parts[0]
-        assert_close(actual.double(), value.double(), name, tolerance=1e-12)
+        assert_close(actual.double(), value.double(), f"{case}, {name}", tolerance=1e-12)
 
 
-@pytest.mark.parametrize("case", ROWS)
-def test_statistics_over_processes_are_those_of_all_rows(float64, ranks, case):
-    parts, norm = ranks[0]["norm"][case], make_random_norm()
-    real = [part["x"].shape[0] if part["mask"] is None else int(part["mask"].sum()) for part in parts]
-    x = torch.cat([part["x"][:n] for part, n in zip(parts, real, strict=True)]).requires_grad_()
-    expected = train(norm, torch.cat([part["weights"] for part in parts]), x=x)
-    results = [dict(result[f"norm {case}"]) for result in ranks[1]]
-    for result, n in zip(results, real, strict=True):
-        assert torch.equal(result["gradient of rows"][n:], torch.zeros_like(result["gradient of rows"][n:]))
-        result["gradient of rows"] = result["gradient of rows"][:n]
-    check_ranks(results, {**expected, "gradient of rows": x.grad})
+def test_two_processes_are_one_with_the_joint_batch(float64, tmp_path):
+    # One test: its processes take seconds to start.
+    graphs = make_graphs()
+    cases = make_rank_cases(graphs)
+    torch.save(cases, tmp_path / "cases.pt")
+    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=RANKS)
+    results = [torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(RANKS)]
 
+    for case, parts in cases["norm"].items():
+        real = [part["weights"].shape[0] for part in parts]
+        x = torch.cat([part["x"][:n] for part, n in zip(parts, real, strict=True)]).requires_grad_()
+        expected = train(make_random_norm(), torch.cat([part["weights"] for part in parts]), x=x)
+        for result, n in zip(results, real, strict=True):
+            of_rows = result[f"norm {case}"]["gradient of rows"]
+            assert torch.equal(of_rows[n:], torch.zeros_like(of_rows[n:]))
+            result[f"norm {case}"]["gradient of rows"] = of_rows[:n]
+        check_ranks(case, [result[f"norm {case}"] for result in results], {**expected, "gradient of rows": x.grad})
 
-@pytest.mark.parametrize("case", MODELS)
-def test_a_model_over_processes_is_one_with_the_joint_batch(float64, ranks, case):
-    inputs = make_inputs(ranks[0]["graphs"])
-    weights = torch.cat([part["weights"] for part in ranks[0]["model"][case]])
-    model = make_model(case)
-    expected = train(model, weights, **inputs)
-    reestimate_batch_norms(model, [inputs])
-    expected |= {f"again {name}": buffer for name, buffer in model.named_buffers()}
-    check_ranks([result[f"model {case}"] for result in ranks[1]], expected)
+    inputs = make_inputs(graphs)
+    for case, parts in cases["model"].items():
+        model = make_model(case)
+        expected = train(model, torch.cat([part["weights"] for part in parts]), **inputs)
+        averaged = [
+            {name.replace("module.", ""): value for name, value in result[f"parallel {case}"].items()}
+            for result in results
+        ]
+        for name, value in expected.items():
+            if name.startswith("gradient"):
+                for result in averaged:
+                    assert_close(result[name], value, f"parallel {case}, {name}", tolerance=1e-12)
+        reestimate_batch_norms(model, [inputs])
+        expected |= {f"again {name}": buffer for name, buffer in model.named_buffers()}
+        check_ranks(case, [result[f"model {case}"] for result in results], expected)
 
 
 def test_synchronizing_needs_processes():
