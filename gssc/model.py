@@ -1,20 +1,17 @@
 """The whole model: encoders → φ once → layers → head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GATConv, GCNConv, GINConv
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn import (
-    GINE,
     DeepSetPhi,
     ElementwisePhi,
     FeatureEncoder,
-    GatedGCN,
     GlobalAttention,
     GraphHead,
     GSSCLayer,
@@ -28,27 +25,17 @@ from gssc.nn import (
 from gssc.nn.encoders import Features
 from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import LEVELS, Level, Pool
+from gssc.nn.local import LOCALS, Local, make_local
 from gssc.nn.norm import NormName
 from gssc.ops import batch_to_ptr
 from gssc.padding import blank, check_masks, check_padding
 
-Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "none"]
 Global = Literal["gssc", "gsc", "attention", "none"]
 GLOBALS = ("gssc", "gsc", "attention", "none")
 PHIS: dict[str, Callable[[int], Phi]] = {
     "deepset": DeepSetPhi,
     "elementwise": ElementwisePhi,
     "transformer": TransformerPhi,
-}
-LOCALS: dict[str, Callable[[int, float, NormName], nn.Module | None]] = {
-    "gatedgcn": lambda channels, dropout, norm: GatedGCN(channels, dropout, norm),
-    "gine": lambda channels, dropout, norm: GINE(channels),
-    "gin": lambda channels, dropout, norm: GINConv(
-        nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
-    ),
-    "gcn": lambda channels, dropout, norm: GCNConv(channels, channels),
-    "gat": lambda channels, dropout, norm: GATConv(channels, channels, edge_dim=channels),
-    "none": lambda channels, dropout, norm: None,
 }
 
 
@@ -68,7 +55,7 @@ class GSSC(nn.Module):
         rwse: Number of random-walk steps in ``data.rwse`` to concatenate to the node embedding; 0 for none.
         rwse_channels: Channels of that encoding, taken from the ``channels`` of the embedding.
         diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
-        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"`` or ``"none"``.
+        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
             ``"attention"`` (softmax) or ``"none"``.
         phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"`` or ``"transformer"``.
@@ -87,6 +74,8 @@ class GSSC(nn.Module):
         level: ``"graph"`` or ``"node"``.
         pool: ``"sum"``, ``"mean"`` or ``"max"`` of nodes, for ``level="graph"``.
         jumping_knowledge: Hand the concatenated outputs of all layers to the head.
+        degree_histogram: Of the training set, how many nodes have 0, 1, 2, … incoming edges: for ``local="pna"``,
+            which needs it.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -126,6 +115,7 @@ class GSSC(nn.Module):
         level: Level = "graph",
         pool: Pool = "mean",
         jumping_knowledge: bool = False,
+        degree_histogram: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         for name, number in (("out_channels", out_channels), ("channels", channels), ("layers", layers)):
@@ -167,7 +157,7 @@ class GSSC(nn.Module):
         self.layers = nn.ModuleList(
             GSSCLayer(
                 channels,
-                local=LOCALS[local](channels, dropout_local, norm),
+                local=make_local(local, channels, dropout_local, norm, self.edge_encoder is not None, degree_histogram),
                 glob=make_global(),
                 dropout_local=dropout_local,
                 dropout_global=dropout_global,

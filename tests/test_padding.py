@@ -12,7 +12,7 @@ from gssc.testing import assert_close
 
 TRANSFORM = Compose([LaplacianSpectrum(k=5), RandomWalkSE(4)])
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
-LOCALS = ("gatedgcn", "gine", "gin", "gcn", "gat", "none")
+LOCALS = ("gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none")
 GLOBALS = ("gssc", "gsc", "attention", "none")
 ENCODINGS = {"node_features": 3, "edge_features": 2, "rwse": 4, "rwse_channels": 2, "diagonal_channels": 2}
 
@@ -80,7 +80,7 @@ def test_every_local_and_global_part(local, glob, dtype, request):
     if dtype == torch.float64:
         request.getfixturevalue("float64")
     inputs = make_inputs([random_graph(6, 0.4), edgeless(1), random_graph(9, 0.4, seed=1)])
-    check({"local": local, "glob": glob}, inputs, pad(inputs))
+    check({"local": local, "glob": glob, "degree_histogram": [2, 5, 9, 1]}, inputs, pad(inputs))
 
 
 SETTINGS = {
