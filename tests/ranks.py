@@ -23,6 +23,7 @@ ROWS = {
 }
 MODELS = {
     "default": {},
+    "idle": {"local": "gat"},  # one process has nothing but padding
     "encodings": {"rwse": 4, "rwse_channels": 2, "diagonal_channels": 2, "local": "gine", "jumping_knowledge": True},
 }
 

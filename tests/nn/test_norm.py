@@ -3,6 +3,7 @@ import torch
 from graphs import edgeless, path, random_graph
 from ranks import MODELS, RANKS, ROWS, make_model, train, work
 from ranks import make_norm as make_random_norm
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Batch
 from torch_geometric.transforms import Compose
 
@@ -96,6 +97,59 @@ def test_half_precision_is_summed_in_float32():
     assert_close(norm.running_var, x[mask].float().var(0), tolerance=1e-5)
 
 
+class NoWaiting(TorchDispatchMode):
+    """Fails where the host would read a value: inside a CUDA graph it cannot."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        assert name not in ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique"), name
+        return function(*args, **(kwargs or {}))
+
+
+def test_the_host_reads_no_value():
+    norm, x = BatchNorm(3), torch.randn(7, 3, requires_grad=True)
+    with NoWaiting():
+        for momentum in (0.1, None):
+            norm.momentum = momentum
+            norm(x, MASK).square().sum().backward()
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), NoWaiting():
+        float(x.detach().sum())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_inside_a_cuda_graph(dtype):
+    captured, eager = BatchNorm(3).cuda(), BatchNorm(3).cuda()
+    x, mask = torch.zeros(7, 3, device="cuda", dtype=dtype, requires_grad=True), torch.ones(7, device="cuda").bool()
+
+    def step(norm):
+        norm.zero_grad(set_to_none=False)
+        out = norm(x, mask)
+        out.float().square().sum().backward()
+        return out
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(captured)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = step(captured)
+    eager.load_state_dict(captured.state_dict())
+    for real in (7, 5, 1, 0):
+        with torch.no_grad():
+            x.copy_(torch.randn(7, 3))
+            mask.copy_(torch.arange(7) < real)
+        graph.replay()
+        expected = step(eager)
+        assert_close(out.float(), expected.float(), tolerance=1e-6)
+        for name, p in eager.named_parameters():
+            assert_close(captured.get_parameter(name).grad, p.grad, name, tolerance=1e-5)
+        for name, buffer in eager.named_buffers():
+            assert_close(captured.get_buffer(name).float(), buffer.float(), name, tolerance=1e-6)
+
+
 def test_masks_need_running_statistics_and_their_shape():
     with pytest.raises(ValueError, match="track_running_stats: expected True"):
         BatchNorm(3, track_running_stats=False)(torch.ones(4, 3), torch.ones(4, dtype=torch.bool))
@@ -139,8 +193,10 @@ def make_rank_cases(graphs):
         ]
     halves = [make_inputs(graphs[:3]), make_inputs(graphs[3:])]
     padded = [halves[0], pad_inputs(halves[1], 12, 50, 3)]
-    for name, parts in zip(MODELS, (halves, padded), strict=True):
-        weights = torch.randn(4, 2).split([3, 1])
+    nothing = {name: torch.zeros_like(padded[1][name]) for name in ("node_mask", "edge_mask")}
+    idle = [make_inputs(graphs), {**padded[1], **nothing}]
+    for name, parts, real in (("default", halves, (3, 1)), ("idle", idle, (4, 0)), ("encodings", padded, (3, 1))):
+        weights = torch.randn(4, 2).split(real)
         cases["model"][name] = [{"inputs": i, "weights": w} for i, w in zip(parts, weights, strict=True)]
     return cases
 
@@ -178,6 +234,7 @@ def test_two_processes_are_one_with_the_joint_batch(float64, tmp_path):
         check_ranks(case, [result[f"norm {case}"] for result in results], {**expected, "gradient of rows": x.grad})
 
     inputs = make_inputs(graphs)
+    assert cases["model"].keys() == MODELS.keys()
     for case, parts in cases["model"].items():
         model = make_model(case)
         expected = train(model, torch.cat([part["weights"] for part in parts]), **inputs)
