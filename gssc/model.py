@@ -183,6 +183,7 @@ class GSSC(nn.Module):
         num_nodes: int | None = None,
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
+        ptr: Tensor | None = None,
     ) -> Tensor:
         """Predict.
 
@@ -205,6 +206,8 @@ class GSSC(nn.Module):
             num_nodes: N, needed only where neither ``x`` nor ``eigvecs`` is given.
             node_mask: Real nodes of a padded batch, [N]; ``None`` where all are.
             edge_mask: Real edges of a padded batch, [E]; ``None`` where all are.
+            ptr: First node of every graph and, last, N, [G + 1]: spares the model counting them in ``batch``, which is
+                then trusted to agree.
 
         Returns:
             [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
@@ -220,7 +223,9 @@ class GSSC(nn.Module):
             if num_graphs not in (None, graphs):
                 fail("eigvals", f"one row for each of num_graphs = {num_graphs} graphs", graphs)
         device = edge_index.device
-        ptr = batch_to_ptr(batch, nodes, graphs, device)
+        if ptr is None:
+            ptr = batch_to_ptr(batch, nodes, graphs, device)
+        check_shape("ptr", ptr, graphs + 1)
 
         phi: Tensor | None = None
         if self.phi is not None:
