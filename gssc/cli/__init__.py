@@ -5,6 +5,7 @@ from rich.console import Console
 
 from gssc.cli.prepare import prepare
 from gssc.cli.recipes import recipes
+from gssc.cli.report import report
 
 app = typer.Typer(
     help="Graph State Space Convolution for PyTorch Geometric.",
@@ -12,7 +13,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (recipes, prepare):
+for command in (recipes, prepare, report):
     app.command()(command)
 
 

@@ -10,7 +10,7 @@ WIDE = 110  # columns of a terminal that has room for a description
 def recipes() -> None:
     """List the recipes: dataset, metric (↑ higher is better, ↓ lower), and what the paper reports for GSSC.
 
-    Run one with `gssc train RECIPE`; every setting in it can be changed there. A wide terminal shows what each is about.
+    Run one with `gssc train RECIPE`; every setting in it can be changed there. A wide terminal shows what it is about.
     """
     from gssc.datasets.specs import SPECS
     from gssc.recipes import find_recipe, recipe_folder, recipe_names

@@ -40,7 +40,9 @@ GSSC = {
 @pytest.mark.parametrize(("recipe", "model", "mean", "std", "table"), PRINTED)
 def test_values_as_printed(recipe, model, mean, std, table):
     (row,) = [
-        row for row in all_published() if (row.recipe, row.model) == (recipe, model) and row.source.endswith(f" {table}")
+        row
+        for row in all_published()
+        if (row.recipe, row.model) == (recipe, model) and row.source.endswith(f" {table}")
     ]
     assert (row.mean, row.std) == (mean, std)
 
