@@ -28,7 +28,7 @@ def make_page(
     identities = (f"figure-{number}" for number in itertools.count(1))
     problems = list(notes)
     with drawing_style():
-        sections = [_section(mine, tables[recipe], identities, problems) for recipe, mine in variants.items()]
+        sections = [_section(name, mine, tables[name], identities, problems) for name, mine in variants.items()]
     links = "".join(f'<a href="#{_anchor(recipe)}">{escape(recipe)}</a>' for recipe in variants)
     style = files("gssc.report").joinpath("page.css").read_text(encoding="utf-8")
     page = f"""<!doctype html>
@@ -77,8 +77,10 @@ def _summary(variants: Mapping[str, Sequence[Variant]], tables: Mapping[str, Com
     return _table("summary", [*headings, "#time per seed"], lines)
 
 
-def _section(variants: Sequence[Variant], table: Comparison, identities: Iterator[str], problems: list[str]) -> str:
-    parts = [f'<h2 id="{_anchor(table.recipe)}">{escape(title(table))}</h2>', _comparison(table), _costs(variants)]
+def _section(
+    name: str, variants: Sequence[Variant], table: Comparison, identities: Iterator[str], problems: list[str]
+) -> str:
+    parts = [f'<h2 id="{_anchor(name)}">{escape(title(table))}</h2>', _comparison(table), _costs(variants)]
     bars = ablation_bars(variants)
     if bars is not None:
         caption = "Mean over seeds with standard deviation; dots are seeds."

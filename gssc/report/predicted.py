@@ -23,14 +23,17 @@ def predictions_plot(run: SeedRun) -> tuple[Any, str] | None:
     if loaded is None:
         return None
     prediction, target = (np.asarray(values, dtype=np.float64) for values in loaded)
+    path = str(run.folder / "predictions.safetensors")
     kind = run.task.get("kind") or ("regression" if target.shape == prediction.shape else "multiclass")
     if kind == "multiclass":
         if target.size != len(prediction):
-            fail(str(run.folder / "predictions.safetensors"), "one class for each prediction", target.shape)
+            fail(path, "one class for each prediction", f"shape {target.shape}")
+        if target.size and target.max() >= prediction.shape[1]:
+            fail(path, f"classes below {prediction.shape[1]}", int(target.max()))
         return _confusion_plot(prediction, target)
-    target = target.reshape(len(target), -1)
+    target = target[:, None] if target.ndim == 1 else target
     if target.shape != prediction.shape:
-        fail(str(run.folder / "predictions.safetensors"), f"targets of shape {prediction.shape}", target.shape)
+        fail(path, f"targets of shape {prediction.shape}", target.shape)
     return _scatter_plot(prediction, target) if kind == "regression" else _ranking_plot(prediction, target)
 
 

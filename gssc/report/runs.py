@@ -139,7 +139,7 @@ def read_seed(folder: Path) -> SeedRun:
             notes.append(f"{folder / 'config.yaml'}: damaged (no settings in it)")
     except FileNotFoundError:
         notes.append(f"{folder / 'config.yaml'}: missing")
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         notes.append(f"{folder / 'config.yaml'}: damaged ({_reason(error)})")
     environment = _read_json(folder / "environment.json", notes) or {}
     dataset = _read_json(folder / "dataset.json", notes) or {}

@@ -103,15 +103,17 @@ class Variant:
 
 
 def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:
-    """Variants by recipe: as shipped first, then by what they change.
+    """Variants by recipe (``RECIPE on DATASET`` where it is run on another dataset): as shipped first.
 
     Seeds of one setting are taken together over all folders unless one of them occurs twice; then each folder stands
     for itself.
     """
-    by_recipe: dict[str, list[SeedRun]] = {}
+    by_task: dict[str, list[SeedRun]] = {}
+    shipped = {name: find_recipe(name).data.dataset for name in recipe_names()}
     for run in runs:
-        by_recipe.setdefault(run.recipe, []).append(run)
-    return {recipe: _variants(recipe, mine) for recipe, mine in sorted(by_recipe.items())}
+        elsewhere = run.recipe in shipped and run.dataset_name != shipped[run.recipe]
+        by_task.setdefault(f"{run.recipe} on {run.dataset_name}" if elsewhere else run.recipe, []).append(run)
+    return {name: _variants(mine[0].recipe, mine) for name, mine in sorted(by_task.items())}
 
 
 def differences(config: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,10 +2,11 @@
 
 import pytest
 from report.browser import Browser, find_browser
-from report.fake_runs import fake_run
+from report.fake_runs import fake_run, write_json
 
 from gssc.report import published_rows, write_report
 
+SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 PROGRAM = find_browser()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine")
 
@@ -23,9 +24,14 @@ CONTRAST = """
   });
 })()
 """
-WIDTHS = "[...document.querySelectorAll('details')].forEach(d => d.open = true), " + (
-    "[...document.querySelectorAll('svg')].map(s => Math.min(s.getBoundingClientRect().width, s.querySelectorAll('path').length))"
-)
+# The smaller of width and number of shapes of every picture, with all folds open.
+SIZES = """
+(() => {
+  document.querySelectorAll('details').forEach(fold => fold.open = true);
+  return [...document.querySelectorAll('svg')].map(
+    picture => Math.min(picture.getBoundingClientRect().width, picture.querySelectorAll('path').length));
+})()
+"""
 DECODED = "Promise.all([...document.images].map(i => i.decode().then(() => i.naturalWidth > 0, () => false)))"
 OUTSIDE = "document.documentElement.outerHTML.match(/(?:src|href|url)\\s*[=(]\\s*[\"']?(?:https?:)?\\/\\/[^\"')\\s]*/g)"
 # Two elements with one id would share clip paths and markers.
@@ -42,10 +48,9 @@ def browser(tmp_path_factory):
     fake_run(folder / "runs/none", "zinc-12k", ["model.glob=none"], worse=0.02, epochs=12)
     fake_run(folder / "runs/cifar", "cifar10", seeds=(0, 1), unfinished=(1,), epochs=12)
     fake_run(folder / "runs/hiv", "molhiv", seeds=(0,), epochs=12)
-    # A label that would be a script, were it not escaped.
-    fake_run(folder / "runs/script", "molhiv", ["data.dataset=molhiv"], seeds=(1,), epochs=12)
-    config = folder / "runs/script/seed-1/config.yaml"
-    config.write_text(config.read_text() + "\nextra: <script>alert(1)</script><img src=x onerror=alert(1)>\n")
+    # What a run folder says is text, also where it looks like a script.
+    fake_run(folder / "runs/script", "molhiv", seeds=(1,), epochs=12)
+    write_json(folder / "runs/script/seed-1/environment.json", {"command": SCRIPT, "date": SCRIPT})
     write_report([folder / "runs"], folder / "out")
     with Browser(PROGRAM, folder / "profile") as opened:
         opened.open((folder / "out/report.html").as_uri())
@@ -59,7 +64,22 @@ def test_no_errors_and_no_requests(browser):
     asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
     assert [address.partition(":")[0] for address in asked if not address.startswith("data:")] == ["file"]
     assert browser.evaluate(OUTSIDE) is None
-    assert browser.evaluate("document.scripts.length") == 0
+    assert browser.evaluate("document.scripts.length + document.images.length") == 0
+    assert SCRIPT in browser.evaluate("[...document.querySelectorAll('pre')].map(e => e.textContent).join('')")
+
+
+def test_the_checks_would_see_an_error_and_a_request(tmp_path):
+    page = tmp_path / "bad.html"
+    page.write_text("<p>bad</p><img src='http://localhost:9/x.png'><script>console.error('no'); undefined.x</script>")
+    with Browser(PROGRAM, tmp_path / "profile") as opened:
+        opened.open(page.as_uri())
+        opened.evaluate("document.title")
+        methods = {event["method"] for event in opened.events}
+        assert methods >= {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
+        asked = [e["params"]["request"]["url"] for e in opened.events if e["method"] == "Network.requestWillBeSent"]
+        assert "http://localhost:9/x.png" in asked
+        assert opened.evaluate(OUTSIDE)
+        assert opened.evaluate(DECODED) == [False]
 
 
 def test_all_rows_are_there(browser):
@@ -77,10 +97,10 @@ def test_all_rows_are_there(browser):
 
 
 def test_pictures_are_drawn(browser):
-    widths = browser.evaluate(WIDTHS)
+    sizes = browser.evaluate(SIZES)
     # Bars of zinc-12k, curves of three recipes, predictions of four variants.
-    assert len(widths) == 1 + 3 + 4
-    assert min(widths) > 10
+    assert len(sizes) == 1 + 3 + 4
+    assert min(sizes) > 10
     assert all(browser.evaluate(DECODED))
     assert browser.evaluate(DOUBLE) == 0
     assert browser.evaluate(DANGLING) == []
