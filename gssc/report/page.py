@@ -13,6 +13,7 @@ from gssc.report.figures import ablation_bars, learning_curves
 from gssc.report.predicted import predictions_plot
 from gssc.report.published import published_costs
 from gssc.report.results import duration, origin, time_per_seed
+from gssc.report.runs import is_number
 from gssc.report.svg import SERIES, drawing_style, to_svg
 from gssc.report.tables import PAPER, Comparison, count, title
 from gssc.report.variants import Variant
@@ -147,7 +148,7 @@ def _runs(variant: Variant) -> str:
         cells = [str(run.seed), escape(run.status)]
         cells += [_number(_shown(scores.get(key))) for key in ("test", "validation", "epoch_selected", "epochs_run")]
         seconds = scores.get("train_seconds")
-        cells.append(_number(duration(seconds) if isinstance(seconds, int | float) else ""))
+        cells.append(_number(duration(seconds) if is_number(seconds) else ""))
         cells += [escape(origin(run)["date"]), f"<code>{escape(str(run.folder))}</code>"]
         lines.append(_line(cells))
     first = variant.runs[0]

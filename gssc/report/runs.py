@@ -167,8 +167,10 @@ def _read_history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             epoch = json.loads(line)
+            if not is_number(epoch["epoch"]):
+                raise ValueError
             epochs[int(epoch["epoch"])] = epoch
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             broken.append(number)
     if broken:
         which = f"line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first is {broken[0]}"
@@ -212,8 +214,8 @@ def _read_json(path: Path, notes: list[str]) -> dict[str, Any] | None:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number (not a truth value)."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a number that a float can hold (not a truth value)."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < 10**300)
 
 
 def _fits(key: str, value: object) -> bool:

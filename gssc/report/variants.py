@@ -1,6 +1,7 @@
 """Seeds of one setting, taken together: the shipped recipe, or a variant of it named by what it changes."""
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.runs import SeedRun
+from gssc.report.runs import SeedRun, is_number
 from gssc.tasks import METRICS
 
 # Settings that cannot change a result.
@@ -31,6 +32,8 @@ class Spread:
         known = [float(value) for value in values]
         if not known:
             return None
+        if not all(map(math.isfinite, known)):
+            return cls(sum(known) / len(known), math.nan, len(known))
         return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0, len(known))
 
 
@@ -91,7 +94,7 @@ class Variant:
     def spread(self, key: str) -> Spread | None:
         """Of a number in the summaries, e.g. ``"test"``."""
         values = [(run.summary or {}).get(key) for run in self.finished]
-        return Spread.of(float(value) for value in values if isinstance(value, int | float))
+        return Spread.of(float(value) for value in values if is_number(value))
 
     def published(self) -> tuple[Published, ...]:
         """The paper's rows for this dataset and metric."""

@@ -55,6 +55,7 @@ def test_unfinished(tmp_path):
         ("summary.json", b"[]"),
         ("summary.json", b'{"metric": "mae", "validation": 0.1, "test": "good"}'),
         ("summary.json", b"\xff\xfe\x00"),
+        ("summary.json", b'{"metric": "mae", "validation": 0.1, "test": 1' + b"0" * 400 + b"}"),
         ("environment.json", b"{"),
         ("dataset.json", b"null!"),
         ("config.yaml", b"name: [zinc\n  - x: {"),
@@ -62,7 +63,7 @@ def test_unfinished(tmp_path):
         ("config.yaml", b"name: 2026-99-99"),
         ("config.yaml", b"\x80\x81"),
         ("metrics.jsonl", b'{"epoch": 1, "train_loss": 0.5}\n{"epoch": 2, "tra'),
-        ("metrics.jsonl", b"\x00\xff\n[]\n3\n"),
+        ("metrics.jsonl", b"\x00\xff\n[]\n3\n" + b'{"epoch": Infinity}\n'),
     ],
 )
 def test_damage_is_a_note_that_names_the_file(tmp_path, file, content):

@@ -19,6 +19,7 @@ def test_spread():
     assert spread.std == pytest.approx(statistics.stdev(values))
     assert Spread.of([0.3]) == Spread(0.3, 0.0, 1)
     assert Spread.of([]) is None
+    assert str(Spread.of([0.5, float("inf")])) == "Spread(mean=inf, std=nan, n=2)"
 
 
 def test_variants_are_named_by_their_overrides(tmp_path):
