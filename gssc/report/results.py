@@ -53,7 +53,9 @@ def origin(run: SeedRun) -> dict[str, str]:
         device, cpu = str(hardware.get("device") or ""), str(hardware.get("cpu") or "")
         hardware = cpu if device in ("", "cpu") and cpu else device
     found = {key: str(run.environment.get(key) or "") for key in ORIGIN}
-    return found | {"commit": found["commit"][:10], "date": found["date"][:10], "hardware": str(hardware or "")}
+    # A + at the end says that files were changed since that commit.
+    commit = found["commit"][:10] + ("+" if found["commit"][10:].endswith("+") else "")
+    return found | {"commit": commit, "date": found["date"][:10], "hardware": str(hardware or "")}
 
 
 def duration(seconds: float) -> str:

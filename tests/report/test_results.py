@@ -1,8 +1,8 @@
 import pytest
-from report.fake_runs import fake_run
+from report.fake_runs import fake_run, write_json
 
 from gssc.report import results_markdown, write_results
-from gssc.report.results import duration
+from gssc.report.results import duration, origin
 from gssc.report.runs import read_runs
 from gssc.report.variants import group_variants
 
@@ -29,6 +29,22 @@ def test_every_number_says_where_it_comes_from(tmp_path):
     assert row["time per seed"] == "12.6 min"
     assert "[1] Mind the split." in text
     assert "Unfinished and left out: molhiv (as shipped)." in text
+
+
+@pytest.mark.parametrize(
+    ("hardware", "commit", "expected"),
+    [
+        ({"device": "A GPU", "cpu": "A CPU"}, "0123456789ab+", ("A GPU", "0123456789+")),
+        ({"device": "cpu", "cpu": "A CPU"}, "0123456789ab", ("A CPU", "0123456789")),
+        ("a laptop", "unknown", ("a laptop", "unknown")),
+        (None, None, ("", "")),
+    ],
+)
+def test_origin(tmp_path, hardware, commit, expected):
+    out = fake_run(tmp_path / "a", "zinc-12k", seeds=(0,), epochs=3)
+    write_json(out / "seed-0/environment.json", {"hardware": hardware, "commit": commit})
+    found = origin(read_runs([out]).seeds[0])
+    assert (found["hardware"], found["commit"]) == expected
 
 
 def test_what_the_environment_does_not_tell_stays_empty(tmp_path):
