@@ -52,6 +52,9 @@ class SeedRun:
 
     @property
     def dataset_name(self) -> str:
+        """By name; own data goes by the name of its file, which is no dataset of the paper whatever the recipe is."""
+        if file := self.section("data").get("file"):
+            return Path(str(file)).name
         named = self.section("data").get("dataset")
         return str(named or (self.summary or {}).get("dataset") or self.dataset.get("name") or "unknown")
 
