@@ -67,8 +67,7 @@ def compare(variants: Sequence[Variant]) -> Comparison:
 
 
 def digits_for(value: float, published: Published | None = None) -> int:
-    """Decimals to print on one task: three significant digits of the paper's result (else of ours), or as it prints."""
-    value = float(published.mean) if published else value
+    """Decimals to print: those of the paper, or three significant digits if that is more, six at most."""
     significant = 2 - math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 3
     return min(6, max(published.decimals if published else 0, significant, 0))
 

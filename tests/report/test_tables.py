@@ -24,6 +24,7 @@ def comparisons(tmp_path_factory):
         ("cifar10", Spread(0.781434, 0.002811, 3), "78.143 ± 0.281"),
         ("zinc-12k", Spread(0.06512, 0.00221, 5), "0.0651 ± 0.0022"),
         ("cycles-3", Spread(0.000172, 0.0000123, 2), "0.000172 ± 0.000012"),
+        ("cycles-3", Spread(0.70076, 0.00457, 2), "0.7008 ± 0.0046"),
         ("molhiv", Spread(0.8035, 0.0, 1), "80.35"),
         ("my-data", Spread(12.3456, 0.5, 2), "12.3 ± 0.5"),
         ("my-data", Spread(float("nan"), float("nan"), 2), "nan ± nan"),

@@ -68,7 +68,9 @@ def test_another_dataset_has_no_published_rows(tmp_path):
 def test_own_data_has_no_published_rows_whatever_its_recipe(tmp_path):
     out = fake_run(tmp_path / "a", "zinc-12k", seeds=(0,), epochs=6)
     config = out / "seed-0/config.yaml"
-    config.write_text(config.read_text().replace("dataset: zinc-12k", "dataset: zinc-12k\n  file: data/zinc-12k.pt"))
+    settings = yaml.safe_load(config.read_text())
+    settings["data"]["file"] = "data/zinc-12k.pt"
+    config.write_text(yaml.safe_dump(settings))
     ((name, (variant,)),) = variants(tmp_path).items()
     assert name == "zinc-12k on zinc-12k.pt"
     assert variant.published() == ()
