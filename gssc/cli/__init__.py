@@ -7,6 +7,7 @@ from gssc.cli.evaluate import evaluate
 from gssc.cli.predict import predict
 from gssc.cli.prepare import prepare
 from gssc.cli.recipes import recipes
+from gssc.cli.report import report
 from gssc.cli.sweep import sweep
 from gssc.cli.train import train
 
@@ -16,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (recipes, prepare, train, evaluate, predict, sweep):
+for command in (recipes, prepare, train, evaluate, predict, report, sweep):
     app.command()(command)
 
 
