@@ -6,13 +6,25 @@ from typing import Any
 
 from torch_geometric.data import Data, InMemoryDataset
 
-from gssc.checks import check_choice
+from gssc.checks import check_choice, fail
 from gssc.datasets import molhiv as _molhiv
 from gssc.datasets import pyg as _pyg
 from gssc.datasets.cycles import load_cycles
+from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
+from gssc.datasets.open import open_dataset
 from gssc.datasets.synthetic import cycle_counting, cycle_counts
 
-__all__ = ["DATASETS", "DatasetError", "cycle_counting", "cycle_counts", "load_dataset"]
+__all__ = [
+    "DATASETS",
+    "DatasetError",
+    "FlatGraphs",
+    "GraphDataset",
+    "cycle_counting",
+    "cycle_counts",
+    "flatten",
+    "load_dataset",
+    "open_dataset",
+]
 
 CYCLES = {f"cycles-{length}": length for length in (3, 4, 5, 6)}
 RAW_FILES = {**_pyg.RAW_FILES, "molhiv": _molhiv.RAW_FILES}
@@ -23,7 +35,9 @@ class DatasetError(RuntimeError):
     """A dataset could not be read or downloaded; says which files belong where."""
 
 
-def load_dataset(name: str, root: str | Path, seed: int = 0) -> dict[str, InMemoryDataset | Sequence[Data]]:
+def load_dataset(
+    name: str, root: str | Path, seed: int = 0, *, generate: bool = False
+) -> dict[str, InMemoryDataset | Sequence[Data]]:
     """The parts ``train``, ``val`` and ``test`` of a dataset.
 
     Args:
@@ -31,6 +45,7 @@ def load_dataset(name: str, root: str | Path, seed: int = 0) -> dict[str, InMemo
         root: Folder of raw data. A class finds its files in ``root`` itself or in ``root/name``; where neither has
             them, it downloads to ``root/name``.
         seed: Seed of generated data.
+        generate: Generate the graphs even where their files are in place; for datasets that are random models.
 
     Raises:
         DatasetError: the files are not there and cannot be downloaded, or are damaged.
@@ -38,7 +53,9 @@ def load_dataset(name: str, root: str | Path, seed: int = 0) -> dict[str, InMemo
     check_choice("dataset", name, DATASETS)
     root = Path(root).expanduser()
     if name in CYCLES:
-        return dict(load_cycles(CYCLES[name], root, seed))
+        return dict(load_cycles(CYCLES[name], root, seed, generate=generate))
+    if generate:
+        fail("generate", f"false for {name} (only random models can be generated)", "true")
     place = _place(name, root)
     try:
         parts: dict[str, Any] = _molhiv.load_molhiv(place) if name == "molhiv" else _pyg.load_pyg(name, place)
