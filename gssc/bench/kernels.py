@@ -21,14 +21,10 @@ from gssc.bench.kernels_timing import copy_bandwidth
 from gssc.ops.gssc_conv.fused import Tuning
 
 CANDIDATES = [
-    *(Tuning(rows=rows, warps=warps, stages=stages) for rows, warps, stages in (
-        (64, 4, 3), (64, 4, 2), (64, 4, 1), (64, 8, 3), (32, 4, 3), (32, 4, 1), (128, 8, 2), (128, 8, 1))),
-    Tuning(tiles=4),
-    Tuning(tiles=16),
-    Tuning(exact="tf32"),
-    Tuning(exact="tf32", stages=1),
-    Tuning(exact="ieee", stages=2),
-    Tuning(exact="ieee", rows=32, stages=1),
+    Tuning(rows=rows, warps=warps, stages=stages, tiles=tiles)
+    for rows, warps, stages, tiles in (
+        (64, 4, 3, 4), (64, 4, 3, 2), (64, 4, 4, 4), (32, 4, 3, 8), (32, 4, 3, 4), (32, 4, 4, 8), (32, 4, 4, 4),
+        (32, 4, 2, 8), (32, 2, 3, 8), (16, 2, 4, 8))
 ]  # fmt: skip
 
 

@@ -226,9 +226,9 @@ def tune(work: Workload, candidates: list[fused.Tuning], bandwidth: float) -> It
     def backward() -> object:
         return fused.conv_fused_backward(weight, x_s, p, a, a_s, ptr, state)
 
-    default = fused.TUNING
+    default = fused.FORWARD, fused.BACKWARD
     for tuning in candidates:
-        fused.TUNING = tuning
+        fused.FORWARD = fused.BACKWARD = tuning
         label = f"{work.nodes:>9,} {tuning.exact:7} rows {tuning.rows:3} warps {tuning.warps} stages {tuning.stages}"
         try:
             wrong = error(lambda **i: ops.gssc_conv(**i, backend="fused"), inputs)
@@ -238,4 +238,4 @@ def tune(work: Workload, candidates: list[fused.Tuning], bandwidth: float) -> It
         except Exception as problem:  # a shape that does not fit is a result too
             yield f"{label} tiles {tuning.tiles:2}: {type(problem).__name__}: {str(problem)[:80]}"
         finally:
-            fused.TUNING = default
+            fused.FORWARD, fused.BACKWARD = default

@@ -28,12 +28,12 @@ STATE = 4096  # numbers of a state that one program holds in registers
 
 @dataclass(frozen=True)
 class Tuning:
-    """How work is cut; the defaults were measured on an H200 (docs/kernels.md)."""
+    """How the work of one direction is cut; measured on an H200 (docs/kernels.md)."""
 
     rows: int = 64  # nodes of a block, the unit of a product; fewer where K is large
     warps: int = 4  # twice as many where the state is large
     stages: int = 3
-    tiles: int = 8  # tiles per processor in pass 1, if the graph is large enough
+    tiles: int = 4  # tiles per processor in pass 1, if the graph is large enough
     least: int = 128  # nodes of a tile at least
     # How float32 is multiplied: "tf32x3", three tf32 products on the matrix units, good to about 1e-6. Triton also has
     # "ieee", on the ordinary units: it holds whole blocks in registers, spills them, and compiles for minutes.
@@ -41,13 +41,15 @@ class Tuning:
     once: int = 1024  # up to so many nodes in all, every graph is one tile and both passes are one launch
 
 
-TUNING = Tuning()
+FORWARD = Tuning()
+BACKWARD = Tuning(rows=32, tiles=8)  # it holds twice as many blocks in registers
 
 
 @dataclass(frozen=True)
 class _Plan:
     """Sizes of one launch: numbers only, made without a look at ``ptr``."""
 
+    tuning: Tuning
     nodes: int
     graphs: int
     k: int
@@ -81,13 +83,18 @@ class _Plan:
         """Whether a graph may have one tile only."""
         return self.graphs > 1 or not self.large_graphs
 
+    @property
+    def sizes(self) -> dict[str, bool]:
+        """Which kinds of graphs pass 1 may meet: code for the others is left out of it."""
+        return {"SMALL_GRAPHS": self.small_graphs, "LARGE_GRAPHS": self.large_graphs}
+
     def launch(self, kernel: Any, *arguments: Any, **flags: Any) -> None:
         numbers = (self.nodes, self.graphs, search_steps(self.graphs), self.chunk)
         wide = self.block_k > 64  # a block of P must fit into shared memory
-        warps = TUNING.warps * (2 if self.block_k * self.block_c > STATE // 2 else 1)
-        blocks = {"BLOCK_N": 16 if wide else TUNING.rows, "BLOCK_K": self.block_k, "BLOCK_C": self.block_c}
+        warps = self.tuning.warps * (2 if self.block_k * self.block_c > STATE // 2 else 1)
+        blocks = {"BLOCK_N": 16 if wide else self.tuning.rows, "BLOCK_K": self.block_k, "BLOCK_C": self.block_c}
         shape = {"K": self.k, "C": self.c, "PRECISION": self.precision}
-        effort = {"num_warps": warps, "num_stages": 1 if wide else TUNING.stages}
+        effort = {"num_warps": warps, "num_stages": 1 if wide else self.tuning.stages}
         limit = (flags.pop("limit"),) if "limit" in flags else ()
         kernel[(self.tiles, self.blocks)](*arguments, *numbers, *limit, **shape, **blocks, **flags, **effort)
 
@@ -110,14 +117,14 @@ class _Plan:
         )  # fmt: skip
 
 
-def _plan(vectors: Tensor, channels: int, ptr: Tensor, exact: bool) -> _Plan:
+def _plan(tuning: Tuning, vectors: Tensor, channels: int, ptr: Tensor, exact: bool) -> _Plan:
     nodes, k = vectors.shape
-    if nodes <= TUNING.once:
-        chunk = TUNING.once
+    if nodes <= tuning.once:
+        chunk = tuning.once
     else:
-        share = -(-nodes // (TUNING.tiles * multiprocessors(vectors.device)))
-        chunk = max(TUNING.least, -(-share // TUNING.rows) * TUNING.rows)
-    return _Plan(nodes, ptr.shape[0] - 1, k, channels, chunk, TUNING.exact if exact else "tf32")
+        share = -(-nodes // (tuning.tiles * multiprocessors(vectors.device)))
+        chunk = max(tuning.least, -(-share // tuning.rows) * tuning.rows)
+    return _Plan(tuning, nodes, ptr.shape[0] - 1, k, channels, chunk, tuning.exact if exact else "tf32")
 
 
 def _gain_buffer(gains: Tensor, plan: _Plan) -> Tensor:
@@ -147,7 +154,7 @@ def conv_fused(
     """H [N, C] and U [G, K, C] in float32 (empty without the global term)."""
     like = x_o if x_o is not None else x_s
     assert like is not None
-    plan = _plan(vectors, like.shape[1], ptr, wants_exact(x_o, x_s, vectors))
+    plan = _plan(FORWARD, vectors, like.shape[1], ptr, wants_exact(x_o, x_s, vectors))
     out = like.new_empty(like.shape, dtype=eager._output_dtype(x_o, x_s))
     state = like.new_empty((0,) if x_o is None else (plan.graphs, plan.k, plan.c), dtype=torch.float32)
     if plan.nodes == 0 or plan.k == 0 or plan.c == 0:
@@ -164,7 +171,7 @@ def conv_fused(
     if x_o is not None:
         partial = state.new_empty((plan.tiles, plan.k, plan.c)) if plan.large_graphs else None
         tensors = (x_o, x_s, vectors, gains, self_gains, ptr, partial, state, out)
-        plan.launch(kernels.forward_tiles, *tensors, SMALL_GRAPHS=plan.small_graphs, **flags)
+        plan.launch(kernels.forward_tiles, *tensors, **plan.sizes, **flags)
         if partial is None:
             return out, state
         plan.reduce(partial, ptr, state)
@@ -201,7 +208,7 @@ def conv_fused_backward(
     state: Tensor,
 ) -> list[Tensor]:
     """∂X_o, ∂A and ∂X_s, ∂A_s: the first two with the global term, the last two with the self term."""
-    plan = _plan(vectors, grad.shape[1], ptr, wants_exact(grad, x_s, vectors))
+    plan = _plan(BACKWARD, vectors, grad.shape[1], ptr, wants_exact(grad, x_s, vectors))
     d_o, d_s = (torch.empty_like(grad, memory_format=torch.contiguous_format) if present else None
                 for present in (gains is not None, x_s is not None))  # fmt: skip
     d_gains = None if gains is None else _gain_buffer(gains, plan)
@@ -252,7 +259,7 @@ def _launch_backward(
         if d_self is not None:
             self_partial = state.new_empty((plan.tiles, *d_self.shape[1:]))
     inputs = (grad, x_s, vectors, gains, self_gains, ptr, state, partial, self_partial, d_o, d_s, d_gains, d_self)
-    plan.launch(kernels.backward_tiles, *inputs, SMALL_GRAPHS=plan.small_graphs, **flags)
+    plan.launch(kernels.backward_tiles, *inputs, **plan.sizes, **flags)
     if not plan.large_graphs:
         return
     answer = None

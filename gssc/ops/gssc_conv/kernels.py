@@ -122,8 +122,8 @@ def apply_backward(
 def forward_tiles(
     x_o, x_s, vectors, gains, self_gains, ptr, partial, state, out, nodes, graphs, steps, chunk,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_SELF: tl.constexpr, SMALL_GRAPHS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_SELF: tl.constexpr,
+    SMALL_GRAPHS: tl.constexpr, LARGE_GRAPHS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """U = PᵀX_o of a tile; where the graph has no other tile, H too."""
     tile = tl.program_id(0)
@@ -148,8 +148,9 @@ def forward_tiles(
                 x_s, vectors, out, start, length, c, k, mix, own,
                 K, C, BLOCK_N, BLOCK_K, BLOCK_C, True, HAS_SELF, SELF_SHARED, PRECISION,
             )  # fmt: skip
-    if (length > 0) & (size > chunk):
-        store_state(partial, tile, k, c, total, K, C)
+    if LARGE_GRAPHS:
+        if (length > 0) & (size > chunk):
+            store_state(partial, tile, k, c, total, K, C)
 
 
 @triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk", "limit"])
@@ -186,7 +187,7 @@ def backward_tiles(
     nodes, graphs, steps, chunk,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
     SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr,
-    SMALL_GRAPHS: tl.constexpr, PRECISION: tl.constexpr,
+    SMALL_GRAPHS: tl.constexpr, LARGE_GRAPHS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """V = PᵀG and ∂A_s = (P⊙P)ᵀ(G⊙X_s) of a tile; where the graph has no other tile, all gradients."""
     tile = tl.program_id(0)
@@ -231,14 +232,15 @@ def backward_tiles(
                 grad, vectors, d_o, d_s, start, length, c, k, mix, own,
                 K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, SELF_SHARED, PRECISION,
             )  # fmt: skip
-    if (length > 0) & (size > chunk):
-        if HAS_GLOBAL:
-            store_state(partial, tile, k, c, total, K, C)
-        if HAS_SELF:
-            if SELF_SHARED:
-                tl.store(self_partial + (tile.to(tl.int64) * K + k) * blocks + block, self_total, mask=k < K)
-            else:
-                store_state(self_partial, tile, k, c, self_total, K, C)
+    if LARGE_GRAPHS:
+        if (length > 0) & (size > chunk):
+            if HAS_GLOBAL:
+                store_state(partial, tile, k, c, total, K, C)
+            if HAS_SELF:
+                if SELF_SHARED:
+                    tl.store(self_partial + (tile.to(tl.int64) * K + k) * blocks + block, self_total, mask=k < K)
+                else:
+                    store_state(self_partial, tile, k, c, self_total, K, C)
 
 
 @triton.jit

@@ -18,6 +18,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAIVE = partial(ops.gssc_conv, backend="naive")
 EAGER = partial(ops.gssc_conv, backend="eager")
 FUSED = partial(ops.gssc_conv, backend="fused")
+# A GPU compiles every shape anew, seconds each: there, of variants that differ in little, one is enough.
+interpreted = pytest.mark.skipif(DEVICE == "cuda", reason="for the interpreter")
 # Graphs of one tile and of several, in one batch and alone; blocks that end inside a tile.
 RAGGED = [17, 0, 1, 63, 65, 3, 130, 0]
 
@@ -25,7 +27,9 @@ RAGGED = [17, 0, 1, 63, 65, 3, 130, 0]
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of 32 nodes, so that small graphs have several."""
-    monkeypatch.setattr(fused, "TUNING", replace(fused.TUNING, rows=16, tiles=1000, least=32, once=0))
+    for name in ("FORWARD", "BACKWARD"):
+        tuning = replace(getattr(fused, name), rows=16, tiles=1000, least=32, once=0)
+        monkeypatch.setattr(fused, name, tuning)
 
 
 def make(sizes, frequencies, channels, shared=False):
@@ -48,7 +52,7 @@ def test_matches_naive(sizes, shared):
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
-@pytest.mark.parametrize("sizes", [RAGGED, [130]], ids=str)
+@pytest.mark.parametrize("sizes", [RAGGED, pytest.param([130], marks=interpreted)], ids=str)
 def test_graphs_of_several_tiles(small_tiles, sizes, shared):
     check(NAIVE, make(sizes, 7, 5, shared))
 
@@ -56,12 +60,12 @@ def test_graphs_of_several_tiles(small_tiles, sizes, shared):
 @pytest.mark.parametrize(
     ("frequencies", "channels", "sizes"),
     [
-        (1, 1, [17, 65]),
-        (16, 60, [65, 17]),
+        pytest.param(1, 1, [17, 65], marks=interpreted),
+        pytest.param(16, 60, [65, 17], marks=interpreted),
         (33, 64, [17, 65]),
-        (7, 140, [40]),
-        (65, 5, [33]),
-        (256, 17, [3, 1]),
+        pytest.param(7, 140, [40], marks=interpreted),
+        pytest.param(65, 5, [33], marks=interpreted),
+        pytest.param(256, 17, [3, 1], marks=interpreted),
         (0, 3, [4]),
         (3, 0, [4]),
     ],
@@ -71,10 +75,11 @@ def test_odd_widths(small_tiles, frequencies, channels, sizes):
         check(EAGER, make(sizes, frequencies, channels, shared))
 
 
-@pytest.mark.parametrize("tuning", [{}, {"rows": 16, "tiles": 1000, "least": 32, "once": 0}], ids=["once", "tiles"])
+@pytest.mark.parametrize("tiles", [pytest.param("one", marks=interpreted), "several"])
 @pytest.mark.parametrize("left_out", [("x_o", "gains"), ("x_s", "self_gains")])
-def test_one_term_alone(monkeypatch, left_out, tuning):
-    monkeypatch.setattr(fused, "TUNING", replace(fused.TUNING, **tuning))
+def test_one_term_alone(request, left_out, tiles):
+    if tiles == "several":
+        request.getfixturevalue("small_tiles")
     for shared in (False, True):
         inputs = {name: value for name, value in make([7, 0, 40], 3, 5, shared).items() if name not in left_out}
         fixed = {**dict.fromkeys(left_out), "vectors": inputs.pop("vectors")}
@@ -126,7 +131,7 @@ def test_results_repeat_bit_by_bit(small_tiles):
     assert torch.equal(FUSED(**inputs), FUSED(**inputs))
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=interpreted)], ids=["channel", "shared"])
 def test_differentiable_twice(shared):
     """The gradient of a gradient, against the same in eager form."""
     inputs = make([4, 0, 5], 3, 2, shared)
@@ -142,7 +147,7 @@ def test_differentiable_twice(shared):
         assert_close(actual, expected, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=interpreted)], ids=["channel", "shared"])
 @pytest.mark.parametrize("need_vectors", [False, True])
 def test_opcheck(shared, need_vectors):
     inputs = make([2, 0, 3], 2, 4, shared)
