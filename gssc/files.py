@@ -41,6 +41,12 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that were killed left beside the places of their files."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def write_json(path: Path, values: Any) -> None:
     """Replace a file by values as indented JSON."""
     write_atomic(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
