@@ -66,6 +66,7 @@ def train(
       torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
     from gssc.cli.opening import open_for, pick_device
+    from gssc.train.evaluate import default_dtype
     from gssc.train.processes import joined
     from gssc.train.run import RunSettings
     from gssc.train.run import train as train_one
@@ -82,7 +83,8 @@ def train(
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
+        with default_dtype(settings.train.precision):
+            dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
         where = RunSettings(place, cache or True, resume or jobs > 1, deadline, quiet, processes)
         summaries: list[dict[str, Any]] = []
         for seed in numbers:

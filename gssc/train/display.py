@@ -23,6 +23,7 @@ class Display:
         self.started, self.first_epoch = time.monotonic(), None  # type: float, int | None
 
     def __enter__(self) -> "Display":
+        self.started = time.monotonic()
         if self.console.is_terminal and not self.quiet:
             self.live = Live(console=self.console, refresh_per_second=4)
             self.live.__enter__()
