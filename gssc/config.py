@@ -127,7 +127,10 @@ class Recipe:
             check_choice("override section", section, SECTIONS)
             known = [f.name for f in dataclasses.fields(_section_class(section))]
             check_choice(f"override {section}", key, known)
-            values[section][key] = yaml.safe_load(value)
+            try:
+                values[section][key] = yaml.safe_load(value)
+            except yaml.YAMLError as error:
+                fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
         return parse_recipe(values)
 
 

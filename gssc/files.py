@@ -82,7 +82,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         about = verified_about(raw)
         return load(raw), about
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
 
 

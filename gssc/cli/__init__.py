@@ -2,6 +2,7 @@
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from gssc.cli.evaluate import evaluate
 from gssc.cli.prepare import prepare
@@ -32,5 +33,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:
-        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        # As text: brackets in a path or a shape are no markup.
+        line = Text.assemble(("error:", "red"), " ", " ".join(str(error).split("\n")))
+        Console(stderr=True).print(line, highlight=False, soft_wrap=True)
         raise SystemExit(2) from None

@@ -40,6 +40,7 @@ class RunSettings:
     resume: bool = False
     deadline: float | None = None  # on time.monotonic()
     quiet: bool = False
+    live: bool = True  # a display that moves, in a terminal
     processes: Processes = field(default_factory=Processes)
 
 
@@ -82,7 +83,8 @@ class _Run:
     def train(self) -> dict[str, Any] | None:
         recipe, settings = self.recipe, self.settings
         title = f"{recipe.name} seed {self.seed}"
-        show = Display(title, recipe.train.epochs, self.dataset.task.metric, settings.quiet or not self.writes)
+        quiet = settings.quiet or not self.writes
+        show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
         start = time.perf_counter()
         stores = build_stores(self.dataset, recipe, settings.device, settings.cache, progress=False)
         prepare_seconds = time.perf_counter() - start

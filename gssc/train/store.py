@@ -27,8 +27,8 @@ class Batch:
 class GraphStore:
     """Flat tensors of G graphs on a device.
 
-    Every tensor ends in one row of zeros, and graph G is an empty one: what padding points to. Floating point is kept in
-    the default dtype.
+    Every tensor ends in one row of zeros, and graph G is an empty one: what padding points to. Floating point is kept
+    in the default dtype.
 
     Args:
         graphs: The graphs, edges sorted by destination.
