@@ -95,6 +95,7 @@ class TrainConfig:
     last_batch: Literal["keep", "drop"] = "keep"  # an epoch's last batch where it is short
     pad: bool = False  # pad batches to a few static shapes
     compile: bool = False
+    capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
     eval_every: int = 1  # epochs between evaluations on validation
     checkpoint_every: int = 1  # epochs between checkpoints
     checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well

@@ -5,8 +5,10 @@ from rich.console import Console
 from rich.text import Text
 
 from gssc.cli.evaluate import evaluate
+from gssc.cli.predict import predict
 from gssc.cli.prepare import prepare
 from gssc.cli.recipes import recipes
+from gssc.cli.sweep import sweep
 from gssc.cli.train import train
 
 app = typer.Typer(
@@ -15,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (recipes, prepare, train, evaluate):
+for command in (recipes, prepare, train, evaluate, predict, sweep):
     app.command()(command)
 
 

@@ -41,7 +41,7 @@ def save_checkpoint(
     tensors = {f"{part}:{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     # Losses as a tensor: JSON would round them.
     tensors["losses"] = torch.tensor(progress.losses, dtype=torch.float64)
-    state = {"epoch": progress.epoch, "step": progress.step, "average_steps": average.steps if average else 0}
+    state = {"epoch": progress.epoch, "step": progress.step, "average_steps": int(average.steps) if average else 0}
     best = {"best_epoch": progress.best_epoch, "best_score": _exact(progress.best_score)}
     save_tensors(path, tensors, {"format": FORMAT, "kind": "checkpoint", **state, **best, **about})
 
@@ -60,8 +60,10 @@ def load_checkpoint(
         model.load_state_dict(part(tensors, "model"))
         load_optimizer_tensors(model, optimizer, part(tensors, "optimizer"))
         if average is not None:
-            average.state = {k: v.to(average.state[k].device) for k, v in part(tensors, "average").items()}
-            average.steps = about["average_steps"]
+            stored = part(tensors, "average")
+            for name, value in average.state.items():
+                value.copy_(stored[name])
+            average.steps.fill_(about["average_steps"])
         score = about["best_score"]
         return Progress(
             epoch=about["epoch"],

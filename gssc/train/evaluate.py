@@ -1,6 +1,5 @@
 """Scores and predictions of a model on the graphs of a store."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,31 +47,32 @@ def batches_in_order(store: GraphStore, batch_size: int) -> Iterator[Batch]:
 def evaluate(
     model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
 ) -> tuple[float, float]:
-    """Mean loss and score; the device is asked once, at the end."""
-    metric = task.make_metric(store.device)
-    losses, counts = [], []
+    """Mean loss and score of all graphs."""
+    return score(raw_outputs(model, store, batch_size, precision), store, task)
+
+
+def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision: str) -> Tensor:
+    """What the model says of every graph or node, in their order, on the device."""
     with evaluating(model):
+        pieces = []
         for batch in batches_in_order(store, batch_size):
             with autocast(store.device, precision):
-                raw = model(**batch.inputs)
-            losses.append(task.loss(raw.to(torch.get_default_dtype()), batch.y, batch.mask))
-            counts.append(batch.rows)
-            metric.update(raw, batch.y, batch.mask)
-    total = sum(counts)
-    loss = math.fsum(x * n for x, n in zip(torch.stack(losses).tolist(), counts, strict=True)) / max(total, 1)
-    return loss, metric.compute()
+                pieces.append(model(**batch.inputs))
+    return torch.cat(pieces).to(torch.get_default_dtype())
+
+
+def score(raw: Tensor, store: GraphStore, task: Task) -> tuple[float, float]:
+    """Loss and metric of raw outputs for all rows of a store; the device is asked once, at the end."""
+    target, mask = store.y[:-1], None if store.mask is None else store.mask[:-1]
+    metric = task.make_metric(store.device)
+    metric.update(raw, target, mask)
+    return float(task.loss(raw, target, mask)), metric.compute()
 
 
 def predict(
     model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
 ) -> tuple[Tensor, Tensor]:
     """Predictions in the units of the data (or probabilities) and targets, on the CPU; masked rows are left out."""
-    predictions, targets = [], []
-    with evaluating(model):
-        for batch in batches_in_order(store, batch_size):
-            with autocast(store.device, precision):
-                raw = model(**batch.inputs)
-            kept = slice(None) if batch.mask is None else batch.mask
-            predictions.append(task.predict(raw.to(torch.get_default_dtype()))[kept].cpu())
-            targets.append(batch.y[kept].cpu())
-    return torch.cat(predictions), torch.cat(targets)
+    kept = slice(None) if store.mask is None else store.mask[:-1]
+    raw = raw_outputs(model, store, batch_size, precision)
+    return task.predict(raw)[kept].cpu(), store.y[:-1][kept].cpu()

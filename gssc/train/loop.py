@@ -133,9 +133,13 @@ class Trainer:
             with autocast(self.store.device, config.precision):
                 inputs = (batch.inputs for batch in batches_in_order(self.store, config.batch_size))
                 reestimate_batch_norms(self.evaluated, inputs)
-        result = evaluate(self.evaluated, store, self.task, config.batch_size, config.precision)
+        result = self.score(store)
         self.clock.saw("evaluation", time.perf_counter() - start)
         return result
+
+    def score(self, store: GraphStore) -> tuple[float, float]:
+        """Loss and score of the model that is evaluated, as it is."""
+        return evaluate(self.evaluated, store, self.task, self.recipe.train.batch_size, self.recipe.train.precision)
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights that `evaluate` looked at."""

@@ -21,6 +21,7 @@ from gssc.environment import describe
 from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
 from gssc.spectra.cache import CacheArgument
 from gssc.train.build import build_model, build_stores
+from gssc.train.captured import CapturedTrainer, why_not
 from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, save_checkpoint
 from gssc.train.display import Display, duration
 from gssc.train.evaluate import default_dtype, evaluate, predict
@@ -94,7 +95,9 @@ class _Run:
             from gssc.nn.norm import synchronize_batch_norms
 
             synchronize_batch_norms(model)
-        trainer = Trainer(model, stores["train"], self.dataset.task, recipe, self.seed, settings.processes)
+        reason = why_not(recipe, settings.device, settings.processes)
+        kind = CapturedTrainer if recipe.train.capture and reason is None else Trainer
+        trainer = kind(model, stores["train"], self.dataset.task, recipe, self.seed, settings.processes)
         progress = self._start(trainer)
         parameters = sum(p.numel() for p in model.parameters())
         show.say(
@@ -102,6 +105,8 @@ class _Run:
             f"prepared in {prepare_seconds:.1f} s"
             + (f"; resumed after epoch {progress.epoch}" if progress.epoch or progress.step else "")
         )
+        if recipe.train.capture and reason is not None and settings.device.type == "cuda":
+            show.say(f"steps are not captured as CUDA graphs, because {reason}")
         writer = self._tensorboard(progress.epoch)
         with show, self._terminable():
             finished = self._epochs(trainer, stores["val"], progress, show, writer)

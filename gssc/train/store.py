@@ -15,12 +15,14 @@ from gssc.train.shapes import Shape
 class Batch:
     """Arguments of ``GSSC.forward``, targets, and which rows of the output count (None: all).
 
-    ``rows`` is the number of real rows of the output, known without asking the device.
+    ``at`` has the number of each row of the output in the store's targets; ``rows`` counts the real ones, known without
+    asking the device.
     """
 
     inputs: dict[str, Any]
     y: Tensor
     mask: Tensor | None
+    at: Tensor
     rows: int
 
 
@@ -104,7 +106,7 @@ class GraphStore:
         real = node_mask if self.node_level else index < self.num_graphs
         if padded or rows < at.numel():
             mask = real if mask is None else mask & real
-        return Batch(inputs, self.y[at], mask, rows)
+        return Batch(inputs, self.y[at], mask, at, rows)
 
 
 def _slots(starts: Tensor, counts: Tensor, total: int, zero_row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
