@@ -40,7 +40,9 @@ def train(
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
     cache: CacheOption = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many seeds to train at once, each in its own process.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="How many seeds to train at once: in processes, or on streams of one GPU.")
+    ] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
     """Train a recipe, or a model for your own data, and score it on the test set.
@@ -62,7 +64,6 @@ def train(
 
       torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
-    from gssc.checks import fail
     from gssc.cli.opening import open_for, pick_device
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import joined
@@ -81,11 +82,10 @@ def train(
         with default_dtype(settings.train.precision):
             dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
         where = RunSettings(place, cache or True, resume, deadline, quiet, processes=processes)
-        folders = {seed: folder / SEED_FOLDER.format(seed) for seed in numbers}
-        if processes.world > 1 and jobs > 1:
-            fail("--jobs", "1 where several processes share each batch", jobs)
-        summaries = train_seeds(settings, dataset, folders, where, jobs)
-        if summaries is None or not processes.first:
+        folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
+        results = train_seeds(settings, dataset, numbers, folders, where, jobs)
+        summaries = [result for result in results if result is not None]
+        if len(summaries) < len(numbers) or not processes.first:
             return
     _show(settings.name, write_aggregate(folder, summaries), folder)
 

@@ -8,6 +8,7 @@ epoch. Without a GPU the same functions run as they are, which is how they are t
 import math
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -179,6 +180,9 @@ class CapturedTrainer(Trainer):
         schedule, raw, replays = self.passes[id(store)]
         schedule.at.zero_()
 
+        def back_to(number: int) -> None:
+            schedule.at.fill_(number)
+
         def forward(shape: Shape) -> None:
             batch = store.gather(schedule.now(schedule.order), shape.nodes, shape.edges, 0, padded=True)
             with autocast(store.device, self.recipe.train.precision):
@@ -189,11 +193,7 @@ class CapturedTrainer(Trainer):
         with evaluating(self.evaluated):
             for number, shape in enumerate(schedule.next):
                 if shape not in replays:
-                    replays[shape] = Replay(
-                        lambda shape=shape: forward(shape),  # type: ignore[misc]
-                        store.device,
-                        lambda number=number: schedule.at.fill_(number),  # type: ignore[misc]
-                    )
+                    replays[shape] = Replay(partial(forward, shape), store.device, partial(back_to, number))
                 replays[shape]()
         return score(raw[:-1], store, self.task)
 

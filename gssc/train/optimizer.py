@@ -29,7 +29,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
     capturable = lr is not None and on_gpu
     optimizer = torch.optim.AdamW(
         parameters,
-        lr=lr if lr is not None and capturable else config.lr,
+        lr=config.lr if lr is None else lr,
         weight_decay=config.weight_decay,
         fused=True,
         capturable=capturable,

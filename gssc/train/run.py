@@ -21,7 +21,7 @@ from gssc.environment import describe
 from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
 from gssc.spectra.cache import CacheArgument
 from gssc.train.build import build_model, build_stores
-from gssc.train.captured import CapturedTrainer, why_not
+from gssc.train.captured import ONE_AT_A_TIME, CapturedTrainer, why_not
 from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, save_checkpoint
 from gssc.train.display import Display, duration
 from gssc.train.evaluate import default_dtype, evaluate, predict
@@ -89,8 +89,10 @@ class _Run:
         start = time.perf_counter()
         stores = build_stores(self.dataset, recipe, settings.device, settings.cache, progress=False)
         prepare_seconds = time.perf_counter() - start
-        torch.manual_seed(mix(self.seed))
-        model = build_model(recipe, self.dataset.about()).to(settings.device)
+        with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
+            torch.manual_seed(mix(self.seed))
+            model = build_model(recipe, self.dataset.about())
+        model = model.to(settings.device)
         if settings.processes.world > 1:
             from gssc.nn.norm import synchronize_batch_norms
 
