@@ -143,7 +143,8 @@ def started(root: Path, out: str) -> subprocess.Popen:
     """A process that begins or resumes a run in a folder of its own."""
     options = ["--resume", "--quiet", "--device", "cpu", "--data-root", root, "--out", root / out]
     command = [sys.executable, "-m", "gssc", "train", "cycles-3", *SMALL, *SLOW, *options, "--cache", root / "cache"]
-    return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, env=environment)
 
 
 def undisturbed(root: Path) -> tuple[Path, float, float]:
