@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from gssc.checks import check_choice, fail
+from gssc.checks import check_choice, check_positive, check_probability, fail
 
 SECTIONS = ("data", "spectrum", "model", "optim", "train")
 
@@ -100,6 +100,11 @@ class TrainConfig:
     checkpoint_every: int = 1  # epochs between checkpoints
     checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "accumulate", "eval_every", "checkpoint_every"):
+            check_positive(f"train.{name}", getattr(self, name))
+        check_probability("train.ema", self.ema)
 
 
 @dataclass(frozen=True)

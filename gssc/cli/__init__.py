@@ -16,6 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 for command in (recipes, prepare, train, evaluate, predict, sweep):
     app.command()(command)

@@ -54,15 +54,11 @@ def train(
 
     For example:
 
-      gssc train zinc-12k --seeds 0-4
-
-      gssc train zinc-12k model.glob=none train.epochs=100 --out runs/no-global
-
-      gssc train --data my_graphs.pt train.epochs=50
-
-      gssc train --csv molecules.csv --smiles-column smiles --target-column logP --split scaffold
-
-      torchrun --nproc-per-node 2 -m gssc train zinc-12k
+        gssc train zinc-12k --seeds 0-4
+        gssc train zinc-12k model.glob=none train.epochs=100 --out runs/no-global
+        gssc train --data my_graphs.pt train.epochs=50
+        gssc train --csv molecules.csv --target-column logP --split scaffold
+        torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
     from gssc.cli.opening import open_for, pick_device
     from gssc.train.evaluate import default_dtype

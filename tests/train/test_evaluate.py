@@ -61,7 +61,7 @@ def test_evaluation_leaves_the_model_as_it_was(parts):
 
 
 def test_the_mode_comes_back_after_an_error(parts):
-    model, stores, task = parts
+    model, _, _ = parts
     model.train()
     with evaluating(model):
         assert not model.training
