@@ -64,7 +64,8 @@ def test_quiet_shows_the_result_alone(tmp_path):
 def test_precision(tmp_path, precision):
     write_cycles(tmp_path)
     assert call(words(tmp_path, f"train.precision={precision}", "train.epochs=1")).exit_code == 0
-    evaluated = call(["evaluate", str(tmp_path / "out" / "seed-0"), "--data-root", str(tmp_path), "--device", "cpu"])
+    place = ["--data-root", str(tmp_path), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
+    evaluated = call(["evaluate", str(tmp_path / "out" / "seed-0"), *place])
     recorded = json.loads((tmp_path / "out" / "seed-0" / "summary.json").read_text())["test"]
     assert f"test mae/std {recorded!r} (recorded: {recorded!r})" in evaluated.output
 
