@@ -51,7 +51,7 @@ class ModelConfig:
 
     layers: int = 4
     channels: int = 64
-    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "none"] = "gatedgcn"
+    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"
     glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"
     phi: Literal["deepset", "elementwise", "transformer"] = "deepset"
     phi_channels: int | None = 32  # channels of phi; none: as many as the model

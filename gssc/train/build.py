@@ -15,8 +15,19 @@ from gssc.spectra.cache import CacheArgument
 from gssc.train.store import GraphStore
 
 
+def about_data(recipe: Recipe, dataset: GraphDataset) -> dict[str, Any]:
+    """What a model must know of its dataset: ``GraphDataset.about()``, and for PNA the degrees of training nodes."""
+    about = dataset.about()
+    if recipe.model.local == "pna":
+        graphs = dataset.splits["train"]
+        starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
+        degrees = torch.bincount(graphs.edge_index[1] + starts, minlength=graphs.num_nodes)
+        about["degree_histogram"] = torch.bincount(degrees).tolist()
+    return about
+
+
 def build_model(recipe: Recipe, about: Mapping[str, Any]) -> GSSC:
-    """The model of a recipe for a dataset, described as by ``GraphDataset.about()``."""
+    """The model of a recipe for a dataset, described as by `about_data`."""
     arguments = asdict(recipe.model)
     layers, channels = arguments.pop("layers"), arguments.pop("channels")
     return GSSC(
@@ -27,6 +38,7 @@ def build_model(recipe: Recipe, about: Mapping[str, Any]) -> GSSC:
         edge_features=about["edge_features"],
         rwse=recipe.spectrum.rwse,
         level=about["task"]["level"],
+        degree_histogram=about.get("degree_histogram"),
         **arguments,
     )
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.config import Recipe
+from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import BatchNorm
 from gssc.tasks import Task
 from gssc.train.evaluate import autocast, batches_in_order, evaluate
@@ -128,11 +129,8 @@ class Trainer:
         if self.evaluated is not self.model:
             self.evaluated.load_state_dict(self.average.state if self.average is not None else self.model.state_dict())
         if config.batch_stats == "reestimated" and any(isinstance(m, BatchNorm) for m in self.evaluated.modules()):
-            from gssc.nn.norm import reestimate_batch_norms
-
-            with autocast(self.store.device, config.precision):
-                inputs = (batch.inputs for batch in batches_in_order(self.store, config.batch_size))
-                reestimate_batch_norms(self.evaluated, inputs)
+            inputs = (batch.inputs for batch in batches_in_order(self.store, config.batch_size))
+            reestimate_batch_norms(self.evaluated, inputs, autocast(self.store.device, config.precision))
         result = self.score(store)
         self.clock.saw("evaluation", time.perf_counter() - start)
         return result

@@ -19,8 +19,9 @@ from gssc.config import Recipe, load_recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.environment import describe
 from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
+from gssc.nn import synchronize_batch_norms
 from gssc.spectra.cache import CacheArgument
-from gssc.train.build import build_model, build_stores
+from gssc.train.build import about_data, build_model, build_stores
 from gssc.train.captured import ONE_AT_A_TIME, CapturedTrainer, why_not
 from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, save_checkpoint
 from gssc.train.display import Display, duration
@@ -68,8 +69,9 @@ class _Run:
         self.writes = settings.processes.first
         self.checkpoint = folder / "checkpoints" / "last.safetensors"
         self.metrics = folder / "metrics.jsonl"
+        self.about = json.loads(json.dumps(about_data(recipe, dataset)))
         # What a checkpoint must agree with.
-        self.identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": json.loads(json.dumps(dataset.about()))}
+        self.identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": self.about}
         self.interrupted = False
         self.last_saved = 0.0
         self.saved = "there is no checkpoint yet"
@@ -91,11 +93,9 @@ class _Run:
         prepare_seconds = time.perf_counter() - start
         with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
             torch.manual_seed(mix(self.seed))
-            model = build_model(recipe, self.dataset.about())
+            model = build_model(recipe, self.about)
         model = model.to(settings.device)
         if settings.processes.world > 1:
-            from gssc.nn.norm import synchronize_batch_norms
-
             synchronize_batch_norms(model)
         reason = why_not(recipe, settings.device, settings.processes)
         kind = CapturedTrainer if recipe.train.capture and reason is None else Trainer
@@ -133,7 +133,7 @@ class _Run:
             return progress
         if self.writes:
             write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.recipe.to_dict(), sort_keys=False))
-            write_json(self.folder / "dataset.json", self.dataset.about())
+            write_json(self.folder / "dataset.json", self.about)
             write_json(self.folder / "environment.json", describe(self.settings.device))
             self._keep_metrics(0)
         return Progress()

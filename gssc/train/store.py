@@ -87,8 +87,12 @@ class GraphStore:
         batch, node, node_mask = _slots(starts, counts, nodes, self.ptr[-1])
         edge_starts, edge_counts = self.edge_ptr[index], self.edge_ptr[index + 1] - self.edge_ptr[index]
         owner, edge, edge_mask = _slots(edge_starts, edge_counts, edges, self.edge_ptr[-1])
-        first = counts.cumsum(0) - counts
+        ends = counts.cumsum(0)
+        first = ends - counts
+        ptr = torch.cat([first, ends.new_full((1,), nodes)])
         if padded:
+            # The graph that owns the padding begins where the others end.
+            ptr = torch.cat([first, ends[-1:], ptr[-1:]])
             first = torch.cat([first, first.new_zeros(1)])
             index = torch.cat([index, index.new_full((1,), self.num_graphs)])
         edge_index = self.edge_index[edge].t().long() + first[owner]
@@ -98,7 +102,7 @@ class GraphStore:
         inputs |= {name: tensor[edge] for name, tensor in self.of_edges.items()}
         inputs |= {name: tensor[index] for name, tensor in self.of_graphs.items()}
         inputs |= {"x": inputs.get("x"), "edge_index": edge_index, "batch": batch}
-        inputs |= {"num_graphs": index.numel(), "num_nodes": nodes}
+        inputs |= {"num_graphs": index.numel(), "num_nodes": nodes, "ptr": ptr}
         if padded:
             inputs |= {"node_mask": node_mask, "edge_mask": edge_mask}
         at = node if self.node_level else index

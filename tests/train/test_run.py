@@ -8,7 +8,6 @@ import yaml
 from small_run import outcome, run_small, small_dataset, small_recipe
 
 from gssc.files import DamagedFileError, load_tensors
-from gssc.nn import norm
 from gssc.tasks import Task
 from gssc.train import RunSettings, load_run, train
 from gssc.train import loop as loop_module
@@ -261,10 +260,8 @@ def test_accumulated_batches_are_one_large_batch(root):
         ("train.eval_every=3", "train.checkpoint_every=3"),
         ("model.glob=none", "spectrum.rwse=4", "model.rwse_channels=4"),
         ("optim.clip=0",),
-        pytest.param(
-            ("train.batch_stats=reestimated",),
-            marks=pytest.mark.skipif(not hasattr(norm, "reestimate_batch_norms"), reason="not re-estimated here"),
-        ),
+        ("train.batch_stats=reestimated",),
+        ("train.pad=true", "model.local=pna"),
     ],
 )
 def test_variants_run_and_resume(root, tmp_path, monkeypatch, overrides):

@@ -63,7 +63,7 @@ def test_a_batch_is_that_of_pyg(level, numbers):
     store, spectra = make_store(graphs, level)
     expected = pyg_batch(graphs, spectra, numbers)
     batch = store.batch(torch.tensor(numbers))
-    inputs = model_inputs(expected)
+    inputs = {**model_inputs(expected), "ptr": expected.ptr}
     assert set(batch.inputs) == set(inputs)
     for name, value in inputs.items():
         found = batch.inputs[name]
@@ -101,6 +101,8 @@ def test_padding_follows_the_real_part_and_is_marked(level, numbers, masked):
         if name != "batch":
             assert not padded.inputs[name][size:].any(), name
     assert torch.equal(padded.inputs["edge_index"][:, :edges], plain.inputs["edge_index"])
+    starts = torch.searchsorted(padded.inputs["batch"], torch.arange(shape.graphs + 2))
+    assert torch.equal(padded.inputs["ptr"], starts)
     assert torch.equal(padded.inputs["node_mask"], torch.arange(shape.nodes) < nodes)
     assert torch.equal(padded.inputs["edge_mask"], torch.arange(shape.edges) < edges)
 
