@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from gssc.checks import check_choice, fail
+from gssc.checks import check_choice, check_positive, check_probability, fail
 
 SECTIONS = ("data", "spectrum", "model", "optim", "train")
 
@@ -101,6 +101,11 @@ class TrainConfig:
     checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
 
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "accumulate", "eval_every", "checkpoint_every"):
+            check_positive(f"train.{name}", getattr(self, name))
+        check_probability("train.ema", self.ema)
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -128,7 +133,10 @@ class Recipe:
             check_choice("override section", section, SECTIONS)
             known = [f.name for f in dataclasses.fields(_section_class(section))]
             check_choice(f"override {section}", key, known)
-            values[section][key] = yaml.safe_load(value)
+            try:
+                values[section][key] = yaml.safe_load(value)
+            except yaml.YAMLError as error:
+                fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
         return parse_recipe(values)
 
 

@@ -12,11 +12,17 @@ from gssc.datasets import GraphDataset, open_dataset
 
 def pick_device(name: str) -> torch.device:
     """``auto`` means a GPU where there is one."""
-    check_choice("--device", name.partition(":")[0], ("auto", "cpu", "cuda"))
+    kind, colon, number = name.partition(":")
+    if not colon:
+        check_choice("--device", name, ("auto", "cpu", "cuda"))
+    elif kind != "cuda" or not number.isdecimal():
+        fail("--device", "auto, cpu, cuda or cuda:NUMBER", repr(name))
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        fail("--device", "auto or cpu (no GPU was found)", name)
+    if kind == "cuda" and not torch.cuda.is_available():
+        fail("--device", "auto or cpu (no GPU was found)", repr(name))
+    if colon and int(number) >= torch.cuda.device_count():
+        fail("--device", f"cuda:0 to cuda:{torch.cuda.device_count() - 1}", repr(name))
     return torch.device(name)
 
 
