@@ -1,8 +1,8 @@
 """Many graphs as flat tensors with features and targets: the form in which a dataset is packed and trained on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -53,15 +53,37 @@ class FlatGraphs:
         return PackedGraphs(self.edge_index.cpu(), self.weight, self.ptr.cpu(), self.edge_ptr.cpu())
 
     def sorted_by_destination(self) -> "FlatGraphs":
-        """The same graphs with the edges of each ordered by destination, then source: once, for all batches."""
+        """The same graphs with the edges of each ordered by destination, then source: once, for all batches.
+
+        Parallel edges keep their order. Graphs that are ordered already come back as they are.
+        """
         starts = self.ptr[:-1].repeat_interleave(self.edge_ptr.diff())
         source, destination = self.edge_index + starts
-        order = torch.argsort(destination * max(self.num_nodes, 1) + source, stable=True)
+        key = destination * max(self.num_nodes, 1) + source
+        if bool((key[1:] >= key[:-1]).all()):
+            return self
+        order = torch.argsort(key, stable=True)
         return replace(
             self,
             edge_index=self.edge_index[:, order],
             edge_attr=None if self.edge_attr is None else self.edge_attr[order],
             weight=None if self.weight is None else self.weight[order],
+        )
+
+    def part(self, start: int, stop: int, rows: Literal["graph", "node"]) -> "FlatGraphs":
+        """Graphs ``start:stop``; ``rows`` says what the rows of ``y`` and ``mask`` are."""
+        nodes = slice(int(self.ptr[start]), int(self.ptr[stop]))
+        edges = slice(int(self.edge_ptr[start]), int(self.edge_ptr[stop]))
+        targets = nodes if rows == "node" else slice(start, stop)
+        return FlatGraphs(
+            self.ptr[start : stop + 1] - self.ptr[start],
+            self.edge_ptr[start : stop + 1] - self.edge_ptr[start],
+            self.edge_index[:, edges].contiguous(),
+            None if self.x is None else self.x[nodes],
+            None if self.edge_attr is None else self.edge_attr[edges],
+            self.y[targets],
+            None if self.weight is None else self.weight[edges],
+            None if self.mask is None else self.mask[targets],
         )
 
     def to(self, device: str | torch.device) -> "FlatGraphs":
@@ -93,6 +115,31 @@ class GraphDataset:
             for name, value in (("node_features", self.node_features), ("edge_features", self.edge_features))
         }
         return {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
+
+
+def from_about(about: Mapping[str, Any]) -> GraphDataset:
+    """The dataset that `GraphDataset.about` describes, without any graphs."""
+    values = {name: about[name] for name in ("task", "node_features", "edge_features", "standardize")}
+    task = {name: tuple(value) if isinstance(value, list) else value for name, value in values["task"].items()}
+    node, edge = (tuple(v) if isinstance(v, list) else v for v in (values["node_features"], values["edge_features"]))
+    standardize = {name: (list(mean), list(std)) for name, (mean, std) in values["standardize"].items()}
+    return GraphDataset(str(about["name"]), Task(**task), node, edge, {}, standardize)
+
+
+def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
+    """Several sets of graphs, one behind the other."""
+    joined: dict[str, Tensor | None] = {}
+    for field in fields(FlatGraphs):
+        values = [getattr(part, field.name) for part in parts]
+        present = [value for value in values if value is not None]
+        if present and len(present) < len(values):
+            fail(field.name, "given in every part or in none", f"{len(present)} of {len(values)}")
+        if field.name in ("ptr", "edge_ptr"):
+            counts = torch.cat([value.diff() for value in values])
+            joined[field.name] = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        else:
+            joined[field.name] = torch.cat(present, dim=1 if field.name == "edge_index" else 0) if present else None
+    return FlatGraphs(**joined)  # type: ignore[arg-type]
 
 
 def flatten(
