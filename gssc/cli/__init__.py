@@ -3,6 +3,7 @@
 import typer
 from rich.console import Console
 
+from gssc.cli.pack import pack
 from gssc.cli.prepare import prepare
 from gssc.cli.recipes import recipes
 
@@ -12,7 +13,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (recipes, prepare):
+for command in (recipes, prepare, pack):
     app.command()(command)
 
 

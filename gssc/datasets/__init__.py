@@ -11,7 +11,12 @@ from gssc.datasets import molhiv as _molhiv
 from gssc.datasets import pyg as _pyg
 from gssc.datasets.cycles import load_cycles
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
+from gssc.datasets.infer import describe
+from gssc.datasets.inputs import read_inputs
+from gssc.datasets.molecules import open_csv
 from gssc.datasets.open import open_dataset
+from gssc.datasets.own import open_own
+from gssc.datasets.pack import load_pack, write_pack
 from gssc.datasets.synthetic import cycle_counting, cycle_counts
 
 __all__ = [
@@ -21,9 +26,15 @@ __all__ = [
     "GraphDataset",
     "cycle_counting",
     "cycle_counts",
+    "describe",
     "flatten",
     "load_dataset",
+    "load_pack",
+    "open_csv",
     "open_dataset",
+    "open_own",
+    "read_inputs",
+    "write_pack",
 ]
 
 CYCLES = {f"cycles-{length}": length for length in (3, 4, 5, 6)}

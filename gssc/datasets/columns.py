@@ -168,7 +168,7 @@ def _compress(raw: bytes) -> Coded:
                 "preset": 9 | lzma.PRESET_EXTREME,
                 "lc": literal_context,
                 "pb": 0,
-                "dict_size": 1 << 24,
+                "dict_size": min(max(len(part), 1 << 12), 1 << 24),
             }
         ]
         return lzma.compress(part, format=lzma.FORMAT_XZ, check=lzma.CHECK_NONE, filters=filters)

@@ -120,7 +120,9 @@ class GraphDataset:
 def from_about(about: Mapping[str, Any]) -> GraphDataset:
     """The dataset that `GraphDataset.about` describes, without any graphs."""
     values = {name: about[name] for name in ("task", "node_features", "edge_features", "standardize")}
-    task = {name: tuple(value) if isinstance(value, list) else value for name, value in values["task"].items()}
+    task: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values["task"].items()
+    }
     node, edge = (tuple(v) if isinstance(v, list) else v for v in (values["node_features"], values["edge_features"]))
     standardize = {name: (list(mean), list(std)) for name, (mean, std) in values["standardize"].items()}
     return GraphDataset(str(about["name"]), Task(**task), node, edge, {}, standardize)
@@ -146,23 +148,56 @@ def flatten(
     dataset: InMemoryDataset | Sequence[Data], task: Task, *, node: Sequence[str] = ("x",), edge: str = "edge_attr"
 ) -> FlatGraphs:
     """Read PyG data: ``node`` names the attributes whose columns make up ``x``, ``edge`` that of ``edge_attr``."""
+    flat, y = pack_columns(dataset, node, edge)
+    if y is None:
+        fail("y", "a target for every graph or node", "no y")
+    rows = flat.num_graphs if task.level == "graph" else flat.num_nodes
+    return replace(flat, y=task.targets(y, rows))
+
+
+def pack_columns(
+    dataset: InMemoryDataset | Sequence[Data], node: Sequence[str] = ("x",), edge: str = "edge_attr"
+) -> tuple[FlatGraphs, Tensor | None]:
+    """PyG data as flat tensors without targets (``y`` is empty), and what they call ``y``."""
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()
     graphs = pack(dataset)
-    columns = [_rows(_collect(dataset, name), graphs.num_nodes, name) for name in node]
+    columns = [_rows(collect(dataset, name), graphs.num_nodes, name) for name in node]
     kept = [column for column in columns if column is not None]
     x = kept[0] if len(kept) == 1 else torch.cat(kept, dim=1) if kept else None
-    edge_attr = _rows(_collect(dataset, edge), graphs.edge_index.shape[1], edge)
-    y = _collect(dataset, "y")
-    if y is None:
-        fail("y", "a target for every graph or node", "no y")
-    rows = graphs.num_graphs if task.level == "graph" else graphs.num_nodes
+    edge_attr = _rows(collect(dataset, edge), graphs.edge_index.shape[1], edge)
+    flat = FlatGraphs(
+        graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), weight=graphs.weight
+    )
+    return flat, collect(dataset, "y")
+
+
+def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
+    """The graphs with these numbers, in this order; ``rows`` says what the rows of ``y`` are."""
+    nodes, ptr = _members(flat.ptr, graphs)
+    edges, edge_ptr = _members(flat.edge_ptr, graphs)
+    targets = nodes if rows == "node" else graphs
     return FlatGraphs(
-        graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, task.targets(y, rows), weight=graphs.weight
+        ptr,
+        edge_ptr,
+        flat.edge_index[:, edges],
+        None if flat.x is None else flat.x[nodes],
+        None if flat.edge_attr is None else flat.edge_attr[edges],
+        flat.y[targets],
+        None if flat.weight is None else flat.weight[edges],
+        None if flat.mask is None else flat.mask[targets],
     )
 
 
-def _collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:
+def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
+    counts = ptr.diff()[graphs]
+    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    within = torch.arange(int(starts[-1])) - starts[:-1].repeat_interleave(counts)
+    return ptr[graphs].repeat_interleave(counts) + within, starts
+
+
+def collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:
     """One attribute of all graphs, end to end; None where no graph has it."""
     if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data) and dataset._indices is None:
         value = dataset._data.get(name)

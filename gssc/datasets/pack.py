@@ -58,7 +58,9 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
             raise RuntimeError(f"{dataset.name}: the pack does not give back what it was made from")
     else:
         about["generator"] = generator
-    tensors = {name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, (data, _) in columns.items() if data}
+    tensors = {
+        name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, (data, _) in columns.items() if data
+    }
     save_tensors(Path(path), tensors, about)
     return Path(path).stat().st_size
 
@@ -74,23 +76,26 @@ def load_pack(path: str | Path) -> GraphDataset:
         fail("pack", "a file written by `gssc pack`", f"{path}, another kind of file")
     if about.get("version") != VERSION:
         fail("pack", f"a file of version {VERSION}", f"{path} of version {about.get('version')}")
+    no_masks: dict[str, Tensor] = {}
     try:
         dataset = from_about(about["dataset"])
         if "generator" in about:
             made = _generate(about["generator"])
-            flat, masks = concatenate(list(made.splits.values())).sorted_by_destination(), {}
+            flat, masks = concatenate(list(made.splits.values())).sorted_by_destination(), no_masks
         else:
             bytes_of = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
             columns = {name: (bytes_of.get(name, b""), how) for name, how in about["columns"].items()}
             flat, masks = _decode(about, columns)
         if _checksums(flat, masks) != about["checksums"]:
             raise ValueError("other arrays than were written")
+        if not about["splits"] or (not about["shared"] and sum(n for _, n in about["splits"]) != flat.num_graphs):
+            raise ValueError("splits that do not fit the graphs")
         splits, start = {}, 0
         for name, count in about["splits"]:
             part = flat if about["shared"] else flat.part(start, start + count, dataset.task.level)
             splits[name] = replace(part, mask=masks.get(name))
             start += count
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError, MemoryError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         fail("pack", "a file written by `gssc pack`", f"{path}: {reason}")
     return replace(dataset, splits=splits)
@@ -107,7 +112,9 @@ def _one_graph_for_all(splits: dict[str, FlatGraphs]) -> bool:
     """Whether the parts are masks of the same graphs, held once."""
 
     def places(flat: FlatGraphs) -> list[int | None]:
-        return [None if t is None else t.data_ptr() for t in (flat.ptr, flat.edge_index, flat.x, flat.edge_attr, flat.y)]
+        return [
+            None if t is None else t.data_ptr() for t in (flat.ptr, flat.edge_index, flat.x, flat.edge_attr, flat.y)
+        ]
 
     first, *others = splits.values()
     return first.mask is not None and all(places(part) == places(first) for part in others)
@@ -189,9 +196,7 @@ def _decode(about: dict[str, Any], columns: dict[str, Coded]) -> tuple[FlatGraph
         edge_attr, weight = (decode_rows(name, arrays[name], columns) for name in ("edge_attr", "weight"))
         if behind is not None:
             edge_attr, weight = (None if values is None else values[behind] for values in (edge_attr, weight))
-    tensors = [
-        None if a is None else torch.from_numpy(a) for a in (ptr, edge_ptr, edge_index, x, edge_attr, y, weight)
-    ]
+    tensors = [None if a is None else torch.from_numpy(a) for a in (ptr, edge_ptr, edge_index, x, edge_attr, y, weight)]
     masks = {
         name.removeprefix("mask/"): torch.from_numpy(decode_column(*column))
         for name, column in columns.items()

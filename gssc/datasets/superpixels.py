@@ -9,46 +9,50 @@ ordered by node number. A pack therefore needs no edges: only those few that ano
 in the last bit, could decide otherwise, and those that do not follow the rule.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 K = 8
 DECIMALS = 10
 # Nodes and weights this close to where rounding turns are stored: a thousand times the error of any exp().
 NEAR_TIE = 1e-3
 NEAR_ROUNDING = 2.0**-44
-PAIRS = 1 << 21
+# Pairs of nodes at a time.
+PAIRS = 1 << 20
+Result = TypeVar("Result")
 
 
-def similarity(pos: Tensor) -> Tensor:
+def similarity(pos: np.ndarray) -> np.ndarray:
     """A of graphs with equally many nodes: [B, n, 2] -> [B, n, n] in float64, zero on the diagonal."""
-    pos = pos.double()
-    squared = (pos[:, :, None, 0] - pos[:, None, :, 0]).square_()
-    squared += (pos[:, :, None, 1] - pos[:, None, :, 1]).square_()
-    nearest = squared.topk(K + 1, dim=2, largest=False).values.sqrt_()
-    width = nearest.sum(2) / K + 1e-8
-    a = (-squared / width.square().unsqueeze(2)).exp_()
-    a = 0.5 * (a + a.transpose(1, 2))
-    a.diagonal(dim1=1, dim2=2).zero_()
+    row, column = np.moveaxis(pos.astype(np.float64), 2, 0)
+    squared = np.square(row[:, :, None] - row[:, None, :])
+    other = column[:, :, None] - column[:, None, :]
+    squared += np.square(other, out=other)
+    width = np.sqrt(np.partition(squared, K, axis=2)[..., : K + 1]).sum(2) / K + 1e-8
+    squared /= -np.square(width)[..., None]
+    half = np.exp(squared, out=squared)
+    a = np.add(half, half.transpose(0, 2, 1), out=other)
+    a *= 0.5
+    nodes = np.arange(a.shape[1])
+    a[:, nodes, nodes] = 0.0
     return a
 
 
-def ranked(a: Tensor, count: int) -> Tensor:
-    """Nodes by decreasing similarity, then number: [B, n, n] -> the first ``count``, [B, n, count]."""
+def sort_keys(a: np.ndarray) -> np.ndarray:
+    """Different integers for the entries of a row of A, the larger the earlier: by rounded value, then number."""
     n = a.shape[2]
-    key = (a * 10.0**DECIMALS).round().long() * n + torch.arange(n - 1, -1, -1)
-    return key.topk(count, dim=2).indices
+    return np.rint(a * 10.0**DECIMALS).astype(np.int64) * n + np.arange(n - 1, -1, -1)
 
 
-def groups(ptr: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Graphs with equally many nodes, a few at a time: the number of nodes, and the numbers of the graphs."""
-    sizes = np.diff(ptr)
-    for n in np.unique(sizes):
-        same = np.flatnonzero(sizes == n)
-        yield from ((int(n), part) for part in np.array_split(same, -(-len(same) * int(n) ** 2 // PAIRS)))
+def leads_to(a: np.ndarray) -> np.ndarray:
+    """Whether node i has an edge to node j: [B, n, n]."""
+    keys = sort_keys(a)
+    n = a.shape[2]
+    return keys >= np.partition(keys, n - K, axis=2)[..., n - K, None]
 
 
 def rebuild(
@@ -66,22 +70,25 @@ def rebuild(
     weight = np.empty(K * int(ptr[-1]))
     given = np.full(int(ptr[-1]), -1)
     given[nodes] = np.arange(len(nodes))
-    for n, part in groups(ptr):
+
+    def work(group: tuple[int, np.ndarray]) -> None:
+        n, part = group
         rows = ptr[part][:, None] + np.arange(n)
-        a = similarity(torch.from_numpy(pos[rows]))
-        chosen = ranked(a, K)
-        replaced = given[rows]
-        if (replaced >= 0).any():
-            chosen[torch.from_numpy(replaced >= 0)] = torch.from_numpy(neighbours[replaced[replaced >= 0]])
-        leads = torch.zeros(a.shape, dtype=torch.bool).scatter_(2, chosen, True)
+        a = similarity(pos[rows])
+        leads = leads_to(a)
+        for graph, node in np.argwhere(given[rows] >= 0):
+            leads[graph, node] = False
+            leads[graph, node, neighbours[given[rows[graph, node]]]] = True
         # [graph, destination, source]: reading it row by row is the canonical order.
-        into = leads.transpose(1, 2)
-        _, destination, source = into.nonzero(as_tuple=True)
+        found = np.flatnonzero(leads.transpose(0, 2, 1).reshape(-1))
         places = (K * ptr[part])[:, None] + np.arange(K * n)
-        if source.numel() != places.size:
+        if len(found) != places.size:
             raise ValueError("a node's neighbours are not eight different nodes")
-        ends[0, places], ends[1, places] = source.view(len(part), -1).numpy(), destination.view(len(part), -1).numpy()
-        weight[places] = a[into].view(len(part), -1).numpy()
+        ends[0, places] = (found % n).reshape(places.shape)
+        ends[1, places] = (found // n % n).reshape(places.shape)
+        weight[places] = a.reshape(-1)[found].reshape(places.shape)
+
+    _in_threads(work, groups(ptr))
     return ends, weight
 
 
@@ -91,23 +98,27 @@ def exceptions(ptr: np.ndarray, pos: np.ndarray, edge_index: np.ndarray) -> tupl
     ``edge_index`` must be in canonical order with eight edges leaving every node.
     """
     start = np.repeat(ptr[:-1], K * np.diff(ptr))
-    order = np.argsort((edge_index[0] + start), kind="stable")
-    actual = edge_index[1][order].reshape(-1, K)
+    actual = edge_index[1][np.argsort(edge_index[0] + start, kind="stable")].reshape(-1, K)
     odd = np.zeros(len(actual), dtype=bool)
-    seen = 0
-    for n, part in groups(ptr):
+
+    def work(group: tuple[int, np.ndarray]) -> float:
+        n, part = group
         rows = ptr[part][:, None] + np.arange(n)
-        a = similarity(torch.from_numpy(pos[rows]))
-        best = ranked(a, K + 1) if n > K + 1 else ranked(a, K)
-        wrong = (best[..., :K].sort(2).values != torch.from_numpy(actual[rows])).any(2)
+        a = similarity(pos[rows])
+        wrong = (np.nonzero(leads_to(a))[2].reshape(*rows.shape, K) != actual[rows]).any(2)
         if n > K + 1:
-            last_two = a.gather(2, best[..., K - 1 :]) * 10.0**DECIMALS
-            turning = ((last_two % 1.0) - 0.5).abs().amin(2) < NEAR_TIE
-            wrong |= turning & ((last_two[..., 0] - last_two[..., 1]).abs() < 1.0 + 2 * NEAR_TIE)
-        odd[rows] = wrong.numpy()
-        seen += rows.size
-        if seen > 20_000 and odd.sum() > 0.2 * seen:
-            return None
+            # The last that is taken and the first that is not, in units of the last decimal.
+            last = np.partition(np.where(np.eye(n, dtype=bool), -1.0, a), n - K - 1, axis=2)[..., n - K - 1 :]
+            taken, left = np.sort(last, axis=2)[..., 1] * 10.0**DECIMALS, last[..., 0] * 10.0**DECIMALS
+            turning = np.minimum(np.abs(taken % 1.0 - 0.5), np.abs(left % 1.0 - 0.5)) < NEAR_TIE
+            wrong |= turning & (taken - left < 1.0 + 2 * NEAR_TIE)
+        odd[rows] = wrong
+        return float(wrong.mean())
+
+    batches = groups(ptr)
+    if max(_in_threads(work, batches[:4])) > 0.2:
+        return None
+    _in_threads(work, batches[4:])
     return np.flatnonzero(odd), actual[odd]
 
 
@@ -115,3 +126,22 @@ def unsafe_weights(weight: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Numbers of the weights that rounding to the type of ``actual`` does not safely give."""
     low, high = ((weight * (1.0 + side)).astype(actual.dtype) for side in (-NEAR_ROUNDING, NEAR_ROUNDING))
     return np.flatnonzero((low != actual) | (high != actual))
+
+
+def groups(ptr: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Graphs with equally many nodes, a few at a time: the number of nodes, and the numbers of the graphs."""
+    sizes = np.diff(ptr)
+    found = []
+    for n in np.unique(sizes).tolist():
+        same = np.flatnonzero(sizes == n)
+        found += [(n, part) for part in np.array_split(same, -(-len(same) * n * n // PAIRS))]
+    return found
+
+
+def _in_threads(
+    work: Callable[[tuple[int, np.ndarray]], Result], items: Iterable[tuple[int, np.ndarray]]
+) -> list[Result]:
+    """NumPy leaves the interpreter while it computes, so threads do run side by side."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(min(cores, 16)) as pool:
+        return list(pool.map(work, items))
