@@ -50,6 +50,7 @@ def infer_task(y: Tensor, level: Level, kind: str | None = None, metric: str | N
     if chosen == "multiclass":
         if outputs != 1:
             fail("y", "one class number per row for a multiclass task", f"{outputs} columns")
+        y = torch.where(y == y, y, -torch.ones_like(y)) if y.is_floating_point() else y
         classes = y[:, 0].long()
         if y.is_floating_point() and bool((y[:, 0] != classes).any()):
             fail("y", "class numbers for a multiclass task", "numbers with a fraction")

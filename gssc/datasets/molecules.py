@@ -46,7 +46,7 @@ def open_csv(
     smiles, cells, where = read_table(path, smiles_column, target_columns)
     molecules = read_molecules(smiles, where, scaffolds=split == "scaffold", skip_invalid=skip_invalid)
     y = torch.from_numpy(_numbers(cells, where, target_columns)[molecules.rows])
-    found, y = infer_task(_classes(y, cells), "graph", task, metric)
+    found, y = infer_task(_classes(y, cells) if task is None else y, "graph", task, metric)
     flat = flat_molecules(molecules, y)
     parts = scaffold_split(molecules.scaffolds) if split == "scaffold" else random_split(len(flat), seed, "molecules")
     splits = {name: select(flat, torch.from_numpy(members), "graph") for name, members in parts.items()}
