@@ -9,6 +9,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from gssc.checks import check_choice, fail
 from gssc.datasets import molhiv as _molhiv
 from gssc.datasets import pyg as _pyg
+from gssc.datasets import sbm as _sbm
 from gssc.datasets.cycles import load_cycles
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
 from gssc.datasets.infer import describe
@@ -65,6 +66,8 @@ def load_dataset(
     root = Path(root).expanduser()
     if name in CYCLES:
         return dict(load_cycles(CYCLES[name], root, seed, generate=generate))
+    if generate and name in _sbm.GRAPHS:
+        return dict(_sbm.generate_sbm(name, seed))
     if generate:
         fail("generate", f"false for {name} (only random models can be generated)", "true")
     place = _place(name, root)
