@@ -18,6 +18,7 @@ from gssc.datasets.molecules import open_csv
 from gssc.datasets.open import open_dataset
 from gssc.datasets.own import open_own
 from gssc.datasets.pack import load_pack, write_pack
+from gssc.datasets.places import RAW_FILES, find_place, found, missing
 from gssc.datasets.synthetic import cycle_counting, cycle_counts
 
 __all__ = [
@@ -39,7 +40,6 @@ __all__ = [
 ]
 
 CYCLES = {f"cycles-{length}": length for length in (3, 4, 5, 6)}
-RAW_FILES = {**_pyg.RAW_FILES, "molhiv": _molhiv.RAW_FILES}
 DATASETS = (*CYCLES, *RAW_FILES)
 
 
@@ -70,7 +70,13 @@ def load_dataset(
         return dict(_sbm.generate_sbm(name, seed))
     if generate:
         fail("generate", f"false for {name} (only random models can be generated)", "true")
-    place = _place(name, root)
+    place = find_place(name, root)
+    lacking, there = missing(name, place), found(name, place)
+    if lacking and there:
+        raise DatasetError(
+            f"{name}: {lacking[0]} is missing below {place}, where {there[0]} is; "
+            "put it there, or remove what is there to have all downloaded"
+        )
     try:
         parts: dict[str, Any] = _molhiv.load_molhiv(place) if name == "molhiv" else _pyg.load_pyg(name, place)
     except ValueError:
@@ -81,10 +87,3 @@ def load_dataset(
             f"{name}: could not be read or downloaded ({reason}); put {RAW_FILES[name]} below {place}"
         ) from error
     return parts
-
-
-def _place(name: str, root: Path) -> Path:
-    """``root`` where the class would find its raw files there, else ``root/name``."""
-    first = RAW_FILES[name].split("/")[0]
-    # ZINC's two variants share the folder raw: only the names of their files could tell, and they are the same.
-    return root if (root / first).exists() and not (root / name / first).exists() else root / name
