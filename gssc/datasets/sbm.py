@@ -71,9 +71,11 @@ def _sizes(rng: np.random.Generator, blocks: int) -> np.ndarray:
 
 def _adjacency(rng: np.random.Generator, blocks: np.ndarray, probability: np.ndarray) -> np.ndarray:
     """A symmetric random matrix [n, n] without a diagonal; entry i, j is true with the probability of their blocks."""
-    n = len(blocks)
-    upper = np.triu(rng.random((n, n)) < probability[blocks][:, blocks], 1)
-    return upper | upper.T
+    high, low = np.tril_indices(len(blocks), -1)
+    joined = rng.random(len(high)) < probability[blocks[high], blocks[low]]
+    adjacency = np.zeros((len(blocks), len(blocks)), dtype=bool)
+    adjacency[high, low] = adjacency[low, high] = joined
+    return adjacency
 
 
 def _data(adjacency: np.ndarray, feature: np.ndarray, kinds: int, y: np.ndarray) -> Data:

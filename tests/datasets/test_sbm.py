@@ -101,8 +101,9 @@ def test_only_random_models_are_generated(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "nodes", "edges"),
-    # Published means, edges undirected. Those of PATTERN depend on 100 pattern sizes, which vary by 4 percent.
-    [("pattern", (118.9, 0.025), (3039.3, 0.05)), ("cluster", (117.2, 0.005), (2150.9, 0.01))],
+    # Published means, edges undirected. Those of PATTERN depend on the 100 pattern sizes drawn: the model's mean is 117
+    # nodes with a standard error of 0.9 (edges: 1.7 percent), hence the wider tolerances.
+    [("pattern", (118.9, 0.04), (3039.3, 0.08)), ("cluster", (117.2, 0.005), (2150.9, 0.01))],
 )
 def test_full_statistics(name, nodes, edges):
     parts = generate_sbm(name)
