@@ -30,6 +30,7 @@ class DataConfig:
     split: Literal["official", "random", "scaffold"] = "official"
     smiles_column: str = "smiles"  # of a .csv file
     target_columns: str | None = None  # of a .csv file, separated by commas
+    skip_invalid: bool = False  # leave out molecules that cannot be read, instead of an error
     task: Literal["regression", "multiclass", "binary"] | None = None  # of own data; none: inferred
     metric: str | None = None  # of own data; none: the usual one of its task
 

@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gssc.bench import kernels_conv
-from gssc.bench.harness import append, hardware
+from gssc.bench.harness import append
 from gssc.bench.kernels_conv import Result
 from gssc.bench.kernels_timing import copy_bandwidth
+from gssc.environment import hardware
 from gssc.ops.gssc_conv.fused import Tuning
 
 CANDIDATES = [

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from gssc.checks import check_choice, fail
 from gssc.config import Recipe
-from gssc.datasets import GraphDataset, open_dataset
+from gssc.datasets import GraphDataset, describe, load_pack, open_csv, open_dataset, open_own
 
 
 def pick_device(name: str) -> torch.device:
@@ -30,13 +30,12 @@ def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) ->
     """The dataset of a recipe: from a pack, from a file of one's own, or by name."""
     data = recipe.data
     if pack is not None:
-        from gssc.datasets.pack import load_pack
-
-        return load_pack(pack)
+        packed = load_pack(pack)
+        if packed.name != data.dataset:
+            fail("--pack", f"a pack of {data.dataset}", f"one of {packed.name} ({pack})")
+        return packed
     if data.file is None:
         return open_dataset(data.dataset, root, data.seed, generate=data.generate)
-    from gssc.datasets.own import describe, open_csv, open_own
-
     path = Path(data.file)
     split = "random" if data.split == "official" else data.split
     if path.suffix == ".csv":
@@ -49,6 +48,7 @@ def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) ->
             seed=data.seed,
             task=data.task,
             metric=data.metric,
+            skip_invalid=data.skip_invalid,
         )
     else:
         dataset = open_own(path, split=split, seed=data.seed, task=data.task, metric=data.metric)

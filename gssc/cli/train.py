@@ -39,6 +39,9 @@ def train(
     split: Annotated[
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
+    ] = False,
     cache: CacheOption = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or on streams of one GPU.")
@@ -67,7 +70,7 @@ def train(
     from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
 
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
-    settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split)
+    settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / settings.name
     place = pick_device(device)
@@ -104,6 +107,7 @@ def _recipe(
     smiles_column: str,
     target_column: str | None,
     split: str | None,
+    skip_invalid: bool,
 ) -> "Recipe":
     """The recipe asked for, or one for own data; the first override may stand where the recipe's name would."""
     from gssc.checks import fail
@@ -125,6 +129,7 @@ def _recipe(
     where = [f"data.file={_quoted(own)}", f"data.split={split or 'random'}", "data.dataset=own"]
     if csv is not None:
         where += [f"data.smiles_column={_quoted(smiles_column)}", f"data.target_columns={_quoted(target_column)}"]
+        where.append(f"data.skip_invalid={str(skip_invalid).lower()}")
     return base.override([*where, *overrides])
 
 

@@ -12,6 +12,7 @@ from gssc.datasets.flat import FlatGraphs, GraphDataset
 from gssc.model import GSSC
 from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
 from gssc.spectra.cache import CacheArgument
+from gssc.spectra.prepare import PreparedSpectra
 from gssc.train.store import GraphStore
 
 
@@ -50,19 +51,28 @@ def transforms(spectrum: SpectrumConfig, model: ModelConfig) -> tuple[LaplacianS
     return laplacian if wanted else None, RandomWalkSE(spectrum.rwse) if spectrum.rwse else None
 
 
+def prepare_graphs(
+    ordered: FlatGraphs, recipe: Recipe, device: torch.device, cache: CacheArgument, progress: bool = False
+) -> PreparedSpectra | None:
+    """What the recipe wants to know of graphs whose edges are in order; None where that is nothing."""
+    laplacian, walks = transforms(recipe.spectrum, recipe.model)
+    if laplacian is None and walks is None:
+        return None
+    return prepare_spectra(ordered.packed(), laplacian, walks, device=device.type, cache=cache, progress=progress)
+
+
 def build_store(
     graphs: FlatGraphs, recipe: Recipe, level: str, device: torch.device, cache: CacheArgument, progress: bool = False
 ) -> GraphStore:
     """Spectra and encodings of the graphs, from the cache or computed into it, then everything on the device."""
-    laplacian, walks = transforms(recipe.spectrum, recipe.model)
     ordered = graphs.sorted_by_destination()
+    prepared = prepare_graphs(ordered, recipe, device, cache, progress)
     spectra: dict[str, Tensor] = {}
-    if laplacian is not None or walks is not None:
-        where = device.type if device.type in ("cpu", "cuda") else "cpu"
-        flat = prepare_spectra(ordered.packed(), laplacian, walks, device=where, cache=cache, progress=progress).flat
-        if laplacian is not None:
+    if prepared is not None:
+        flat = prepared.flat
+        if flat.eigvals.shape[1]:
             spectra |= {"eigvals": flat.eigvals, "eigvecs": flat.eigvecs, "eigmask": flat.eigmask}
-        if walks is not None:
+        if flat.rwse.shape[1]:
             spectra["rwse"] = flat.rwse
     return GraphStore(ordered, spectra, device, level == "node")
 
