@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from gssc import GSSC
 from gssc.bench.kernels_conv import DEVICE, Result
 from gssc.bench.kernels_timing import measure
+from gssc.model import Global
 
 LIMIT = 1e-3  # relative error of output and gradients, norm by norm
 
@@ -59,7 +60,7 @@ SPARSE = [
 ]
 
 
-def make_model(glob: str = "gssc", layers: int = 4, channels: int = 96) -> GSSC:
+def make_model(glob: Global = "gssc", layers: int = 4, channels: int = 96) -> GSSC:
     """The model of all workloads, one output per graph, about 490,000 parameters."""
     torch.manual_seed(0)
     model = GSSC(1, channels, layers, node_features=8, local="gatedgcn", glob=glob, phi_channels=32)
@@ -69,7 +70,7 @@ def make_model(glob: str = "gssc", layers: int = 4, channels: int = 96) -> GSSC:
 def checkpointed(model: GSSC) -> GSSC:
     """The same model with every layer computed again in the backward pass."""
     for layer in model.layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)  # type: ignore[method-assign]
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     return model
 
 
@@ -97,7 +98,7 @@ def error(graph: Graph, channels: int = 96) -> float:
     return max(errors)
 
 
-def steps(graph: Graph, glob: str) -> Iterator[tuple[str, Callable[[], object]]]:
+def steps(graph: Graph, glob: Global) -> Iterator[tuple[str, Callable[[], object]]]:
     """Training and inference as functions of nothing."""
     dtype = torch.bfloat16 if graph.half else torch.float32
     model, inputs = make_model(glob).to(dtype), graph.inputs(dtype)
@@ -113,7 +114,8 @@ def steps(graph: Graph, glob: str) -> Iterator[tuple[str, Callable[[], object]]]
 
 def run(graph: Graph) -> Iterator[Result]:
     """Training and inference of one graph, launched and, up to 60,000 nodes, replayed."""
-    for glob in ("gssc", "attention") if graph.rival else ("gssc",):
+    globs: tuple[Global, ...] = ("gssc", "attention") if graph.rival else ("gssc",)
+    for glob in globs:
         torch.cuda.empty_cache()
         for name, step in steps(graph, glob):
             for replay in (False, True) if graph.nodes <= 60_000 and glob == "gssc" else (False,):
