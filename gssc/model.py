@@ -27,7 +27,8 @@ from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import LEVELS, Level, Pool
 from gssc.nn.local import LOCALS, Local, make_local
 from gssc.nn.norm import NormName
-from gssc.ops import batch_to_ptr
+from gssc.ops import batch_to_ptr, edge_plan
+from gssc.ops.triton_support import can_fuse
 from gssc.padding import blank, check_masks, check_padding
 
 Global = Literal["gssc", "gsc", "attention", "none"]
@@ -124,7 +125,7 @@ class GSSC(nn.Module):
         check_choice("glob", glob, GLOBALS)
         check_choice("phi", phi, PHIS)
         check_choice("level", level, LEVELS)
-        self.level, self.glob, self.degree_scaling = level, glob, degree_scaling
+        self.level, self.local, self.glob, self.degree_scaling = level, local, glob, degree_scaling
         self.jumping_knowledge = jumping_knowledge
 
         spectral = glob in ("gssc", "gsc")
@@ -251,9 +252,11 @@ class GSSC(nn.Module):
             degree = torch.zeros(nodes, dtype=h.dtype, device=device).index_add(0, edge_index[1], ones)
 
         masks = {"node_mask": node_mask, "edge_mask": edge_mask}
+        # One plan for all layers, and only where kernels will ask for it.
+        plan = edge_plan(edge_index, nodes) if self.local in ("gatedgcn", "gine") and can_fuse(h) else None
         outputs = []
         for layer in self.layers:
-            h, e = layer(h, edge_index, phi, eigvecs, batch, e, degree=degree, ptr=ptr, **masks)
+            h, e = layer(h, edge_index, phi, eigvecs, batch, e, degree=degree, ptr=ptr, plan=plan, **masks)
             outputs.append(h)
         if self.jumping_knowledge:
             h = torch.cat(outputs, dim=1)

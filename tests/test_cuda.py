@@ -1,5 +1,7 @@
 """The same numbers on a GPU as on the CPU; run where there is one."""
 
+import copy
+
 import pytest
 import torch
 from batches import SIZES, conv_inputs, selective_inputs
@@ -46,6 +48,67 @@ def test_model(settings):
     expected = model(**model_inputs(batch))
     actual = model.cuda()(**model_inputs(batch.to("cuda")))
     assert_close(actual.cpu(), expected)
+
+
+def make_batch(sizes, device="cuda"):
+    graphs = []
+    for n in sizes:
+        data = LaplacianSpectrum(k=5)(random_graph(n, 0.4, n))
+        data.x, data.edge_attr = torch.randn(n, 3), torch.randn(data.num_edges, 2)
+        graphs.append(data)
+    return model_inputs(Batch.from_data_list(graphs).to(device))
+
+
+def parameter_gradients(model, inputs):
+    out = model(**inputs)
+    parameters = dict(model.named_parameters())
+    found = torch.autograd.grad(out.square().sum(), list(parameters.values()), allow_unused=True)
+    return {"output": out.detach(), **dict(zip(parameters, found, strict=True))}
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "gine"])
+def test_fused_model_in_training(local):
+    """In float32, where the kernels run, against the CPU in float64, and twice the same bits."""
+    model = GSSC(2, 16, 2, node_features=3, edge_features=2, local=local)
+    inputs = make_batch((5, 9, 30, 1), "cpu")
+    wide = {name: v.double() if torch.is_tensor(v) and v.is_floating_point() else v for name, v in inputs.items()}
+    expected = parameter_gradients(copy.deepcopy(model).double(), wide)
+    on_gpu = {name: v.cuda() if torch.is_tensor(v) else v for name, v in inputs.items()}
+    first, second = (parameter_gradients(copy.deepcopy(model).cuda(), on_gpu) for _ in range(2))
+    scale = max(float(value.norm()) for value in expected.values() if value is not None)
+    for name, value in expected.items():
+        if value is None:
+            assert first[name] is None, name
+            continue
+        error = (first[name].cpu().double() - value).norm() / value.norm().clamp(min=1e-3 * scale)
+        assert error < 1e-3, name
+        assert torch.equal(first[name], second[name]), name
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "gine"])
+def test_training_step_is_captured(local):
+    """Nothing waits for the device, and a replay computes what a launch does."""
+    model = GSSC(2, 16, 2, node_features=3, edge_features=2, local=local).cuda()
+    inputs = make_batch((5, 9, 30))
+    parameter_gradients(model, inputs)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        expected = parameter_gradients(model, inputs)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        parameter_gradients(model, inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        found = parameter_gradients(model, inputs)
+    graph.replay()
+    torch.cuda.synchronize()
+    for name, value in expected.items():
+        if value is not None:
+            assert_close(found[name], value, name)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -1,6 +1,7 @@
 """The fused kernels on a GPU: judged, then timed beside their baselines in one process.
 
     python -m gssc.bench.kernels --out benchmarks/results.csv
+    python -m gssc.bench.kernels --models --out benchmarks/results.csv
     python -m gssc.bench.kernels --tune
 
 Every row says how the time was taken (launched, or replayed as a CUDA graph), the error against float64, and the ratio
@@ -8,13 +9,14 @@ to the time in which the bytes that must move could have been copied, at the cop
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from gssc.bench import kernels_conv
+from gssc.bench import kernels_conv, kernels_models
 from gssc.bench.harness import append
 from gssc.bench.kernels_conv import Result
 from gssc.bench.kernels_timing import copy_bandwidth
@@ -53,7 +55,7 @@ def row(result: Result, baseline: Result | None, bandwidth: float) -> dict[str, 
 
 def show(console: Console, results: list[Result]) -> None:
     """A table of what was measured."""
-    table = Table(title="forward + backward")
+    table = Table(title="forward + backward, if it does not say otherwise")
     for heading in ("workload", "variant", "p50 ms", "peak MB", "times floor", "error", "how"):
         table.add_column(heading, justify="right", no_wrap=True)
     for r in results:
@@ -70,10 +72,28 @@ def show(console: Console, results: list[Result]) -> None:
     console.print(table)
 
 
+def convolutions(bandwidth: float) -> Iterator[list[Result]]:
+    """The convolution alone, workload by workload."""
+    for work in (*kernels_conv.SMALL, *kernels_conv.LARGE):
+        yield list(kernels_conv.run(work, bandwidth))
+
+
+def whole_models(console: Console) -> Iterator[list[Result]]:
+    """Whole models, graph by graph, if they compute what they should."""
+    graphs = (*kernels_models.DENSE, *kernels_models.SPARSE)
+    wrong = kernels_models.error(graphs[0])
+    console.print(f"whole model: error {wrong:.1e}, limit {kernels_models.LIMIT:.0e}")
+    if not wrong <= kernels_models.LIMIT:
+        raise SystemExit("gssc.bench.kernels: the model is wrong")
+    for graph in graphs:
+        yield list(kernels_models.run(graph))
+
+
 def main() -> None:
     """Check, time, print, append."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
+    parser.add_argument("--models", action="store_true", help="whole models instead of the convolution alone")
     parser.add_argument("--tune", action="store_true", help="time ways to cut the work instead")
     arguments = parser.parse_args()
     console = Console(width=140)
@@ -82,17 +102,13 @@ def main() -> None:
     bandwidth = copy_bandwidth()
     console.print(f"{hardware('cuda')}: copies at {bandwidth / 1e12:.2f} TB/s")
     if arguments.tune:
-        for work in (kernels_conv.LARGE[-1], kernels_conv.SMALL[-1]):
-            for line in kernels_conv.tune(work, CANDIDATES, bandwidth):
-                console.print(line)
+        for line in kernels_conv.tune(kernels_conv.LARGE[-1], CANDIDATES, bandwidth):
+            console.print(line)
         return
-    rows: list[dict[str, object]] = []
     everything: list[Result] = []
-    for work in (*kernels_conv.SMALL, *kernels_conv.LARGE):
-        results = list(kernels_conv.run(work, bandwidth))
-        rows += [row(result, results[0], bandwidth) for result in results]
+    for results in whole_models(console) if arguments.models else convolutions(bandwidth):
         everything += results
-        append(arguments.out, rows[-len(results) :], "cuda")
+        append(arguments.out, [row(result, results[0], bandwidth) for result in results], "cuda")
     show(console, everything)
     if any("wrong" in result.problem for result in everything):
         raise SystemExit("gssc.bench.kernels: some results were wrong")

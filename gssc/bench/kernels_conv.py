@@ -13,6 +13,7 @@ from torch import Tensor
 from gssc import ops
 from gssc.bench.kernels_timing import Timing, measure
 from gssc.ops.gssc_conv import fused
+from gssc.ops.messages import Backend
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Relative errors ‖found − expected‖ / ‖expected‖ of output and of every gradient.
@@ -156,7 +157,7 @@ def rivals(work: Workload) -> Iterator[tuple[str, Callable[[], object]]]:
 def variants(work: Workload) -> Iterator[tuple[str, str, bool, Callable[..., Tensor], torch.dtype]]:
     """Name, kind of precision, whether it can be captured, function, dtype."""
 
-    def by(backend: ops.Backend) -> Callable[..., Tensor]:
+    def by(backend: Backend) -> Callable[..., Tensor]:
         return lambda **inputs: ops.gssc_conv(**inputs, backend=backend)
 
     def tf32(**inputs: Tensor) -> Tensor:

@@ -5,7 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, check_shape
-from gssc.nn.norm import NormName, apply_norm, make_norm
+from gssc.nn.moments import Moments
+from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
+from gssc.ops import EdgeNorm, EdgePlan, gated_gcn
+from gssc.ops.triton_support import can_fuse
 
 
 class GatedGCN(nn.Module):
@@ -35,6 +38,9 @@ class GatedGCN(nn.Module):
     Shapes:
         x [N, C], edge_index [2, E], edge_attr [E, C] or None -> x [N, C], edge_attr [E, C]; masks [N] and [E] of real
         nodes and edges where the batch is padded
+
+    On a GPU, all that happens on edges is one op (``gssc.ops.gated_gcn``), which keeps no tensor of size E × C but its
+    output; layers that share edges should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``.
     """
 
     def __init__(
@@ -60,9 +66,12 @@ class GatedGCN(nn.Module):
         *,
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
+        plan: EdgePlan | None = None,
     ) -> tuple[Tensor, Tensor]:
         check_shape("x", x, None, self.channels)
         check_shape("edge_index", edge_index, 2, None)
+        if can_fuse(x, edge_attr) and self._norm_fuses():
+            return self._fused(x, edge_index, edge_attr, node_mask, edge_mask, plan)
         source, target = edge_index[0], edge_index[1]
         logits = self.lin_target(x)[target] + self.lin_source(x)[source]
         if edge_attr is not None:
@@ -82,3 +91,47 @@ class GatedGCN(nn.Module):
 
     def _finish(self, hidden: Tensor, norm: nn.Module, mask: Tensor | None) -> Tensor:
         return F.dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)
+
+    def _norm_fuses(self) -> bool:
+        """Whether the op can normalise edges itself: not over processes, nor where somebody watches the norm."""
+        norm = self.norm_edge
+        if isinstance(norm, nn.Identity):
+            return True
+        watched = bool(norm._forward_pre_hooks or norm._forward_hooks)
+        return isinstance(norm, BatchNorm) and not norm.synchronized and not watched
+
+    def _fused(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None,
+        node_mask: Tensor | None,
+        edge_mask: Tensor | None,
+        plan: EdgePlan | None,
+    ) -> tuple[Tensor, Tensor]:
+        norm, batch = None, self.norm_edge
+        if isinstance(batch, BatchNorm):
+            assert batch.running_mean is not None
+            assert batch.running_var is not None
+            norm = EdgeNorm(batch.weight, batch.bias, batch.running_mean, batch.running_var, batch.eps, batch.training)
+        linear = self.lin_edge if edge_attr is not None else None
+        out = gated_gcn(
+            self.lin_target(x),
+            self.lin_source(x),
+            self.lin_neighbor(x),
+            edge_index,
+            edge_attr,
+            None if linear is None else linear.weight,
+            None if linear is None else linear.bias,
+            norm=norm,
+            mask=edge_mask,
+            residual=self.residual,
+            eps=self.eps,
+            dropout=self.dropout if self.training else 0.0,
+            plan=plan,
+            backend="fused",
+        )
+        if isinstance(batch, BatchNorm) and batch.training:
+            batch._update_running_statistics(Moments(out.n, out.mean, out.squares), out.n >= 2)
+        node = self._finish(self.lin_self(x) + out.nodes, self.norm_node, node_mask)
+        return (x + node if self.residual else node), out.edges

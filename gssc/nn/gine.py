@@ -4,12 +4,17 @@ from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
 from gssc.checks import check_positive
+from gssc.ops import EdgePlan, gine_messages
+from gssc.ops.triton_support import can_fuse
 
 
 class GINE(GINEConv):
     r"""PyG's ``GINEConv`` with a two-layer MLP, also for graphs without edge features.
 
     .. math:: x_i \leftarrow \mathrm{MLP}\Big((1 + \epsilon) x_i + \sum_j \mathrm{ReLU}(x_j + e_{ij})\Big)
+
+    On a GPU the sum is one op (``gssc.ops.gine_messages``) that stores nothing of size E × C; layers that share edges
+    should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``.
 
     Args:
         channels: Channels of nodes and edges.
@@ -20,7 +25,12 @@ class GINE(GINEConv):
         super().__init__(nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)))
         self.channels = channels
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, plan: EdgePlan | None = None
+    ) -> Tensor:
+        if can_fuse(x, edge_attr):
+            messages = gine_messages(x, edge_attr, edge_index, plan, backend="fused")
+            return self.nn(messages + (1 + self.eps) * x)
         if edge_attr is None:
             edge_attr = x.new_zeros(1, self.channels).expand(edge_index.shape[1], -1)
         return super().forward(x, edge_index, edge_attr)

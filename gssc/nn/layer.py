@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, fail
 from gssc.nn.norm import NormName, apply_norm, make_norm
+from gssc.ops import EdgePlan
 
 
 class GSSCLayer(nn.Module):
@@ -22,8 +23,8 @@ class GSSCLayer(nn.Module):
     Args:
         channels: C, channels of nodes.
         local: Any PyG convolution C → C, ``GatedGCN``, or ``None``. It is called with ``x`` and ``edge_index`` and
-            with those of ``edge_attr``, ``edge_weight``, ``node_mask`` and ``edge_mask`` that its ``forward`` takes;
-            one that returns a pair returns new edge features.
+            with those of ``edge_attr``, ``edge_weight``, ``node_mask``, ``edge_mask`` and ``plan`` that its
+            ``forward`` takes; one that returns a pair returns new edge features.
         glob: ``GSSConv``, ``GlobalAttention``, or ``None``; called as
             ``glob(x, phi, vectors, batch, degree=..., ptr=...)``.
         dropout_local: Dropout after the local part.
@@ -94,10 +95,12 @@ class GSSCLayer(nn.Module):
         ptr: Tensor | None = None,
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
+        plan: EdgePlan | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Node features and edge features after the layer; arguments as in ``GSSConv`` and PyG convolutions.
 
         ``node_mask`` [N] and ``edge_mask`` [E] (True = real) keep the rows of a padded batch out of the statistics.
+        ``plan`` is ``gssc.ops.edge_plan(edge_index, N)`` for local parts that have kernels, which else make it anew.
         """
         parts = []
         if self.local is not None and self.norm_local is not None:
@@ -106,6 +109,7 @@ class GSSCLayer(nn.Module):
                 "edge_weight": edge_weight,
                 "node_mask": node_mask,
                 "edge_mask": edge_mask,
+                "plan": plan,
             }
             taken = {name: given[name] for name in self._local_takes if given[name] is not None}
             h = self.local(x, edge_index, **taken)
@@ -127,7 +131,7 @@ def _arguments(local: nn.Module | None) -> tuple[str, ...]:
     if local is None:
         return ()
     names = inspect.signature(local.forward).parameters
-    takes = [name for name in ("edge_attr", "edge_weight", "node_mask", "edge_mask") if name in names]
+    takes = [name for name in ("edge_attr", "edge_weight", "node_mask", "edge_mask", "plan") if name in names]
     if hasattr(local, "edge_dim") and local.edge_dim is None:
         takes = [name for name in takes if name != "edge_attr"]
     return tuple(takes)

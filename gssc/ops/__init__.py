@@ -1,26 +1,38 @@
 """Fast maths on tensors, without parameters or configuration. Each op has a plain reference beside it.
 
-This file is the one place where a backend is chosen and where arguments are checked.
+This file and, for message passing, ``messages.py`` are where a backend is chosen and arguments are checked.
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
 from torch import Tensor
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.batch_to_ptr import batch_to_ptr
+from gssc.ops.edges.plan import EdgePlan, edge_plan
+from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput
 from gssc.ops.graph_state.eager import from_state, to_state
 from gssc.ops.gssc_conv import eager as _conv_eager
 from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
+from gssc.ops.messages import Backend, gated_gcn, gine_messages
 from gssc.ops.selective_gssc_conv import eager as _selective_eager
 from gssc.ops.selective_gssc_conv import naive as _selective_naive
 from gssc.ops.triton_support import can_fuse, check_fusible
 
-__all__ = ["batch_to_ptr", "from_state", "gssc_conv", "selective_gssc_conv", "to_state"]
-
-Backend = Literal["auto", "naive", "eager", "fused"]
+__all__ = [
+    "EdgeNorm",
+    "EdgePlan",
+    "GatedOutput",
+    "batch_to_ptr",
+    "edge_plan",
+    "from_state",
+    "gated_gcn",
+    "gine_messages",
+    "gssc_conv",
+    "selective_gssc_conv",
+    "to_state",
+]
 
 CONV_BACKENDS = {"naive": _conv_naive.gssc_conv, "eager": _conv_eager.gssc_conv, "fused": _conv_fused.gssc_conv}
 SELECTIVE_BACKENDS = {

@@ -8,15 +8,14 @@ from gssc.checks import check_shape, fail
 
 @torch.library.custom_op("gssc::batch_to_ptr", mutates_args=())
 def _batch_to_ptr(batch: Tensor, num_graphs: int) -> Tensor:
-    if batch.numel():
+    if batch.numel() and batch.device.type == "cpu":  # a GPU is not made to wait for a look at values
         if bool((batch[1:] < batch[:-1]).any()):
             fail("batch", "graph numbers in ascending order (sorted, as PyG makes them)", "an unsorted tensor")
         low, high = int(batch[0]), int(batch[-1])
         if low < 0 or high >= num_graphs:
             fail("batch", f"graph numbers in 0..{num_graphs - 1}", f"{low}..{high}")
-    ptr = torch.zeros(num_graphs + 1, dtype=torch.int64, device=batch.device)
-    torch.cumsum(torch.bincount(batch, minlength=num_graphs), 0, out=ptr[1:])
-    return ptr
+    numbers = torch.arange(num_graphs + 1, dtype=batch.dtype, device=batch.device)
+    return torch.searchsorted(batch.contiguous(), numbers)
 
 
 @_batch_to_ptr.register_fake
@@ -25,12 +24,14 @@ def _(batch: Tensor, num_graphs: int) -> Tensor:
 
 
 def batch_to_ptr(batch: Tensor | None, num_nodes: int, num_graphs: int, device: torch.device) -> Tensor:
-    """Where each graph of a sorted ``batch`` begins, [G + 1]; ``batch=None`` is one graph."""
+    """Where each graph of a sorted ``batch`` begins, [G + 1]; ``batch=None`` is one graph.
+
+    That it is sorted is checked on the CPU only; on a GPU nothing waits for the device.
+    """
     if batch is None:
         if num_graphs != 1:
             fail("batch", f"the graph number of every node for {num_graphs} graphs", "None")
-        begin = torch.zeros(1, dtype=torch.int64, device=device)
-        return torch.cat([begin, torch.full((1,), num_nodes, dtype=torch.int64, device=device)])
+        return torch.arange(2, dtype=torch.int64, device=device) * num_nodes
     check_shape("batch", batch, num_nodes)
     if batch.dtype not in (torch.int64, torch.int32):
         fail("batch", "an integer tensor", batch.dtype)

@@ -81,7 +81,7 @@ class GraphStore:
         """A batch of given size from graph numbers on the device [B]: no step waits for the device.
 
         Where ``padded``, one more graph follows that owns the nodes beyond those of the graphs; edges beyond theirs
-        join its last node to itself, and ``node_mask`` and ``edge_mask`` mark what is real.
+        are loops of its nodes, and ``node_mask`` and ``edge_mask`` mark what is real.
         """
         starts, counts = self.ptr[index], self.ptr[index + 1] - self.ptr[index]
         batch, node, node_mask = _slots(starts, counts, nodes, self.ptr[-1])
@@ -97,7 +97,11 @@ class GraphStore:
             index = torch.cat([index, index.new_full((1,), self.num_graphs)])
         edge_index = self.edge_index[edge].t().long() + first[owner]
         if padded:
-            edge_index = torch.where(edge_mask, edge_index, nodes - 1)
+            # Padding edges are loops spread evenly over the padding nodes, in order of destination like all others.
+            real_edges, spare = edge_counts.sum(), nodes - ends[-1]
+            beyond = torch.arange(edges, device=self.device) - real_edges
+            loops = ends[-1] + beyond * spare // (edges - real_edges).clamp(min=1)
+            edge_index = torch.where(edge_mask, edge_index, loops)
         inputs: dict[str, Any] = {name: tensor[node] for name, tensor in self.of_nodes.items()}
         inputs |= {name: tensor[edge] for name, tensor in self.of_edges.items()}
         inputs |= {name: tensor[index] for name, tensor in self.of_graphs.items()}

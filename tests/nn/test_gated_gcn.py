@@ -1,9 +1,14 @@
+import copy
+
 import pytest
 import torch
 from graphs import edgeless, random_graph
 
 from gssc import GatedGCN
+from gssc.nn import gated_gcn
 from gssc.testing import assert_close
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def test_formula_edge_by_edge(float64):
@@ -57,3 +62,64 @@ def test_bad_input():
         GatedGCN(3)(torch.ones(2, 3), torch.tensor([[0, 1], [1, 0]]), torch.ones(1, 3))
     with pytest.raises(ValueError, match=r"dropout: expected a probability in \[0, 1\), got 1.0"):
         GatedGCN(3, dropout=1.0)
+
+
+@pytest.fixture
+def fuses(monkeypatch):
+    """Switches the kernels, which on a CPU run through Triton's interpreter, on and off."""
+    pytest.importorskip("triton")
+    return lambda on: monkeypatch.setattr(gated_gcn, "can_fuse", lambda *tensors: on)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_fused_is_the_same_module(fuses, norm, masked):
+    """Outputs, gradients and running statistics, in training and after it, over two layers."""
+    data = random_graph(7)
+    edges = data.num_edges
+    masks = {}
+    if masked:
+        masks = {"node_mask": torch.arange(7) < 5, "edge_mask": torch.arange(edges) % 4 != 2}
+    masks = {name: mask.to(DEVICE) for name, mask in masks.items()}
+    first = GatedGCN(6, norm=norm).to(DEVICE)
+    second = copy.deepcopy(first)
+    edge_index, x, e = (t.to(DEVICE) for t in (data.edge_index, torch.randn(7, 6), torch.randn(edges, 6)))
+    results = []
+    for conv, on in ((first, True), (second, False)):
+        fuses(on)
+        leaves = [x.clone().requires_grad_(), e.clone().requires_grad_()]
+        node, edge = conv(*conv(leaves[0], edge_index, leaves[1], **masks)[:1], edge_index, leaves[1], **masks)
+        loss = node.square().sum() + (edge * torch.linspace(-1, 1, edge.numel(), device=DEVICE).view_as(edge)).sum()
+        d_x, d_e = torch.autograd.grad(loss, leaves, retain_graph=True)
+        found = {"node": node, "edge": edge, "gradient of x": d_x, "gradient of e": d_e}
+        loss.backward()
+        found |= {name: p.grad for name, p in conv.named_parameters()} | dict(conv.named_buffers())
+        conv.eval()
+        with torch.no_grad():
+            found |= dict(zip(("eval node", "eval edge"), conv(x, edge_index, e, **masks), strict=True))
+        results.append(found)
+    for name, expected in results[1].items():
+        assert_close(results[0][name], expected, name, 2e-5)
+
+
+def test_fused_without_edge_features_and_with_too_few_edges(fuses):
+    conv = GatedGCN(6).to(DEVICE)
+    for data in (random_graph(7), edgeless(3)):
+        x = torch.randn(data.num_nodes, 6, device=DEVICE)
+        results = []
+        for on in (True, False):
+            fuses(on)
+            before = copy.deepcopy(conv)
+            results.append([*before(x, data.edge_index.to(DEVICE)), *before.buffers()])
+        for actual, expected in zip(*results, strict=True):
+            assert_close(actual, expected, tolerance=2e-5)
+
+
+def test_a_watched_norm_is_not_bypassed(fuses):
+    fuses(True)
+    conv = GatedGCN(4).to(DEVICE)
+    seen = []
+    conv.norm_edge.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape))
+    data = random_graph(5)
+    conv(torch.randn(5, 4, device=DEVICE), data.edge_index.to(DEVICE))
+    assert seen == [(data.num_edges, 4)]

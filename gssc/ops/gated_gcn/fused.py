@@ -1,0 +1,288 @@
+"""GatedGCN between its Linears in Triton: forward makes one tensor of size E, its output, and keeps none of its own.
+
+ℓ_ij = t_i + s_j + Z_ij, with Z the projected edge features, is computed anew in every pass; so are gates.
+
+    forward     Z = eWᵀ + b                                                        a matrix product, where there is e
+                1  h_i = Σ_j σ(ℓ) ⊙ b_j / (Σ_j σ(ℓ) + ε), moments of ℓ             edges in the order of targets
+                2  e' = e + drop(ReLU(γℓ̂ + β))                                     in the order they came, over Z
+    backward    Z = eWᵀ + b
+                1  u_i = ∂h_i / (Σσ + ε),  w_i = u_i ⊙ h_i,  Σg, Σgℓ̂               targets; g = ∂(γℓ̂ + β)
+                2  ∂s_j = Σ_i ∂ℓ,  ∂b_j = Σ_i σ ⊙ u_i                              sources
+                3  ∂t_i = Σ_j ∂ℓ,  ∂ℓ over Z                                       targets
+                   ∂W = ∂ℓᵀe,  ∂e = ∂ℓW + ∂e' piece by piece, over ∂ℓ              matrix products
+
+    ∂ℓ = σ(1-σ) ⊙ (u_i ⊙ b_j - w_i) + γ/√(v+ε) ⊙ (g - (Σg + ℓ̂ Σgℓ̂)/n)
+
+Sums over the edges of a node are made by one program, in order: no atomics. Where the backward pass is itself to be
+differentiated, it is made of PyTorch's ops.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gssc.checks import fail
+from gssc.ops.edges.launch import Grid
+from gssc.ops.edges.plan import EdgePlan
+from gssc.ops.gated_gcn import eager
+from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput
+
+PIECE = 1 << 17  # edges of which the gradient is multiplied at a time, at least
+MERGED = 256  # partial moments that one step merges
+
+
+def _grid(target: Tensor, edge_index: Tensor) -> Grid:
+    return Grid(target.shape[0], edge_index.shape[1], target.shape[1], target.device)
+
+
+def _projected(edge_attr: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
+    return None if edge_attr is None or weight is None else F.linear(edge_attr, weight, bias)
+
+
+def _bytes(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None else mask.contiguous().view(torch.uint8)
+
+
+@torch.library.custom_op("gssc::gated_gcn_fused", mutates_args=())
+def gated_gcn_fused(
+    target: Tensor,
+    source: Tensor,
+    neighbor: Tensor,
+    edge_attr: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    running_mean: Tensor | None,
+    running_variance: Tensor | None,
+    edge_index: Tensor,
+    mask: Tensor | None,
+    seed: Tensor | None,
+    by_target: Tensor,
+    sources: Tensor,
+    target_ptr: Tensor,
+    by_source: Tensor,
+    targets: Tensor,
+    source_ptr: Tensor,
+    norm_eps: float,
+    training: bool,
+    residual: bool,
+    eps: float,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Nodes [N, C], edges [E, C], moments [], [C], [C], and the mean and 1/√(variance + ε) in use [2, C]."""
+    from gssc.ops.gated_gcn import kernels
+
+    grid, c = _grid(target, edge_index), target.shape[1]
+    target, source, neighbor = target.contiguous(), source.contiguous(), neighbor.contiguous()
+    edge_attr = None if edge_attr is None else edge_attr.contiguous()
+    projected, known = _projected(edge_attr, weight, bias), _bytes(mask)
+    nodes = torch.empty_like(target)
+    wide: dict[str, Any] = {"dtype": torch.float32, "device": target.device}
+    count, mean, squares = torch.zeros((), **wide), torch.zeros(c, **wide), torch.zeros(c, **wide)
+    used = torch.empty(2, c, **wide)
+    moments = training and scale is not None
+    parts = [torch.empty(grid.programs, *shape, **wide) if moments else None for shape in ((), (c,), (c,))]
+    if grid.nodes:
+        tensors = (target, source, neighbor, projected, by_target, sources, target_ptr, known, nodes, *parts, eps)
+        flags = {"HAS_EDGES": projected is not None, "HAS_MASK": moments and known is not None, "MOMENTS": moments}
+        grid.over_nodes(kernels.forward_nodes, *tensors, **flags)
+    if moments:
+        kernels.merge_moments[(-(-c // 32),)](
+            *parts, running_mean, running_variance, count, mean, squares, used, norm_eps, grid.programs,
+            C=c, ROWS=MERGED, BLOCK_C=32, num_warps=8,
+        )  # fmt: skip
+    elif running_mean is not None and running_variance is not None:
+        used[0], used[1] = running_mean, torch.rsqrt(running_variance + norm_eps)
+    edges = target.new_empty(grid.edges, c) if projected is None else projected
+    if grid.edges:
+        vectors = (used, scale, shift, seed)
+        inputs = (target, source, projected, edge_attr, edge_index.contiguous(), known, *vectors, edges, dropout)
+        grid.over_edges(
+            kernels.forward_edges, *inputs, HAS_EDGES=projected is not None, NORM=scale is not None,
+            RESIDUAL=residual and edge_attr is not None, HAS_MASK=known is not None, DROPOUT=seed is not None,
+        )  # fmt: skip
+    return nodes, edges, count, mean, squares, used
+
+
+@gated_gcn_fused.register_fake
+def _(target: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    edge_index, c = others[9], target.shape[1]
+    wide: dict[str, Any] = {"dtype": torch.float32, "device": target.device}
+    small = [torch.empty(shape, **wide) for shape in ((), (c,), (c,), (2, c))]
+    nodes = torch.empty_like(target, memory_format=torch.contiguous_format)
+    return nodes, target.new_empty(edge_index.shape[1], c), small[0], small[1], small[2], small[3]
+
+
+@torch.library.custom_op("gssc::gated_gcn_fused_backward", mutates_args=())
+def gated_gcn_fused_backward(
+    grad_nodes: Tensor,
+    grad_edges: Tensor | None,
+    target: Tensor,
+    source: Tensor,
+    neighbor: Tensor,
+    edge_attr: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    mask: Tensor | None,
+    seed: Tensor | None,
+    by_target: Tensor,
+    sources: Tensor,
+    target_ptr: Tensor,
+    by_source: Tensor,
+    targets: Tensor,
+    source_ptr: Tensor,
+    count: Tensor,
+    used: Tensor,
+    training: bool,
+    residual: bool,
+    eps: float,
+    dropout: float,
+) -> list[Tensor]:
+    """∂t, ∂s, ∂b; with edge features ∂e, ∂W and ∂bias; with a norm ∂γ and ∂β."""
+    from gssc.ops.gated_gcn import kernels
+
+    edges = by_target.shape[0]
+    grid, c = Grid(target.shape[0], edges, target.shape[1], target.device), target.shape[1]
+    target, source, neighbor = target.contiguous(), source.contiguous(), neighbor.contiguous()
+    edge_attr = None if edge_attr is None else edge_attr.contiguous()
+    grad_nodes, grad = grad_nodes.contiguous(), None if grad_edges is None else grad_edges.contiguous()
+    projected, known = _projected(edge_attr, weight, bias), _bytes(mask)
+    d_target, d_source, d_neighbor = (torch.empty_like(target) for _ in range(3))
+    sums = torch.zeros(2, c, dtype=torch.float32, device=target.device)
+    if grid.nodes:
+        u, w = (torch.empty_like(target, dtype=torch.float32) for _ in range(2))
+        normed = grad is not None and scale is not None
+        partial = sums.new_empty(grid.programs, 2, c) if normed else None
+        features, norm = (target, source, neighbor, projected), (known, used, scale, shift, seed)
+        flags = {
+            "HAS_EDGES": projected is not None,
+            "HAS_GRAD": grad is not None,
+            "NORM": scale is not None,
+            "HAS_MASK": grad is not None and known is not None,
+            "DROPOUT": grad is not None and seed is not None,
+        }
+        into, outof = (by_target, sources, target_ptr), (by_source, targets, source_ptr)
+        grid.over_nodes(
+            kernels.backward_sums, *features, *into, grad_nodes, grad, *norm, u, w, partial, eps, dropout, **flags
+        )
+        if partial is not None:
+            sums = partial.sum(0)
+        inner = (u, w, grad, *norm, sums, count)
+        flags["TRAINING"] = training
+        ends = (d_source, d_neighbor, dropout)
+        grid.over_nodes(kernels.backward_sources, *features, *outof, *inner, *ends, **flags)
+        grid.over_nodes(kernels.backward_targets, *features, *into, *inner, d_target, dropout, **flags)
+    found = [d_target, d_source, d_neighbor]
+    if projected is not None and edge_attr is not None and weight is not None and bias is not None:
+        d_weight = projected.t() @ edge_attr
+        d_edge = _edge_gradient(projected, weight, grad if residual else None)
+        found += [d_edge, d_weight.to(weight.dtype), d_target.sum(0, dtype=torch.float32).to(bias.dtype)]
+    if scale is not None and shift is not None:
+        found += [sums[1].to(scale.dtype, copy=True), sums[0].to(shift.dtype, copy=True)]
+    return found
+
+
+def _edge_gradient(change: Tensor, weight: Tensor, grad: Tensor | None) -> Tensor:
+    """∂e = ∂ℓ W + ∂e', written over ∂ℓ: a second tensor of size E would not fit where the first just does."""
+    rows = max(PIECE, change.shape[0] // 64)
+    for first in range(0, change.shape[0], rows):
+        piece = change[first : first + rows]
+        piece.copy_(piece @ weight if grad is None else torch.addmm(grad[first : first + rows], piece, weight))
+    return change
+
+
+@gated_gcn_fused_backward.register_fake
+def _(grad_nodes: Tensor, grad_edges: Tensor | None, target: Tensor, *others: Any) -> list[Tensor]:
+    _, _, edge_attr, weight, bias, scale, shift = others[:7]
+    like = [target, target, target]
+    like += [] if edge_attr is None else [edge_attr, weight, bias]
+    like += [] if scale is None else [scale, shift]
+    return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    tensors, ctx.numbers = inputs[:19], inputs[19:]
+    # Running statistics are changed in place after the op; what it used of them is among its outputs.
+    kept = [None if place in (8, 9) else tensor for place, tensor in enumerate(tensors)]
+    ctx.save_for_backward(*kept, output[2], output[5])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
+    *tensors, count, used = ctx.saved_tensors
+    target, source, neighbor, edge_attr, weight, bias, scale, shift, _, _, _, mask, seed, *plan = tensors
+    _, training, residual, eps, dropout = ctx.numbers
+    given: list[Tensor | None] = [None] * 24
+    if grad_nodes is None and grad_edges is None:
+        return tuple(given)
+    places = [0, 1, 2] + ([3, 4, 5] if edge_attr is not None else []) + ([6, 7] if scale is not None else [])
+    if torch.is_grad_enabled():  # somebody will differentiate the result
+        found = _eager_gradients(ctx, grad_nodes, grad_edges, places)
+    else:
+        grad_nodes = torch.zeros_like(target) if grad_nodes is None else grad_nodes
+        found = gated_gcn_fused_backward(
+            grad_nodes, grad_edges, target, source, neighbor, edge_attr, weight, bias, scale, shift, mask, seed, *plan,
+            count, used, training, residual, eps, dropout,
+        )  # fmt: skip
+    for place, gradient in zip(places, found, strict=True):
+        given[place] = gradient if ctx.needs_input_grad[place] else None
+    return tuple(given)
+
+
+def _eager_gradients(
+    ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, places: list[int]
+) -> list[Tensor | None]:
+    *tensors, _, used = ctx.saved_tensors
+    norm_eps, training, residual, eps, dropout = ctx.numbers
+    if dropout:
+        fail("dropout", "0.0 for second derivatives with backend='fused'", dropout)
+    target, source, neighbor, edge_attr, weight, bias, scale, shift, _, _, edge_index, mask, *_ = tensors
+    norm = None
+    if scale is not None:
+        norm = EdgeNorm(scale, shift, used[0], used[1] ** -2 - norm_eps, norm_eps, training)
+    out = eager.gated_gcn(
+        target, source, neighbor, edge_index, edge_attr, weight, bias, norm, mask, residual, eps
+    )  # fmt: skip
+    pairs = [pair for pair in ((out.nodes, grad_nodes), (out.edges, grad_edges)) if pair[1] is not None]
+    outputs, grads = zip(*pairs, strict=True)
+    leaves = [tensors[place] for place in places]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    found = iter(torch.autograd.grad(outputs, wanted, grads, create_graph=True, allow_unused=True))
+    return [next(found) if leaf.requires_grad else None for leaf in leaves]
+
+
+gated_gcn_fused.register_autograd(_backward, setup_context=_setup)
+
+
+def gated_gcn(
+    target: Tensor,
+    source: Tensor,
+    neighbor: Tensor,
+    edge_index: Tensor,
+    edge_attr: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    norm: EdgeNorm | None,
+    mask: Tensor | None,
+    residual: bool,
+    eps: float,
+    dropout: float,
+    plan: EdgePlan,
+) -> GatedOutput:
+    """See ``gssc.ops.gated_gcn``."""
+    dtype, seed = target.dtype, None
+    if dropout:
+        seed = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=target.device)
+    if edge_attr is not None and weight is not None and bias is not None:
+        edge_attr, weight, bias = edge_attr.to(dtype), weight.to(dtype), bias.to(dtype)
+    values = (None, None, None, None, 0.0, False) if norm is None else norm
+    out = gated_gcn_fused(
+        target, source.to(dtype), neighbor.to(dtype), edge_attr, weight, bias, *values[:4], edge_index,
+        mask if norm is not None else None, seed, *plan, values[4], values[5], residual, eps, dropout,
+    )  # fmt: skip
+    return GatedOutput(out[0], out[1], *(moment.detach() for moment in out[2:5]))

@@ -1,0 +1,64 @@
+"""Triton kernels of GINE's messages, m = ReLU(x_j + e_ij). Imported only where they run: see ``fused.py``."""
+
+import triton
+import triton.language as tl
+
+from gssc.ops.edges.kernels import channels, edge_block, gather, put_row, row, scatter
+
+
+@triton.jit(do_not_specialize=["nodes", "share"])
+def forward_nodes(
+    x, attr, order, others, ptr, out, nodes, share,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr,
+):  # fmt: skip
+    """Σ_j ReLU(x_j + e_ij) for a share of the nodes i."""
+    c = channels(BLOCK_C)
+    first = tl.program_id(0) * share
+    for node in range(first, tl.minimum(first + share, nodes)):
+        total = tl.zeros([BLOCK_C], dtype=tl.float32)
+        end = tl.load(ptr + node + 1)
+        for at in range(tl.load(ptr + node), end, BLOCK_E):
+            position = at + tl.arange(0, BLOCK_E)
+            valid = position < end
+            message = gather(x, tl.load(others + position, mask=valid, other=0), valid, c, C, BLOCK_C)
+            if HAS_EDGES:
+                message += gather(attr, tl.load(order + position, mask=valid, other=0), valid, c, C, BLOCK_C)
+            total += tl.sum(tl.maximum(message, 0.0), 0)
+        put_row(out, node, c, total, C, BLOCK_C)
+
+
+@triton.jit(do_not_specialize=["nodes", "share"])
+def backward_nodes(
+    x, attr, grad, order, others, ptr, out, nodes, share,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr,
+):  # fmt: skip
+    """∂x_j = Σ_i [m_ij > 0] ⊙ ∂h_i for a share of the nodes j."""
+    c = channels(BLOCK_C)
+    first = tl.program_id(0) * share
+    for node in range(first, tl.minimum(first + share, nodes)):
+        total = tl.zeros([BLOCK_C], dtype=tl.float32)
+        own = row(x, node, c, C, BLOCK_C)
+        end = tl.load(ptr + node + 1)
+        for at in range(tl.load(ptr + node), end, BLOCK_E):
+            position = at + tl.arange(0, BLOCK_E)
+            valid = position < end
+            change = gather(grad, tl.load(others + position, mask=valid, other=0), valid, c, C, BLOCK_C)
+            message = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32) + own[None, :]
+            if HAS_EDGES:
+                message += gather(attr, tl.load(order + position, mask=valid, other=0), valid, c, C, BLOCK_C)
+            total += tl.sum(tl.where(message > 0.0, change, 0.0), 0)
+        put_row(out, node, c, total, C, BLOCK_C)
+
+
+@triton.jit(do_not_specialize=["edges"])
+def backward_edges(
+    x, attr, grad, index, out, edges, C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr
+):  # fmt: skip
+    """∂e_ij = [m_ij > 0] ⊙ ∂h_i for a block of edges."""
+    c = channels(BLOCK_C)
+    rows, valid = edge_block(edges, BLOCK_E)
+    source = tl.load(index + rows, mask=valid, other=0)
+    target = tl.load(index + edges + rows, mask=valid, other=0)
+    message = gather(x, source, valid, c, C, BLOCK_C) + gather(attr, rows, valid, c, C, BLOCK_C)
+    change = tl.where(message > 0.0, gather(grad, target, valid, c, C, BLOCK_C), 0.0)
+    scatter(out, rows, valid, c, change, C, BLOCK_C)
