@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_shape, fail
 from gssc.nn.norm import BatchNorm
-from gssc.ops import from_state
+from gssc.ops import gssc_conv
 
 # What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
 Features = int | Sequence[int] | None
@@ -91,4 +91,6 @@ class SpectralDiagonalEncoder(nn.Module):
 
     def forward(self, phi: Tensor, vectors: Tensor, ptr: Tensor, node_mask: Tensor | None = None) -> Tensor:
         sizes = torch.diff(ptr).to(phi.dtype).view(-1, 1, 1)
-        return self.linear(self.norm(from_state(vectors.square(), phi * sizes, ptr), node_mask))
+        # It is the self term of a convolution of ones.
+        ones = phi.new_ones(vectors.shape[0], phi.shape[2])
+        return self.linear(self.norm(gssc_conv(None, ones, vectors, None, phi * sizes, ptr), node_mask))
