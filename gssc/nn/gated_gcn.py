@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, check_shape
+from gssc.nn.dropout import dropout
 from gssc.nn.moments import Moments
 from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
 from gssc.ops import EdgeNorm, EdgePlan, gated_gcn
@@ -90,7 +91,7 @@ class GatedGCN(nn.Module):
         return node, edge
 
     def _finish(self, hidden: Tensor, norm: nn.Module, mask: Tensor | None) -> Tensor:
-        return F.dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)
+        return dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)
 
     def _norm_fuses(self) -> bool:
         """Whether the op can normalise edges itself: not over processes, nor where somebody watches the norm."""

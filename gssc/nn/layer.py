@@ -2,10 +2,10 @@
 
 import inspect
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, fail
+from gssc.nn.dropout import Dropout, dropout
 from gssc.nn.norm import NormName, apply_norm, make_norm
 from gssc.ops import EdgePlan
 
@@ -73,9 +73,9 @@ class GSSCLayer(nn.Module):
         self.feed_forward = nn.Sequential(
             nn.Linear(channels, 2 * channels),
             nn.ReLU(),
-            nn.Dropout(dropout_ffn),
+            Dropout(dropout_ffn),
             nn.Linear(2 * channels, channels),
-            nn.Dropout(dropout_ffn),
+            Dropout(dropout_ffn),
         )
         self.norm_ffn = make_norm(norm, channels)
         self._local_takes = _arguments(local)
@@ -116,11 +116,11 @@ class GSSCLayer(nn.Module):
             if isinstance(h, tuple):
                 h, edge_attr = h
             if not self._local_adds_residual:
-                h = x + F.dropout(h, self.dropout_local, self.training)
+                h = x + dropout(h, self.dropout_local, self.training)
             parts.append(apply_norm(self.norm_local, h, node_mask))
         if self.glob is not None and self.norm_global is not None:
             h = self.glob(x, phi, vectors, batch, degree=degree, ptr=ptr)
-            h = x + F.dropout(h, self.dropout_global, self.training)
+            h = x + dropout(h, self.dropout_global, self.training)
             parts.append(apply_norm(self.norm_global, h, node_mask))
         h = parts[0] + parts[1] if len(parts) == 2 else parts[0]
         return apply_norm(self.norm_ffn, h + self.feed_forward(h), node_mask), edge_attr

@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from gssc.nn.dropout import Dropout, dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.6, 0.999])
+@pytest.mark.parametrize("shape", [(400, 129), (51600,)])
+def test_share_and_scale(p, shape):
+    x = torch.ones(shape, dtype=torch.float64)
+    out = dropout(x, p, training=True)
+    kept = out != 0
+    share = float(kept.double().mean())
+    assert abs(share - (1 - p)) < 5 * (p * (1 - p) / x.numel()) ** 0.5 + 1e-4
+    assert torch.allclose(out[kept], torch.tensor(1 / (1 - p), dtype=torch.float64), rtol=2e-2 if p > 0.99 else 1e-4)
+    # Neighbours share a draw but not their bits.
+    flat = kept.flatten()[: x.numel() // 4 * 4].view(-1, 4).double()
+    correlation = torch.corrcoef(flat.t())
+    assert float((correlation - torch.eye(4, dtype=torch.float64)).abs().max()) < 0.05
+
+
+def test_off():
+    x = torch.randn(5, 3)
+    assert dropout(x, 0.5, training=False) is x
+    assert dropout(x, 0.0, training=True) is x
+    assert Dropout(0.5).eval()(x) is x
+
+
+def test_repeats_with_the_seed_and_passes_gradients():
+    x = torch.randn(7, 5, requires_grad=True)
+    torch.manual_seed(3)
+    first = dropout(x, 0.3, training=True)
+    torch.manual_seed(3)
+    assert torch.equal(first, dropout(x, 0.3, training=True))
+    first.sum().backward()
+    assert torch.equal(x.grad != 0, first != 0)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (1,), (3, 0), (2, 1, 3)])
+def test_odd_shapes(shape):
+    assert dropout(torch.ones(shape), 0.5, training=True).shape == shape
+
+
+def test_half_precision():
+    assert dropout(torch.ones(8, dtype=torch.bfloat16), 0.5, training=True).dtype == torch.bfloat16
