@@ -142,14 +142,15 @@ class GSSConv(nn.Module):
             return selective_gssc_conv(
                 x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared=shared, normalize=self.normalize
             )
-        gains = self._gains(self.lin_q(phi), self.lin_k(phi)) if use_global else None
-        self_gains = self._gains(self.lin_sq(phi), self.lin_sk(phi)) if use_self else None
+        gains = self._gains(phi, self.lin_q, self.lin_k) if use_global else None
+        self_gains = self._gains(phi, self.lin_sq, self.lin_sk) if use_self else None
         return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
 
-    def _gains(self, query: Tensor, key: Tensor) -> Tensor:
-        """A = (ΦW_q) ⊙ (ΦW_k) [G, K, C], summed over channels to [G, K, 1] for the shared kernel."""
-        gains = query * key
-        return gains.sum(-1, keepdim=True) if self.kernel == "shared" else gains
+    def _gains(self, phi: Tensor, query: nn.Linear, key: nn.Linear) -> Tensor:
+        """A = (ΦW_q) ⊙ (ΦW_k) [G, K, C]; for the shared kernel its sum over channels, diag(Φ W_q W_kᵀ Φᵀ) [G, K, 1]."""
+        if self.kernel == "shared":
+            return ((phi @ (query.weight.t() @ key.weight)) * phi).sum(-1, keepdim=True)
+        return query(phi) * key(phi)
 
     def extra_repr(self) -> str:
         return (

@@ -26,16 +26,51 @@ class Bucket:
     nodes: Tensor
     slots: Tensor
     size: int
+    whole: bool  # all graphs of the batch, in their order
 
     def pad(self, rows: Tensor) -> Tensor:
         """Rows [N, D] of the packed batch as [B, size, D], zero where a graph is shorter."""
         out = rows.new_zeros(self.graphs.numel() * self.size, rows.shape[1])
-        out.index_copy_(0, self.slots, rows.index_select(0, self.nodes))
+        out.index_copy_(0, self.slots, rows if self.whole else rows.index_select(0, self.nodes))
         return out.view(self.graphs.numel(), self.size, rows.shape[1])
 
     def unpad(self, padded: Tensor, into: Tensor) -> None:
         """Write rows [B, size, D] back to their nodes in the packed batch ``into`` [N, D]."""
-        into.index_copy_(0, self.nodes, padded.flatten(0, 1).index_select(0, self.slots))
+        if self.whole:
+            torch.index_select(padded.flatten(0, 1), 0, self.slots, out=into)
+        else:
+            into.index_copy_(0, self.nodes, padded.flatten(0, 1).index_select(0, self.slots))
+
+    def put(self, results: Tensor, into: Tensor) -> None:
+        """Write results [B, ...] to the rows of their graphs in ``into`` [G, ...]."""
+        if self.whole:
+            into.copy_(results)
+        else:
+            into.index_copy_(0, self.graphs, results)
+
+    def of(self, per_graph: Tensor) -> Tensor:
+        """What belongs to these graphs, of a tensor [G, ...]."""
+        return per_graph if self.whole else per_graph.index_select(0, self.graphs)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """The `Bucket` of a batch whose graphs all have one size: views, nothing is copied."""
+
+    size: int
+    count: int
+
+    def pad(self, rows: Tensor) -> Tensor:
+        return rows.reshape(self.count, self.size, rows.shape[1])
+
+    def unpad(self, padded: Tensor, into: Tensor) -> None:
+        into.copy_(padded.flatten(0, 1))
+
+    def put(self, results: Tensor, into: Tensor) -> None:
+        into.copy_(results)
+
+    def of(self, per_graph: Tensor) -> Tensor:
+        return per_graph
 
 
 @dataclass(frozen=True)
@@ -52,6 +87,12 @@ def layout(ptr: Tensor, num_nodes: int) -> Layout:
     if host.size < 1 or host[0] != 0 or host[-1] != num_nodes or (np.diff(host) < 0).any():
         fail("ptr", f"non-decreasing numbers from 0 to N = {num_nodes}", host.tolist() if host.size < 9 else "others")
     return _layout(host.tobytes(), str(ptr.device))
+
+
+def buckets(ptr: Tensor, num_nodes: int) -> tuple[Bucket, ...] | tuple[Uniform]:
+    """The groups of graphs to work on one after the other; graphs without nodes may be in none."""
+    plan = layout(ptr, num_nodes)
+    return plan.buckets if plan.uniform is None else (Uniform(plan.uniform, ptr.numel() - 1),)
 
 
 @lru_cache(maxsize=64)
@@ -73,7 +114,7 @@ def _layout(ptr: bytes, device: str) -> Layout:
         nodes = np.repeat(starts[graphs], counts) + within
         slots = np.repeat(np.arange(graphs.size) * size, counts) + within
         on_device = [torch.from_numpy(part).to(device) for part in (graphs, nodes, slots)]
-        buckets.append(Bucket(on_device[0], on_device[1], on_device[2], size))
+        buckets.append(Bucket(on_device[0], on_device[1], on_device[2], size, graphs.size == sizes.size))
     return Layout(None, tuple(buckets))
 
 

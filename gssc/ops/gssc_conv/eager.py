@@ -5,8 +5,8 @@
                         ∂X_s = ((P⊙P) A_s) ⊙ G        ∂A_s = (P⊙P)ᵀ (G ⊙ X_s)
     ∂P = G (A ⊙ U)ᵀ + X_o (A ⊙ V)ᵀ + 2 P ⊙ ((G ⊙ X_s) A_sᵀ)
 
-The op returns the state U beside H, so that backward need not read X_o again. Its backward consists of the
-differentiable ops of ``graph_state``, hence it can itself be differentiated.
+The op returns the state U beside H, so that backward need not read X_o again. Its backward is one op, too; where P has
+a gradient or the backward pass is itself to be differentiated, it consists of the ops of ``graph_state``.
 """
 
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.graph_state.eager import accumulate_dtype, from_state, to_state
+from gssc.ops.segments import Bucket, Uniform, buckets
 
 
 @torch.library.custom_op("gssc::conv", mutates_args=())
@@ -27,16 +28,93 @@ def conv(
     ptr: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """H [N, C] and U [G, K, C] (empty without the global term)."""
+    pieces = _pieces(ptr, vectors)
+    dtype = accumulate_dtype(vectors, *(x for x in (x_o, x_s, gains, self_gains) if x is not None))
     out: Tensor | None = None
     state = vectors.new_empty(0, dtype=accumulate_dtype(vectors))
-    if x_o is not None and gains is not None:
-        state = to_state(vectors, x_o, ptr)
-        out = from_state(vectors, gains * state, ptr)
-    if x_s is not None and self_gains is not None:
-        own = from_state(vectors.to(accumulate_dtype(vectors)).square(), self_gains, ptr) * x_s
-        out = own if out is None else out.add_(own)
+    with torch.autocast(vectors.device.type, enabled=False):
+        if x_o is not None and gains is not None:
+            values = x_o.to(dtype)
+            state = values.new_zeros(ptr.numel() - 1, vectors.shape[1], values.shape[1])
+            out = values.new_empty(values.shape)
+            for piece, p in pieces:
+                p = p.to(dtype)
+                u = torch.bmm(p.transpose(1, 2), piece.pad(values))
+                piece.put(u, state)
+                piece.unpad(torch.bmm(p, piece.of(gains).to(dtype) * u), out)
+        if x_s is not None and self_gains is not None:
+            scale = x_s.new_empty(x_s.shape[0], self_gains.shape[2], dtype=dtype)
+            for piece, p in pieces:
+                piece.unpad(torch.bmm(p.to(dtype).square(), piece.of(self_gains).to(dtype)), scale)
+            own = scale * x_s.to(dtype)
+            out = own if out is None else out.add_(own)
     assert out is not None
-    return out.to(_output_dtype(x_o, x_s)), state
+    state_dtype = accumulate_dtype(vectors) if x_o is None else accumulate_dtype(vectors, x_o)
+    return out.to(_output_dtype(x_o, x_s)), state.to(state_dtype)
+
+
+def _pieces(ptr: Tensor, vectors: Tensor) -> list[tuple[Bucket | Uniform, Tensor]]:
+    """The buckets of a batch with their part of P, padded: [B, size, K]."""
+    return [(bucket, bucket.pad(vectors)) for bucket in buckets(ptr, vectors.shape[0])]
+
+
+@torch.library.custom_op("gssc::conv_backward", mutates_args=())
+def conv_backward(
+    grad: Tensor,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    ptr: Tensor,
+    state: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """∂X_o, ∂X_s [N, C], ∂A and ∂A_s like A and A_s; empty for a term that is not there. Not differentiable."""
+    pieces = _pieces(ptr, vectors)
+    dtype = accumulate_dtype(vectors, grad, state, *(x for x in (x_s, gains, self_gains) if x is not None))
+    answer_dtype = grad.dtype
+    grad = grad.to(dtype)
+    d_o, d_s, d_a, d_as = (grad.new_empty(0) for _ in range(4))
+    with torch.autocast(vectors.device.type, enabled=False):
+        if gains is not None:
+            d_o, answer = torch.empty_like(grad), torch.zeros_like(state, dtype=dtype)
+            for piece, p in pieces:
+                p = p.to(dtype)
+                v = torch.bmm(p.transpose(1, 2), piece.pad(grad))
+                piece.put(v, answer)
+                piece.unpad(torch.bmm(p, piece.of(gains).to(dtype) * v), d_o)
+            d_a = (state.to(dtype) * answer).sum_to_size(gains.shape)
+        if x_s is not None and self_gains is not None:
+            product = grad * x_s.to(dtype)
+            if self_gains.shape[2] == 1:
+                product = product.sum(1, keepdim=True)
+            scale, d_as = torch.empty_like(product), torch.zeros_like(self_gains, dtype=dtype)
+            for piece, p in pieces:
+                squares = p.to(dtype).square()
+                piece.unpad(torch.bmm(squares, piece.of(self_gains).to(dtype)), scale)
+                piece.put(torch.bmm(squares.transpose(1, 2), piece.pad(product)), d_as)
+            d_s = scale * grad
+    return d_o.to(answer_dtype), d_s.to(answer_dtype), d_a.to(answer_dtype), d_as.to(answer_dtype)
+
+
+@conv_backward.register_fake
+def _(
+    grad: Tensor,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    ptr: Tensor,
+    state: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def like(tensor: Tensor | None, shape: Any) -> Tensor:
+        return grad.new_empty(0 if tensor is None else shape)
+
+    return (
+        like(gains, grad.shape),
+        like(self_gains, grad.shape),
+        like(gains, gains.shape if gains is not None else 0),
+        like(self_gains, self_gains.shape if self_gains is not None else 0),
+    )
 
 
 @conv.register_fake
@@ -78,6 +156,14 @@ def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple
     x_o, x_s, vectors, gains, self_gains, ptr, state = ctx.saved_tensors
     need_o, need_s, need_p, need_a, need_as, _ = ctx.needs_input_grad
     d_o = d_s = d_p = d_a = d_as = None
+    if grad is not None and grad_state is None and not need_p and not torch.is_grad_enabled():
+        results = conv_backward(grad, x_s, vectors, gains, self_gains, ptr, state)
+        wanted = ((need_o, ctx.dtype_o), (need_s, x_s), (need_a, gains), (need_as, self_gains))
+        given = [
+            value.to(like if isinstance(like, torch.dtype) else like.dtype) if need and like is not None else None
+            for value, (need, like) in zip(results, wanted, strict=True)
+        ]
+        return given[0], given[1], None, given[2], given[3], None
     # A second derivative reaches U twice: through the gradients below, which used it, and as an output of its own.
     d_state = grad_state
     if gains is not None and grad is not None:

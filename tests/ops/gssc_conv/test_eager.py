@@ -28,6 +28,26 @@ def test_one_term_alone_matches_naive(left_out):
     assert_matches_reference(partial(EAGER, **missing), partial(NAIVE, **missing), inputs, tolerance=1e-11)
 
 
+@pytest.mark.usefixtures("float64", "poisoned")
+@pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
+@pytest.mark.parametrize("left_out", [(), ("x_o", "gains"), ("x_s", "self_gains")], ids=["both", "self", "global"])
+@pytest.mark.parametrize("sizes", [[7, 0, 1, 9], [4, 4], [50, 3, 17, 2], [20, 17, 23]], ids=str)
+def test_backward_op_matches_naive(sizes, left_out, shared):
+    """Without a gradient of P: the way of every model."""
+    inputs = {name: value for name, value in conv_inputs(sizes, 3, 5, shared).items() if name not in left_out}
+    inputs |= dict.fromkeys(left_out)
+    leaves = [name for name in ("x_o", "x_s", "gains", "self_gains") if inputs[name] is not None]
+    results = {}
+    for backend in (EAGER, NAIVE):
+        own = inputs | {name: inputs[name].detach().clone().requires_grad_() for name in leaves}
+        own["vectors"] = inputs["vectors"].detach()
+        out = backend(**own)
+        torch.manual_seed(1)
+        out.backward(torch.randn_like(out))
+        results[backend] = [own[name].grad for name in leaves]
+    torch.testing.assert_close(results[EAGER], results[NAIVE], rtol=1e-11, atol=1e-11)
+
+
 def test_matches_naive_in_float32():
     assert_matches_reference(EAGER, NAIVE, conv_inputs([40, 3, 0, 17], 7, 5), tolerance=1e-5)
 
