@@ -74,12 +74,13 @@ class GatedGCN(nn.Module):
         if can_fuse(x, edge_attr) and self._norm_fuses():
             return self._fused(x, edge_index, edge_attr, node_mask, edge_mask, plan)
         source, target = edge_index[0], edge_index[1]
-        logits = self.lin_target(x)[target] + self.lin_source(x)[source]
+        # index_select: its gradient is a sum of rows, that of x[source] a sort on a CPU.
+        logits = self.lin_target(x).index_select(0, target) + self.lin_source(x).index_select(0, source)
         if edge_attr is not None:
             check_shape("edge_attr", edge_attr, edge_index.shape[1], self.channels)
             logits = logits + self.lin_edge(edge_attr)
         gate = torch.sigmoid(logits)
-        message = gate * self.lin_neighbor(x)[source]
+        message = gate * self.lin_neighbor(x).index_select(0, source)
         zeros = message.new_zeros(x.shape[0], self.channels)
         total = zeros.index_add(0, target, message)
         weight = zeros.index_add(0, target, gate)

@@ -5,6 +5,7 @@ from torch_geometric.nn import GINEConv
 
 from gssc.checks import check_positive
 from gssc.ops import EdgePlan, gine_messages
+from gssc.ops.messages import Backend
 from gssc.ops.triton_support import can_fuse
 
 
@@ -28,9 +29,6 @@ class GINE(GINEConv):
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, plan: EdgePlan | None = None
     ) -> Tensor:
-        if can_fuse(x, edge_attr):
-            messages = gine_messages(x, edge_attr, edge_index, plan, backend="fused")
-            return self.nn(messages + (1 + self.eps) * x)
-        if edge_attr is None:
-            edge_attr = x.new_zeros(1, self.channels).expand(edge_index.shape[1], -1)
-        return super().forward(x, edge_index, edge_attr)
+        backend: Backend = "fused" if can_fuse(x, edge_attr) else "eager"
+        messages = gine_messages(x, edge_attr, edge_index, plan, backend=backend)
+        return self.nn(messages + (1 + self.eps) * x)
