@@ -11,6 +11,7 @@ from gssc.config import ModelConfig, Recipe, SpectrumConfig
 from gssc.datasets.flat import FlatGraphs, GraphDataset
 from gssc.model import GSSC
 from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
+from gssc.spectra.batched import BATCHED_NODES
 from gssc.spectra.cache import CacheArgument
 from gssc.spectra.prepare import PreparedSpectra
 from gssc.train.store import GraphStore
@@ -58,7 +59,10 @@ def prepare_graphs(
     laplacian, walks = transforms(recipe.spectrum, recipe.model)
     if laplacian is None and walks is None:
         return None
-    return prepare_spectra(ordered.packed(), laplacian, walks, device=device.type, cache=cache, progress=progress)
+    # Small matrices are solved faster by the cores of a CPU than by a GPU's batched solver.
+    large = ordered.num_graphs > 0 and int(ordered.ptr.diff().max()) > BATCHED_NODES
+    where = device.type if large else "cpu"
+    return prepare_spectra(ordered.packed(), laplacian, walks, device=where, cache=cache, progress=progress)
 
 
 def build_store(

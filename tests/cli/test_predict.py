@@ -1,0 +1,121 @@
+"""From a user's file to predictions: train, evaluate, predict, and the numbers agree."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from graphs import cycle
+from torch_geometric.data import Data
+from typer.testing import CliRunner
+
+from gssc.cli import app
+from gssc.files import load_tensors, read_json
+
+runner = CliRunner()
+SMALL = ["model.layers=1", "model.channels=8", "spectrum.k=4", "spectrum.rwse=0", "train.tensorboard=false"]
+
+
+def rings(count: int, node_level: bool = False) -> list[Data]:
+    torch.manual_seed(0)
+    out = []
+    for _ in range(count):
+        n = int(torch.randint(3, 9, (1,)))
+        y = torch.randint(3, (n,)) if node_level else torch.tensor([float(n)])
+        out.append(Data(x=torch.randn(n, 2), edge_index=cycle(n).edge_index, y=y))
+    return out
+
+
+def run(*words: str) -> str:
+    result = runner.invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def table(path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_graphs_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("GSSC_CACHE", str(tmp_path / "cache"))
+    graphs = rings(40)
+    for number, graph in enumerate(graphs):
+        graph.split = "val" if number % 5 == 0 else "test" if number % 5 == 1 else "train"
+    data, out = tmp_path / "rings.pt", tmp_path / "out"
+    torch.save(graphs, data)
+    shown = run("train", "--data", str(data), *SMALL, "train.epochs=2", "--out", str(out), "--device", "cpu")
+    assert "regression of 1 target per graph" in shown
+    seed = out / "seed-0"
+    assert read_json(seed / "summary.json")["metric"] == "mae"
+
+    # The test graphs, in their order, from a file of their own: what the run recorded, bit by bit.
+    recorded, _ = load_tensors(seed / "predictions.safetensors")
+    test = [graph for graph in graphs if graph.split == "test"]
+    torch.save(test, tmp_path / "test.pt")
+    run("predict", str(seed), str(tmp_path / "test.pt"), "-o", str(tmp_path / "p.csv"), "--device", "cpu")
+    rows = table(tmp_path / "p.csv")
+    assert list(rows[0]) == ["graph", "prediction"]
+    values = np.array([np.float32(row["prediction"]) for row in rows])
+    assert np.array_equal(values, recorded["prediction"][:, 0].numpy())
+    error = np.abs(values - np.array([float(graph.y) for graph in test])).mean()
+    assert error == pytest.approx(read_json(seed / "summary.json")["test"], rel=1e-5)
+
+    # Other batches agree to rounding.
+    words = ["predict", str(seed), str(tmp_path / "test.pt"), "-o", str(tmp_path / "q.csv"), "--batch-size", "1"]
+    run(*words, "--device", "cpu")
+    again = np.array([float(row["prediction"]) for row in table(tmp_path / "q.csv")])
+    np.testing.assert_allclose(again, values, rtol=1e-5)
+
+
+def test_classes_of_nodes(tmp_path, monkeypatch):
+    monkeypatch.setenv("GSSC_CACHE", str(tmp_path / "cache"))
+    graphs = rings(20, node_level=True)
+    torch.save(graphs, tmp_path / "nodes.pt")
+    out = tmp_path / "out"
+    words = ["train", "--data", str(tmp_path / "nodes.pt"), *SMALL, "train.epochs=1", "--out", str(out)]
+    run(*words, "--device", "cpu")
+    run("predict", str(out / "seed-0"), str(tmp_path / "nodes.pt"), "-o", str(tmp_path / "p.csv"), "--device", "cpu")
+    rows = table(tmp_path / "p.csv")
+    assert len(rows) == sum(graph.num_nodes for graph in graphs)
+    assert list(rows[0]) == ["graph", "node", "class", "probability_0", "probability_1", "probability_2"]
+    probabilities = np.array([[float(row[f"probability_{i}"]) for i in range(3)] for row in rows])
+    np.testing.assert_allclose(probabilities.sum(1), 1.0, rtol=1e-5)
+    assert [int(row["class"]) for row in rows] == probabilities.argmax(1).tolist()
+
+
+def test_one_large_graph_with_masks(tmp_path, monkeypatch):
+    monkeypatch.setenv("GSSC_CACHE", str(tmp_path / "cache"))
+    torch.manual_seed(0)
+    n = 60
+    part = torch.randint(3, (n,))
+    graph = Data(x=torch.randn(n, 3), edge_index=cycle(n).edge_index, y=(torch.arange(n) % 2))
+    graph.train_mask, graph.val_mask, graph.test_mask = part == 0, part == 1, part == 2
+    torch.save([graph], tmp_path / "one.pt")
+    out = tmp_path / "out"
+    words = ["train", "--data", str(tmp_path / "one.pt"), *SMALL, "train.epochs=2", "--out", str(out)]
+    run(*words, "--device", "cpu")
+    recorded, _ = load_tensors(out / "seed-0" / "predictions.safetensors")
+    assert recorded["prediction"].shape == (int((part == 2).sum()), 2)
+    assert torch.equal(recorded["target"], graph.y[part == 2])
+
+
+def test_molecules(tmp_path, monkeypatch):
+    pytest.importorskip("rdkit")
+    monkeypatch.setenv("GSSC_CACHE", str(tmp_path / "cache"))
+    rings_of = ("C1CC1", "C1CCC1", "C1CCCC1", "c1ccccc1", "c1ccncc1", "c1ccoc1", "C1CCNCC1", "C1CCOC1")
+    smiles = ["C" * n + ring for n in range(1, 5) for ring in rings_of]
+    lines = [f"{text},{len(text)}.5" for text in smiles]
+    (tmp_path / "m.csv").write_text("structure,size\n" + "\n".join(lines) + "\n")
+    (tmp_path / "new.smi").write_text("CCO\nc1ccccc1O ethanol-like name\n")
+    words = ["train", "--csv", str(tmp_path / "m.csv"), "--smiles-column", "structure", "--target-column", "size"]
+    out = tmp_path / "out"
+    shown = run(*words, "--split", "scaffold", *SMALL, "train.epochs=1", "--out", str(out), "--device", "cpu")
+    assert "regression" in shown
+    run("evaluate", str(out / "seed-0"), "--device", "cpu")
+    run("predict", str(out / "seed-0"), str(tmp_path / "new.smi"), "-o", str(tmp_path / "p.csv"), "--device", "cpu")
+    assert len(table(tmp_path / "p.csv")) == 2
+    (tmp_path / "bad.smi").write_text("CCO\nC(\n")
+    with pytest.raises(ValueError, match=r"2|row"):
+        run("predict", str(out / "seed-0"), str(tmp_path / "bad.smi"), "-o", str(tmp_path / "bad.csv"))
+    assert not (tmp_path / "bad.csv").exists()
