@@ -24,7 +24,7 @@ from torch import Tensor
 from gssc.checks import fail
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
-SOLVER_VERSION = 1
+SOLVER_VERSION = 2
 CacheArgument = bool | str | os.PathLike[str] | None
 # One metadata string, since safetensors writes several in arbitrary order; the digits are filled in at the end.
 CHECKSUM, DIGITS = b"crc32=", b"00000000"

@@ -1,0 +1,160 @@
+"""Block Krylov space of a Chebyshev-filtered matrix: the smallest eigenpairs with the fewest products.
+
+From a random block Q₀ of a few columns, Q_{j+1} = p(H) Q_j orthonormalised against all before it (block Lanczos with
+full orthogonalisation), p = T_m on [edge, upper] with about twice as many eigenvalues below the edge as are wanted.
+Rayleigh-Ritz with H itself on V = [Q₀ … Q_j] converges when V has some three times as many columns as pairs wanted, for
+any m within reason: every product is shared by all pairs, where a filtered block iteration spends one product per pair
+and degree. A space that grows too large is cut back to its lowest Ritz vectors and goes on from those that have not
+converged.
+
+A block of b columns sees b copies of an eigenvalue, and more only through rounding. Where b copies appear
+`ChebyshevBlock.iterate` takes over, and it comes next where the check of the count fails.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.miss_check import GROWTH_LIMIT, RETURN_LIMIT, MissCheck
+from gssc.spectra.spectral_density import spectral_edges
+from gssc.spectra.truncation import merge_clusters
+
+# Growth of a middle eigenvalue wanted per filter: e^RISE. Between 4 and 9 the number of products changes by a fifth.
+RISE = 5.0
+DEGREE_LIMIT = 1_500
+RESTARTS = 6
+WORK_LIMIT = 30_000
+# Eigenvalues that lie this close, relative to ‖H‖, are one to the filter.
+ONE_CLUSTER = 1e-9
+# Ritz pairs below this residual, relative to ‖H‖, are in the space for good.
+CAPTURED = 1e-8
+# A new column of which less than this is new is replaced by a random one.
+BREAKDOWN = 1e-10
+
+
+def krylov(solver: MissCheck, count: int) -> int | None:
+    """Fill ``solver.block`` with Ritz pairs of which the first ``count`` converged, and return count.
+
+    None where the matrix is too small for it, where all that is wanted is one eigenvalue, or where an eigenvalue came
+    out as often as the block has columns, so that there may be more copies. Raises SpectrumError when it does not converge.
+    """
+    width = 8 if count <= 48 else 16
+    wider = max(2 * count, count + 16)
+    capacity = 5 * count + 8 * width
+    if capacity + width > (solver.n - solver.known.shape[1]) // 2:
+        return None
+    low, (middle, edge) = spectral_edges(solver, [count // 2, wider])
+    if edge - low <= ONE_CLUSTER * solver.scale:
+        return None
+    space = _Space(solver, capacity)
+    fresh, lowest, fixed = solver.normal(width, stream=2), low, space.ritz(np.zeros((0, 0)))
+    restarts = 0
+    while True:
+        edge = min(max(edge, low + 1e-6 * (solver.upper - low)), (low + solver.upper) / 2)
+        rate = max(solver.rate(min(middle, edge), edge), 0.25 * solver.rate(low, edge), 1e-12)
+        wanted = RISE / rate
+        growth = math.log(GROWTH_LIMIT) / max(solver.rate(lowest, edge), 1e-12)
+        degree = int(max(2, min(wanted, growth, DEGREE_LIMIT)))
+        without = (
+            (solver.known, solver.returns(0.0, middle, edge, RETURN_LIMIT)),
+            (fixed, solver.returns(low, middle, edge, RETURN_LIMIT)),
+        )
+        fresh = space.expand(solver.filtered(fresh, degree, edge, without=without))
+        if growth >= wanted and space.size < count + width:
+            continue
+        values, rotation = space.pairs()
+        if values[-1] > solver.upper:  # the Lanczos bound was not one
+            solver.upper = solver.bound
+        first = min(count, space.size)
+        solver.block = space.ritz(rotation[:, :first])
+        solver.values = values
+        solver.residuals = solver.residual_norms(solver.block, values[:first])
+        if not np.isfinite(solver.residuals).all():
+            raise SpectrumError("Chebyshev filter overflowed")
+        low = float(values[0])
+        open_ones = solver.residuals > CAPTURED * solver.scale
+        lowest = float(values[:first][open_ones].min(initial=middle))
+        captured = np.flatnonzero(~open_ones & (values[:first] < lowest))
+        fixed = solver.block[:, torch.as_tensor(captured, device=solver.device)]
+        if first < count:
+            continue
+        target = solver.target(count)
+        if (solver.residuals <= target).all():
+            _, cluster = merge_clusters(values[:count], 10.0 * target)
+            if np.bincount(cluster).max() >= width:
+                return None
+            _finish(solver, space, count)
+            return count
+        if restarts > RESTARTS or solver.work > WORK_LIMIT:
+            raise SpectrumError(
+                f"Chebyshev-Krylov: residual {solver.residuals.max():.1e} (wanted {target:.1e}) "
+                f"after {solver.work} products"
+            )
+        if space.size + width > capacity:
+            restarts += 1
+            middle, edge = float(values[count // 2]), float(values[min(wider, space.size) - 1])
+            behind = np.flatnonzero(solver.residuals > target)
+            pick = np.union1d(behind[:width], np.arange(count, count + width - min(width, behind.size)))
+            fresh = space.ritz(rotation[:, pick])
+            space.shrink(values, rotation, count + max(16, count // 2))
+
+
+def _finish(solver: MissCheck, space: "_Space", count: int) -> None:
+    """The converged pairs and some beyond them, which make the check of the count shorter."""
+    values, rotation = space.pairs()
+    last = min(space.size, count + max(16, count // 2))
+    solver.block, solver.values = space.ritz(rotation[:, :last]), values[:last]
+    solver.residuals = solver.residual_norms(solver.block, solver.values)
+
+
+class _Space:
+    """An orthonormal basis V [n, size] that grows, and VᵀHV on the host.
+
+    Stored as rows of Vᵀ: the part in use lies together, and the rest of the capacity is not touched.
+    """
+
+    def __init__(self, solver: MissCheck, capacity: int) -> None:
+        self.solver, self.size = solver, 0
+        self.rows = torch.empty(capacity, solver.n, dtype=torch.float64, device=solver.device)
+        self.gram = np.zeros((0, 0))
+        self.drawn = 0
+
+    def basis(self) -> Tensor:
+        """V, a view."""
+        return self.rows[: self.size].T
+
+    def ritz(self, rotation: np.ndarray) -> Tensor:
+        """V times a matrix [size, m], row-major."""
+        return (self.basis() @ torch.as_tensor(rotation, device=self.solver.device)).contiguous()
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ritz values, ascending, and their coordinates [size, size]."""
+        return np.linalg.eigh((self.gram + self.gram.T) / 2)
+
+    def expand(self, block: Tensor) -> Tensor:
+        """Add what is new in the block; return it, orthonormal."""
+        solver, basis, width = self.solver, self.basis(), block.shape[1]
+        before = torch.linalg.vector_norm(block, dim=0)
+        for other in (solver.known, basis):
+            block = block - other @ (other.T @ block)
+        lost = ~(torch.linalg.vector_norm(block, dim=0) > BREAKDOWN * before)
+        if bool(lost.any()):  # an invariant subspace: go on elsewhere
+            self.drawn += 1
+            block = torch.where(lost, solver.normal(width, stream=100 + self.drawn), block)
+        block = solver.orthonormal(block, basis).contiguous()
+        image = solver.matrix @ block
+        solver.work += 1
+        # One copy to the host: the new columns of VᵀHV.
+        column = torch.cat([basis.T @ image, block.T @ image]).cpu().numpy()
+        self.gram = np.block([[self.gram, column[: self.size]], [column[: self.size].T, column[self.size :]]])
+        self.rows[self.size : self.size + width] = block.T
+        self.size += width
+        return block
+
+    def shrink(self, values: np.ndarray, rotation: np.ndarray, keep: int) -> None:
+        """Keep the lowest Ritz vectors only."""
+        self.rows[:keep] = self.ritz(rotation[:, :keep]).T
+        self.size, self.gram = keep, np.diag(values[:keep])
