@@ -1,8 +1,8 @@
 """The Chebyshev filter of a sparse symmetric matrix, on any device, and what every solver built on it needs.
 
 T_m((H - c)/e), the Chebyshev polynomial on an interval [edge, upper] of centre c and half width e, stays within ±1
-there and grows like cosh(m·acosh((c - λ)/e)) below it. One application costs m sparse products and no other pass over the
-block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}.
+there and grows like cosh(m·acosh((c - λ)/e)) below it. One application costs m sparse products and no other pass over
+the block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}.
 """
 
 import math

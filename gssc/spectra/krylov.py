@@ -39,7 +39,8 @@ def krylov(solver: MissCheck, count: int) -> int | None:
     """Fill ``solver.block`` with Ritz pairs of which the first ``count`` converged, and return count.
 
     None where the matrix is too small for it, where all that is wanted is one eigenvalue, or where an eigenvalue came
-    out as often as the block has columns, so that there may be more copies. Raises SpectrumError when it does not converge.
+    out as often as the block has columns, so that there may be more copies. Raises SpectrumError when it does not
+    converge.
     """
     width = 8 if count <= 48 else 16
     wider = max(2 * count, count + 16)

@@ -10,8 +10,10 @@ from gssc.spectra.chebyshev_filter import ChebyshevFilter
 # So many random columns, each amplified below σ by this factor times sqrt(n).
 CHECK_COLUMNS = 8
 CHECK_GROWTH = 30.0
-# A check of at most this degree is run at once; before a longer one the pairs above the gap are improved, so often.
-CHECK_DEGREE = 200
+# A check of at most this degree is run at once; before a longer one the pairs above the gap are improved, by filters of
+# at most the second degree, so often. For less the improvement costs as much as it saves.
+CHECK_DEGREE = 1_500
+REFINEMENT_DEGREE = 200
 CHECK_REFINEMENTS = 6
 CHECK_LIMIT = 30_000
 # What was projected out may grow back by this much before it is projected out again.
@@ -85,7 +87,7 @@ class MissCheck(ChebyshevFilter):
         """Filter these columns of the block once more, up to its end, and mix them with the others."""
         others = np.setdiff1d(np.arange(self.values.size), columns)
         lowest, edge = float(self.values[columns[0]]), float(self.values[-1])
-        degree = max(4, int(min(math.log(GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12), CHECK_DEGREE)))
+        degree = max(4, int(min(math.log(GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12), REFINEMENT_DEGREE)))
         fixed = self.block[:, torch.as_tensor(others, device=self.device)]
         first = float(self.values[others].min(initial=lowest))
         without = (
