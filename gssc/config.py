@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from gssc.checks import check_choice, fail
+from gssc.checks import check_choice, check_positive, check_probability, fail
 
 SECTIONS = ("data", "spectrum", "model", "optim", "train")
 
@@ -26,6 +26,12 @@ class DataConfig:
     dataset: str  # name of the dataset, see gssc.datasets
     generate: bool = False  # generate instead of download, where the dataset is a random model
     seed: int = 0  # seed of generated data and of random splits
+    file: str | None = None  # own data: a .pt file of PyG graphs or a .csv file of molecules
+    split: Literal["official", "random", "scaffold"] = "official"
+    smiles_column: str = "smiles"  # of a .csv file
+    target_columns: str | None = None  # of a .csv file, separated by commas
+    task: Literal["regression", "multiclass", "binary"] | None = None  # of own data; none: inferred
+    metric: str | None = None  # of own data; none: the usual one of its task
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class ModelConfig:
 
     layers: int = 4
     channels: int = 64
-    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "none"] = "gatedgcn"
+    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"
     glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"
     phi: Literal["deepset", "elementwise", "transformer"] = "deepset"
     phi_channels: int | None = 32  # channels of phi; none: as many as the model
@@ -85,10 +91,20 @@ class TrainConfig:
     accumulate: int = 1  # batches per optimiser step
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Literal["float32", "bf16", "float64"] = "float32"
+    last_batch: Literal["keep", "drop"] = "keep"  # an epoch's last batch where it is short
+    pad: bool = False  # pad batches to a few static shapes
     compile: bool = False
+    capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
     eval_every: int = 1  # epochs between evaluations on validation
     checkpoint_every: int = 1  # epochs between checkpoints
+    checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
+    tensorboard: bool = True  # write events, where TensorBoard is installed
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "accumulate", "eval_every", "checkpoint_every"):
+            check_positive(f"train.{name}", getattr(self, name))
+        check_probability("train.ema", self.ema)
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,10 @@ class Recipe:
             check_choice("override section", section, SECTIONS)
             known = [f.name for f in dataclasses.fields(_section_class(section))]
             check_choice(f"override {section}", key, known)
-            values[section][key] = yaml.safe_load(value)
+            try:
+                values[section][key] = yaml.safe_load(value)
+            except yaml.YAMLError as error:
+                fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
         return parse_recipe(values)
 
 

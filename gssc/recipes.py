@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gssc.checks import check_choice
-from gssc.config import Recipe, load_recipe
+from gssc.config import DataConfig, ModelConfig, OptimConfig, Recipe, SpectrumConfig, TrainConfig, load_recipe
 
 
 def recipe_folder() -> Path:
@@ -24,3 +24,15 @@ def find_recipe(name: str) -> Recipe:
         return load_recipe(Path(name))
     check_choice("recipe", name, recipe_names())
     return load_recipe(recipe_folder() / f"{name}.yaml")
+
+
+def own_recipe(file: Path) -> Recipe:
+    """A start for data without a recipe: a model of moderate size that suits most graphs."""
+    return Recipe(
+        name=file.stem,
+        data=DataConfig(dataset="own", file=str(file), split="random"),
+        spectrum=SpectrumConfig(k=16, rwse=16),
+        model=ModelConfig(layers=4, channels=64, rwse_channels=16, dropout_local=0.1, dropout_global=0.1),
+        optim=OptimConfig(lr=1e-3, weight_decay=1e-5, warmup_epochs=5),
+        train=TrainConfig(epochs=100, batch_size=32),
+    )

@@ -12,7 +12,7 @@ from gssc.datasets.synthetic import CYCLE_LENGTHS, cycle_counting
 GRAPHS, TRAIN, VALIDATION = 5000, 1500, 1000
 
 
-def load_cycles(length: int, root: Path, seed: int = 0) -> dict[str, list[Data]]:
+def load_cycles(length: int, root: Path, seed: int = 0, *, generate: bool = False) -> dict[str, list[Data]]:
     """Graphs with ``y [n, 1]``, the number of cycles of this length through every node, by split.
 
     Read from ``ROOT/cycles/raw/count_cycle.npz`` where that file is; otherwise 5,000 graphs are generated and split
@@ -20,7 +20,7 @@ def load_cycles(length: int, root: Path, seed: int = 0) -> dict[str, list[Data]]
     """
     column = CYCLE_LENGTHS.index(length)
     path = root / "cycles" / "raw" / "count_cycle.npz"
-    if path.exists():
+    if path.exists() and not generate:
         graphs, splits = _read(path)
     else:
         graphs = cycle_counting(GRAPHS, seed)

@@ -78,8 +78,12 @@ class PackedGraphs:
         return adjacency_matrix(self.edge_index[:, edges], weight, nodes, directed)
 
 
-def pack(dataset: InMemoryDataset | Sequence[Data], weight_attr: str | None = "edge_weight") -> PackedGraphs:
+def pack(
+    dataset: InMemoryDataset | Sequence[Data] | PackedGraphs, weight_attr: str | None = "edge_weight"
+) -> PackedGraphs:
     """Read a dataset: the collated storage of an InMemoryDataset where it has one, else graph by graph."""
+    if isinstance(dataset, PackedGraphs):
+        return dataset
     if isinstance(dataset, InMemoryDataset) and dataset._indices is None and dataset.slices is not None:
         collated = dataset._data
         counts = _collated_counts(dataset)

@@ -90,7 +90,7 @@ def prepare(
 
 
 def prepare_spectra(
-    dataset: InMemoryDataset | Sequence[Data],
+    dataset: InMemoryDataset | Sequence[Data] | PackedGraphs,
     spectrum: LaplacianSpectrum | None = None,
     rwse: RandomWalkSE | None = None,
     *,
@@ -194,7 +194,9 @@ class _Part:
 
 
 def _parts(
-    dataset: InMemoryDataset | Sequence[Data], spectrum: LaplacianSpectrum | None, rwse: RandomWalkSE | None
+    dataset: InMemoryDataset | Sequence[Data] | PackedGraphs,
+    spectrum: LaplacianSpectrum | None,
+    rwse: RandomWalkSE | None,
 ) -> list[_Part]:
     """One reading of the dataset where both transforms agree on it, else one for each."""
     first: LaplacianSpectrum | RandomWalkSE | None = rwse if spectrum is None else spectrum

@@ -1,4 +1,4 @@
-"""The command ``gssc``: thin, every sub-command calls the library."""
+"""``gssc prepare``."""
 
 import time
 from pathlib import Path
@@ -8,49 +8,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-app = typer.Typer(
-    help="Graph State Space Convolution for PyTorch Geometric.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-RecipeArgument = Annotated[str, typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")]
-OverridesArgument = Annotated[
-    list[str] | None, typer.Argument(help="Changes to the recipe, e.g. spectrum.k=32 model.glob=none.")
-]
-RootOption = Annotated[Path, typer.Option(help="Folder of raw data; what is missing is downloaded there.")]
+from gssc.cli.options import CacheOption, OverridesArgument, RecipeArgument, RootOption
 
 
-@app.callback()
-def _root() -> None:
-    """Graph State Space Convolution for PyTorch Geometric."""
-
-
-@app.command()
-def recipes() -> None:
-    """List the recipes with their dataset and what they publish."""
-    from gssc.recipes import find_recipe, recipe_folder, recipe_names
-
-    table = Table()
-    for heading in ("recipe", "layers × width", "local", "k", "about"):
-        table.add_column(heading)
-    for name in recipe_names():
-        recipe = find_recipe(name)
-        about = (recipe_folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-        size = f"{recipe.model.layers} × {recipe.model.channels}"
-        table.add_row(name, size, recipe.model.local, str(recipe.spectrum.k), about)
-    Console().print(table)
-
-
-@app.command()
 def prepare(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
     data_root: RootOption = Path("data"),
-    cache: Annotated[
-        Path | None, typer.Option(help="Folder of the cache; the default is $GSSC_CACHE or ~/.cache/gssc.")
-    ] = None,
+    cache: CacheOption = None,
     device: Annotated[str, typer.Option(help="Where to solve: cpu, cuda.")] = "cpu",
 ) -> None:
     """Compute all spectra and encodings of a recipe's dataset into the cache; a second run loads them."""
@@ -89,19 +54,3 @@ def prepare(
             f"{empty:,}",
         )
     Console().print(table)
-
-
-def main() -> None:
-    """Run the command; errors meant for people are one line, without a traceback."""
-    from gssc.datasets import DatasetError
-    from gssc.spectra import SpectrumError
-
-    try:
-        app()
-    except (ValueError, DatasetError, SpectrumError) as error:
-        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
-        raise SystemExit(2) from None
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,196 @@
+"""Training steps of the zinc-12k recipe: our store and layer against PyG's DataLoader and explicit z tensors.
+
+    python -m gssc.bench.training --out benchmarks/results.csv [--data-root DIR]
+
+Both sides train the same model with the same weights, loss, clipping and optimiser, on the same graphs with spectra at
+hand. The molecules are those of ZINC where ``--data-root`` has them, generated ones of their size otherwise.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.utils import to_dense_batch
+
+from gssc import GSSConv, model_inputs
+from gssc.bench.harness import append
+from gssc.bench.molecules import molecule_like
+from gssc.config import Recipe
+from gssc.datasets import FlatGraphs, flatten, open_dataset
+from gssc.datasets.specs import SPECS
+from gssc.recipes import find_recipe
+from gssc.spectra import prepare
+from gssc.testing import assert_close
+from gssc.train.build import build_model, build_store, transforms
+from gssc.train.loop import Position, Trainer
+from gssc.train.processes import Processes
+
+GRAPHS, SEED = 2_000, 0
+
+
+class ExplicitZ(GSSConv):
+    """The same layer, computed with the tensors z [N, K c] of every node, as Eq. 4 and 5 print it."""
+
+    def _convolve(
+        self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, use_global: bool, use_self: bool
+    ) -> Tensor:
+        batch = torch.arange(phi.shape[0]).repeat_interleave(ptr.diff())
+        z = vectors.unsqueeze(2) * phi[batch]
+        out = x.new_zeros(())
+        if use_global:
+            query, key = self.lin_q(z), self.lin_k(z)
+            values = self.lin_o(x)
+            if self.kernel == "shared":
+                keys, valid = to_dense_batch(key.flatten(1), batch)
+                state = keys.transpose(1, 2) @ to_dense_batch(values, batch)[0]
+                out = (to_dense_batch(query.flatten(1), batch)[0] @ state)[valid]
+            else:
+                state = torch.zeros(phi.shape[0], *key.shape[1:], dtype=x.dtype)
+                state = state.index_add(0, batch, key * values.unsqueeze(1))
+                out = (query * state[batch]).sum(1)
+        if use_self:
+            gain = self.lin_sq(z) * self.lin_sk(z)
+            own = gain.sum((1, 2)).unsqueeze(1) if self.kernel == "shared" else gain.sum(1)
+            out = out + own * self.lin_s(x)
+        return out
+
+
+def explicit(model: nn.Module) -> nn.Module:
+    """Turn the convolutions of a model into `ExplicitZ`, with their weights."""
+    for module in model.modules():
+        if type(module) is GSSConv:
+            module.__class__ = ExplicitZ
+    return model
+
+
+def molecules(root: Path | None) -> tuple[str, list[Data], FlatGraphs]:
+    """Training graphs, as PyG data and as flat tensors."""
+    task = SPECS["zinc-12k"].task
+    if root is not None:
+        flat = open_dataset("zinc-12k", root).splits["train"]
+        name = f"zinc-12k, {GRAPHS} graphs"
+    else:
+        dataset = molecule_like(GRAPHS, SEED)
+        generator = torch.Generator().manual_seed(SEED)
+        nodes, edges = dataset._data.num_nodes, dataset._data.edge_index.shape[1]
+        dataset._data.x = torch.randint(28, (nodes, 1), generator=generator)
+        dataset._data.edge_attr = torch.randint(1, 4, (edges, 1), generator=generator)
+        dataset._data.y = torch.randn(GRAPHS, generator=generator)
+        dataset.slices |= {"edge_attr": dataset.slices["edge_index"], "y": torch.arange(GRAPHS + 1)}
+        flat = flatten(dataset, task)
+        name = f"generated molecules, {GRAPHS} graphs"
+    graphs = []
+    assert flat.x is not None
+    assert flat.edge_attr is not None
+    for g in range(min(GRAPHS, flat.num_graphs)):
+        rows, edges_of = slice(*flat.ptr[g : g + 2].tolist()), slice(*flat.edge_ptr[g : g + 2].tolist())
+        graphs.append(
+            Data(
+                x=flat.x[rows],
+                edge_index=flat.edge_index[:, edges_of],
+                edge_attr=flat.edge_attr[edges_of],
+                y=flat.y[g : g + 1],
+            )
+        )
+    return name, graphs, flatten(graphs, task)
+
+
+def loader_steps(model: nn.Module, graphs: list[Data], recipe: Recipe) -> Iterator[int]:
+    """Training as a script with a DataLoader does it; yields the graphs of each step."""
+    task = SPECS["zinc-12k"].task
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.optim.lr, weight_decay=recipe.optim.weight_decay)
+    model.train()
+    while True:
+        for batch in DataLoader(graphs, batch_size=recipe.train.batch_size, shuffle=True):
+            optimizer.zero_grad(set_to_none=True)
+            task.loss(model(**model_inputs(batch)), batch.y).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), recipe.optim.clip)
+            optimizer.step()
+            yield batch.num_graphs
+
+
+def store_steps(trainer: Trainer) -> Iterator[int]:
+    """Training as `gssc train` does it."""
+    trainer.model.train()
+    position = Position(1, 0, [])
+    for group in cycle(trainer.groups(1)):
+        trainer.step(group, position)
+        position.step += 1
+        yield sum(graphs.numel() for graphs in group)
+
+
+def graphs_per_second(steps: Iterator[int], seconds: float) -> float:
+    """Throughput after a few steps of warm-up."""
+    for _ in range(3):
+        next(steps)
+    graphs, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        graphs += next(steps)
+    return graphs / (time.perf_counter() - start)
+
+
+def main() -> None:
+    """Check, time, print, append."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time per measurement")
+    parser.add_argument("--data-root", type=Path, default=None, help="folder with zinc-12k; generated otherwise")
+    arguments = parser.parse_args()
+    recipe = find_recipe("zinc-12k")
+    name, graphs, flat = molecules(arguments.data_root)
+    laplacian, walks = transforms(recipe.spectrum, recipe.model)
+    prepared = prepare(graphs, laplacian, walks, progress=False)
+    store = build_store(flat, recipe, "graph", torch.device("cpu"), None)
+    spec = SPECS["zinc-12k"]
+    about = {
+        "task": vars(spec.task),
+        "node_features": spec.node_features,
+        "edge_features": spec.edge_features,
+    }
+
+    def model() -> nn.Module:
+        torch.manual_seed(SEED)
+        return build_model(recipe, about)
+
+    # Nothing is timed that does not agree.
+    first = next(iter(DataLoader(prepared[:16], batch_size=16)))
+    ours = model().eval()(**store.batch(torch.arange(16)).inputs)
+    assert_close(explicit(model().eval())(**model_inputs(first)), ours, "model against explicit z", 1e-4)
+
+    variants: dict[str, Callable[[], Iterator[int]]] = {
+        "gssc train": lambda: store_steps(Trainer(model(), store, spec.task, recipe, SEED, Processes())),
+        "DataLoader": lambda: loader_steps(model(), prepared, recipe),
+        "DataLoader, explicit z": lambda: loader_steps(explicit(model()), prepared, recipe),
+    }
+    speed = {variant: graphs_per_second(steps(), arguments.seconds) for variant, steps in variants.items()}
+    table = Table(
+        title=f"training {recipe.name}, batch {recipe.train.batch_size}, {torch.get_num_threads()} threads: {name}"
+    )
+    for heading in ("variant", "graphs/s", "gssc train is faster by"):
+        table.add_column(heading, justify="right")
+    rows: list[dict[str, object]] = []
+    for variant, value in speed.items():
+        ratio = speed["gssc train"] / value
+        table.add_row(variant, f"{value:,.0f}", f"{ratio:.2f}")
+        milliseconds = f"{1e3 * recipe.train.batch_size / value:.3f}"
+        row: dict[str, object] = {
+            "benchmark": "training",
+            "workload": f"{recipe.name} step, {name}",
+            "variant": variant,
+        }
+        row |= {"p50_ms": milliseconds, "baseline": "gssc train", "ratio": round(ratio, 2)}
+        rows.append(row)
+    Console().print(table)
+    append(arguments.out, rows)
+
+
+if __name__ == "__main__":
+    main()

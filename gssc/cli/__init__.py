@@ -1,0 +1,44 @@
+"""The command ``gssc``: thin, one file per sub-command, each of which calls the library."""
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from gssc.cli.evaluate import evaluate
+from gssc.cli.pack import pack
+from gssc.cli.predict import predict
+from gssc.cli.prepare import prepare
+from gssc.cli.recipes import recipes
+from gssc.cli.report import report
+from gssc.cli.sweep import sweep
+from gssc.cli.train import train
+
+app = typer.Typer(
+    help="Graph State Space Convolution for PyTorch Geometric.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for command in (recipes, prepare, train, evaluate, predict, report, pack, sweep):
+    app.command()(command)
+
+
+@app.callback()
+def _root() -> None:
+    """Graph State Space Convolution for PyTorch Geometric."""
+
+
+def main() -> None:
+    """Run the command; errors meant for people are one line, without a traceback."""
+    from gssc.datasets import DatasetError
+    from gssc.spectra import SpectrumError
+    from gssc.train.loop import NonFiniteLossError
+
+    try:
+        app()
+    except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:
+        # As text: brackets in a path or a shape are no markup.
+        line = Text.assemble(("error:", "red"), " ", " ".join(str(error).split("\n")))
+        Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+        raise SystemExit(2) from None

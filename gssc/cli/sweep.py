@@ -1,0 +1,90 @@
+"""``gssc sweep``."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gssc.cli.options import CacheOption, DeviceOption, PackOption, RecipeArgument, RootOption
+
+
+def sweep(
+    recipe: RecipeArgument,
+    axes: Annotated[
+        list[str], typer.Argument(help="What varies, section.key=a,b,c or section.key=low..high (log:low..high).")
+    ],
+    fixed: Annotated[
+        list[str] | None, typer.Option("--set", help="A change to all variants, e.g. --set train.epochs=20.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Let Optuna choose this many variants; the default is the whole grid.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweep; the default is runs/RECIPE-sweep.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of every variant: 0, 0-4 or 0,2,5.")] = "0",
+    data_root: RootOption = Path("data"),
+    pack: PackOption = None,
+    device: DeviceOption = "auto",
+    time_limit: Annotated[
+        str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")
+    ] = None,
+    cache: CacheOption = None,
+) -> None:
+    """Train variants of a recipe and rank them by validation score.
+
+    The same command again goes on with a sweep that was stopped: finished runs are read, an unfinished one continues
+    from its checkpoint. OUT/sweep.json lists what was tried.
+
+    For example:
+
+        gssc sweep zinc-12k model.glob=gssc,none,attention --set train.epochs=100 --seeds 0-1
+        gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
+    """
+    from gssc.cli.opening import open_for, pick_device
+    from gssc.cli.train import SEED_FOLDER, parse_duration
+    from gssc.recipes import find_recipe
+    from gssc.train.run import RunSettings
+    from gssc.train.run import train as train_one
+    from gssc.train.seeds import parse_seeds, write_aggregate
+    from gssc.train.sweep import parse_axis, run_grid, run_study
+
+    base = find_recipe(recipe).override(fixed or [])
+    parsed = [parse_axis(text) for text in axes]
+    numbers = parse_seeds(seeds)
+    folder = out or Path("runs") / f"{base.name}-sweep"
+    deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
+    settings = RunSettings(pick_device(device), cache or True, resume=True, deadline=deadline, quiet=True)
+    console = Console(highlight=False, soft_wrap=True)
+    for axis in parsed:  # a wrong key or value fails before anything is trained
+        value = axis.values[0] if axis.values else axis.low
+        base.override([f"{axis.key}={value}"])
+    dataset = open_for(base, data_root, pack, console)
+
+    def trial(overrides: list[str], place: Path) -> dict[str, Any] | None:
+        variant = base.override(overrides)
+        summaries = []
+        for seed in numbers:
+            summary = train_one(variant, dataset, seed, place / SEED_FOLDER.format(seed), settings)
+            if summary is None:
+                return None
+            summaries.append(summary)
+        return write_aggregate(place, summaries)
+
+    if trials is None:
+        results = run_grid(parsed, folder, trial, console.print)
+    else:
+        best_is_high = dataset.task.higher_is_better
+        results = run_study(parsed, trials, numbers[0], folder, best_is_high, trial, console.print)
+    table = Table(title=f"{base.name}: {len(results)} variants by validation {dataset.task.metric}")
+    for heading in ("variant", "validation", "test", "parameters", "seconds"):
+        table.add_column(heading)
+    sign = -1.0 if dataset.task.higher_is_better else 1.0
+    known = [result for result in results if result["validation"]["mean"] is not None]
+    for result in sorted(known, key=lambda result: sign * result["validation"]["mean"]):
+        scores = [f"{result[part]['mean']:.5f} ± {result[part]['std']:.5f}" for part in ("validation", "test")]
+        table.add_row(
+            " ".join(result["overrides"]), *scores, f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
+        )
+    console.print(table)

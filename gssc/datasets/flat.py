@@ -1,0 +1,219 @@
+"""Many graphs as flat tensors with features and targets: the form in which a dataset is packed and trained on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from gssc.checks import check_shape, fail
+from gssc.nn.encoders import Features
+from gssc.spectra.packed import PackedGraphs, pack, stored_graphs
+from gssc.tasks import Task
+
+
+@dataclass(frozen=True)
+class FlatGraphs:
+    """G graphs end to end.
+
+    Graph g owns nodes ``ptr[g]:ptr[g + 1]`` and edges ``edge_ptr[g]:edge_ptr[g + 1]``; ``edge_index [2, E]`` numbers
+    the nodes of each graph from 0. ``x`` [N, D], ``edge_attr`` [E, D] and ``weight`` [E] may be missing. ``y`` has one
+    row per graph or per node, as its task says: [rows, T] in floating point (NaN: unknown), or [rows] of class numbers.
+    ``mask`` [rows], where given, marks the rows that count.
+    """
+
+    ptr: Tensor
+    edge_ptr: Tensor
+    edge_index: Tensor
+    x: Tensor | None
+    edge_attr: Tensor | None
+    y: Tensor
+    weight: Tensor | None = None
+    mask: Tensor | None = None
+
+    @property
+    def num_graphs(self) -> int:
+        return self.ptr.numel() - 1
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.ptr[-1])
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.edge_ptr[-1])
+
+    def __len__(self) -> int:
+        return self.num_graphs
+
+    def packed(self) -> PackedGraphs:
+        """The graphs alone, as `prepare_spectra` reads them."""
+        return PackedGraphs(self.edge_index.cpu(), self.weight, self.ptr.cpu(), self.edge_ptr.cpu())
+
+    def sorted_by_destination(self) -> "FlatGraphs":
+        """The same graphs with the edges of each ordered by destination, then source: once, for all batches.
+
+        Parallel edges keep their order. Graphs that are ordered already come back as they are.
+        """
+        starts = self.ptr[:-1].repeat_interleave(self.edge_ptr.diff())
+        source, destination = self.edge_index + starts
+        key = destination * max(self.num_nodes, 1) + source
+        if bool((key[1:] >= key[:-1]).all()):
+            return self
+        order = torch.argsort(key, stable=True)
+        return replace(
+            self,
+            edge_index=self.edge_index[:, order],
+            edge_attr=None if self.edge_attr is None else self.edge_attr[order],
+            weight=None if self.weight is None else self.weight[order],
+        )
+
+    def part(self, start: int, stop: int, rows: Literal["graph", "node"]) -> "FlatGraphs":
+        """Graphs ``start:stop``; ``rows`` says what the rows of ``y`` and ``mask`` are."""
+        nodes = slice(int(self.ptr[start]), int(self.ptr[stop]))
+        edges = slice(int(self.edge_ptr[start]), int(self.edge_ptr[stop]))
+        targets = nodes if rows == "node" else slice(start, stop)
+        return FlatGraphs(
+            self.ptr[start : stop + 1] - self.ptr[start],
+            self.edge_ptr[start : stop + 1] - self.edge_ptr[start],
+            self.edge_index[:, edges].contiguous(),
+            None if self.x is None else self.x[nodes],
+            None if self.edge_attr is None else self.edge_attr[edges],
+            self.y[targets],
+            None if self.weight is None else self.weight[edges],
+            None if self.mask is None else self.mask[targets],
+        )
+
+    def to(self, device: str | torch.device) -> "FlatGraphs":
+        """All tensors on a device."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: t.to(device) for name, t in values.items() if t is not None})
+
+
+@dataclass(frozen=True)
+class GraphDataset:
+    """A dataset ready for a model: what is to be predicted, what the inputs look like, and the graphs of each split.
+
+    ``node_features`` and ``edge_features`` are what the encoders of `GSSC` take: a number of continuous columns, the
+    vocabulary size of every categorical column, or None. ``standardize`` holds mean and standard deviation of the
+    columns of ``x`` or ``edge_attr`` that were standardised on the training part.
+    """
+
+    name: str
+    task: Task
+    node_features: Features
+    edge_features: Features
+    splits: dict[str, FlatGraphs]
+    standardize: dict[str, tuple[list[float], list[float]]]
+
+    def about(self) -> dict[str, Any]:
+        """All but the graphs, as plain values: what a run folder keeps as ``dataset.json``."""
+        plain = {
+            name: list(value) if isinstance(value, Sequence) else value
+            for name, value in (("node_features", self.node_features), ("edge_features", self.edge_features))
+        }
+        return {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
+
+
+def from_about(about: Mapping[str, Any]) -> GraphDataset:
+    """The dataset that `GraphDataset.about` describes, without any graphs."""
+    values = {name: about[name] for name in ("task", "node_features", "edge_features", "standardize")}
+    task: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values["task"].items()
+    }
+    node, edge = (tuple(v) if isinstance(v, list) else v for v in (values["node_features"], values["edge_features"]))
+    standardize = {name: (list(mean), list(std)) for name, (mean, std) in values["standardize"].items()}
+    return GraphDataset(str(about["name"]), Task(**task), node, edge, {}, standardize)
+
+
+def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
+    """Several sets of graphs, one behind the other."""
+    joined: dict[str, Tensor | None] = {}
+    for field in fields(FlatGraphs):
+        values = [getattr(part, field.name) for part in parts]
+        present = [value for value in values if value is not None]
+        if present and len(present) < len(values):
+            fail(field.name, "given in every part or in none", f"{len(present)} of {len(values)}")
+        if field.name in ("ptr", "edge_ptr"):
+            counts = torch.cat([value.diff() for value in values])
+            joined[field.name] = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        else:
+            joined[field.name] = torch.cat(present, dim=1 if field.name == "edge_index" else 0) if present else None
+    return FlatGraphs(**joined)  # type: ignore[arg-type]
+
+
+def flatten(
+    dataset: InMemoryDataset | Sequence[Data], task: Task, *, node: Sequence[str] = ("x",), edge: str = "edge_attr"
+) -> FlatGraphs:
+    """Read PyG data: ``node`` names the attributes whose columns make up ``x``, ``edge`` that of ``edge_attr``."""
+    flat, y = pack_columns(dataset, node, edge)
+    if y is None:
+        fail("y", "a target for every graph or node", "no y")
+    rows = flat.num_graphs if task.level == "graph" else flat.num_nodes
+    return replace(flat, y=task.targets(y, rows))
+
+
+def pack_columns(
+    dataset: InMemoryDataset | Sequence[Data], node: Sequence[str] = ("x",), edge: str = "edge_attr"
+) -> tuple[FlatGraphs, Tensor | None]:
+    """PyG data as flat tensors without targets (``y`` is empty), and what they call ``y``."""
+    if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
+        dataset = dataset.copy()
+    graphs = pack(dataset)
+    columns = [_rows(collect(dataset, name), graphs.num_nodes, name) for name in node]
+    kept = [column for column in columns if column is not None]
+    x = kept[0] if len(kept) == 1 else torch.cat(kept, dim=1) if kept else None
+    edge_attr = _rows(collect(dataset, edge), graphs.edge_index.shape[1], edge)
+    flat = FlatGraphs(
+        graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), weight=graphs.weight
+    )
+    return flat, collect(dataset, "y")
+
+
+def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
+    """The graphs with these numbers, in this order; ``rows`` says what the rows of ``y`` are."""
+    nodes, ptr = _members(flat.ptr, graphs)
+    edges, edge_ptr = _members(flat.edge_ptr, graphs)
+    targets = nodes if rows == "node" else graphs
+    return FlatGraphs(
+        ptr,
+        edge_ptr,
+        flat.edge_index[:, edges],
+        None if flat.x is None else flat.x[nodes],
+        None if flat.edge_attr is None else flat.edge_attr[edges],
+        flat.y[targets],
+        None if flat.weight is None else flat.weight[edges],
+        None if flat.mask is None else flat.mask[targets],
+    )
+
+
+def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
+    counts = ptr.diff()[graphs]
+    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    within = torch.arange(int(starts[-1])) - starts[:-1].repeat_interleave(counts)
+    return ptr[graphs].repeat_interleave(counts) + within, starts
+
+
+def collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:
+    """One attribute of all graphs, end to end; None where no graph has it."""
+    if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data) and dataset._indices is None:
+        value = dataset._data.get(name)
+        return value if isinstance(value, Tensor) else None
+    values = [graph.get(name) for graph in stored_graphs(dataset)]
+    missing = sum(value is None for value in values)
+    if missing == len(values):
+        return None
+    if missing:
+        fail(name, "given for every graph or for none", f"{missing} of {len(values)} graphs without")
+    return torch.cat([value.reshape(1) if value.dim() == 0 else value for value in values])
+
+
+def _rows(values: Tensor | None, rows: int, name: str) -> Tensor | None:
+    if values is None:
+        return None
+    values = values.unsqueeze(1) if values.dim() == 1 else values
+    check_shape(name, values, rows, None)
+    return values

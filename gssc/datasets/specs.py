@@ -1,0 +1,42 @@
+"""What the graphs of each named dataset hold and what is to be predicted from them."""
+
+from dataclasses import dataclass
+
+from gssc.nn.encoders import Features
+from gssc.tasks import Task
+
+# Vocabulary sizes of OGB's atom and bond features.
+OGB_ATOM = (119, 5, 12, 12, 10, 6, 6, 2, 2)
+OGB_BOND = (5, 6, 2)
+ZINC_ATOM, ZINC_BOND = (28,), (4,)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Task, features as the encoders of `GSSC` take them, and the attributes of ``Data`` that make up ``x``.
+
+    ``standardize`` names what is standardised by mean and deviation of the training part.
+    """
+
+    task: Task
+    node_features: Features = None
+    edge_features: Features = None
+    node: tuple[str, ...] = ("x",)
+    standardize: tuple[str, ...] = ()
+
+
+SPECS = {
+    **{f"cycles-{length}": Spec(Task("node", "regression", 1, "mae/std")) for length in (3, 4, 5, 6)},
+    "zinc-12k": Spec(Task("graph", "regression", 1, "mae"), ZINC_ATOM, ZINC_BOND),
+    "zinc-full": Spec(Task("graph", "regression", 1, "mae"), ZINC_ATOM, ZINC_BOND),
+    "molhiv": Spec(Task("graph", "binary", 1, "auroc"), OGB_ATOM, OGB_BOND),
+    "peptides-func": Spec(Task("graph", "binary", 10, "ap"), OGB_ATOM, OGB_BOND),
+    "peptides-struct": Spec(Task("graph", "regression", 11, "mae"), OGB_ATOM, OGB_BOND),
+    "mnist": Spec(Task("graph", "multiclass", 10, "accuracy"), 3, 1, ("x", "pos")),
+    "cifar10": Spec(Task("graph", "multiclass", 10, "accuracy"), 5, 1, ("x", "pos")),
+    "pattern": Spec(Task("node", "multiclass", 2, "balanced-accuracy", weighted=True), 3),
+    "cluster": Spec(Task("node", "multiclass", 6, "balanced-accuracy", weighted=True), 7),
+    "voc-sp": Spec(Task("node", "multiclass", 21, "macro-f1", weighted=True), 14, 2, standardize=("x", "edge_attr")),
+    # Graphs without features: each node gets the degrees around it (`degree_profile`).
+    "malnet-tiny": Spec(Task("graph", "multiclass", 5, "accuracy"), 5, standardize=("x",)),
+}

@@ -1,0 +1,73 @@
+"""What a run depends on besides its recipe: versions, commit, hardware."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("gssc", "torch", "torch_geometric", "numpy", "scipy", "safetensors", "torchmetrics", "triton")
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Versions, commit, hardware, command and date, as plain values."""
+    return {
+        "command": " ".join(["gssc", *sys.argv[1:]]),
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "hardware": {
+            "device": hardware(device.type),
+            "cpu": hardware("cpu"),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "system": platform.platform(),
+        },
+    }
+
+
+def hardware(device: str = "cpu") -> str:
+    """The name of the processor or of the GPU."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """The commit of the checkout that runs, with ``+`` where the package's files differ from it.
+
+    Where the code was copied without its history, $GSSC_COMMIT says it; otherwise it is unknown.
+    """
+    given = os.environ.get("GSSC_COMMIT")
+    if given:
+        return given
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return "unknown"
+    try:
+        head = _git(folder, "rev-parse", "--short", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--", "gssc", "recipes")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,127 @@
+"""Files that appear complete or not at all, and that are read without executing anything.
+
+A file is written beside its place, flushed to the disk, renamed, and its folder flushed: a process killed at any moment
+leaves the old file or the new one. Tensors travel as safetensors with a JSON-able ``about``, every byte covered by a
+checksum.
+"""
+
+import json
+import mmap
+import os
+import uuid
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+# One metadata string, since safetensors writes several in arbitrary order; the digits are filled in at the end.
+CHECKSUM, DIGITS = b"crc32=", b"00000000"
+
+
+class DamagedFileError(ValueError):
+    """A file that is truncated, altered, or not what it should be."""
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Replace a file by this content."""
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that were killed left beside the places of their files."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Replace a file by values as indented JSON."""
+    write_atomic(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The values of a JSON file; a missing or damaged one is an error of one line."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DamagedFileError(f"{path}: expected a JSON file, got no such file") from None
+    except (OSError, ValueError) as error:
+        raise DamagedFileError(f"{path}: expected a JSON file, got {error}") from None
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write tensors and ``about`` to one safetensors file; the same content gives the same bytes."""
+    text = f"{(CHECKSUM + DIGITS).decode()} {json.dumps(about, sort_keys=True)}"
+    raw = bytearray(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, {"gssc": text}))
+    at = checksum_position(raw)
+    raw[at : at + len(DIGITS)] = f"{zlib.crc32(raw):08x}".encode()
+    write_atomic(path, bytes(raw))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and ``about`` of a file that `save_tensors` wrote; anything else is a `DamagedFileError`."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise DamagedFileError(f"{path}: expected a safetensors file of gssc, got no such file") from None
+    except OSError as error:
+        raise DamagedFileError(f"{path}: expected a readable file, got {error}") from None
+    try:
+        about = verified_about(raw)
+        return load(raw), about
+    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+        raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
+
+
+def verified_about(raw: bytes) -> dict[str, Any]:
+    """The ``about`` inside a file's bytes, or a ValueError where the checksum is not that of the bytes."""
+    at = checksum_position(raw)
+    view = memoryview(raw)
+    # The checksum was taken with zeros in its own place.
+    checksum = zlib.crc32(view[at + len(DIGITS) :], zlib.crc32(DIGITS, zlib.crc32(view[:at])))
+    if view[at : at + len(DIGITS)] != f"{checksum:08x}".encode():
+        raise ValueError("a wrong checksum (the file was altered or cut)")
+    text: str = json.loads(_header(raw))["__metadata__"]["gssc"]
+    about: dict[str, Any] = json.loads(text.partition(" ")[2])
+    return about
+
+
+def _header(raw: bytes | bytearray | mmap.mmap) -> bytes:
+    """The JSON header of a safetensors file, whose length is in its first eight bytes."""
+    size = int.from_bytes(raw[:8], "little")
+    if len(raw) < 8 + size:
+        raise ValueError(f"only {len(raw)} bytes")
+    return bytes(raw[8 : 8 + size])
+
+
+def checksum_position(raw: bytes | bytearray | mmap.mmap) -> int:
+    """Where the digits of the checksum are in a file's bytes."""
+    at = _header(raw).find(CHECKSUM)
+    if at < 0:
+        raise ValueError("a file without its mark")
+    return 8 + at + len(CHECKSUM)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename durable; systems without folder handles (Windows) do so by themselves."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,77 @@
+"""From a recipe and a dataset to a model and to stores of prepared graphs."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gssc.config import ModelConfig, Recipe, SpectrumConfig
+from gssc.datasets.flat import FlatGraphs, GraphDataset
+from gssc.model import GSSC
+from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
+from gssc.spectra.cache import CacheArgument
+from gssc.train.store import GraphStore
+
+
+def about_data(recipe: Recipe, dataset: GraphDataset) -> dict[str, Any]:
+    """What a model must know of its dataset: ``GraphDataset.about()``, and for PNA the degrees of training nodes."""
+    about = dataset.about()
+    if recipe.model.local == "pna":
+        graphs = dataset.splits["train"]
+        starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
+        degrees = torch.bincount(graphs.edge_index[1] + starts, minlength=graphs.num_nodes)
+        about["degree_histogram"] = torch.bincount(degrees).tolist()
+    return about
+
+
+def build_model(recipe: Recipe, about: Mapping[str, Any]) -> GSSC:
+    """The model of a recipe for a dataset, described as by `about_data`."""
+    arguments = asdict(recipe.model)
+    layers, channels = arguments.pop("layers"), arguments.pop("channels")
+    return GSSC(
+        about["task"]["outputs"],
+        channels,
+        layers,
+        node_features=about["node_features"],
+        edge_features=about["edge_features"],
+        rwse=recipe.spectrum.rwse,
+        level=about["task"]["level"],
+        degree_histogram=about.get("degree_histogram"),
+        **arguments,
+    )
+
+
+def transforms(spectrum: SpectrumConfig, model: ModelConfig) -> tuple[LaplacianSpectrum | None, RandomWalkSE | None]:
+    """What has to be computed for every graph; no spectrum where nothing in the model reads it."""
+    wanted = model.glob in ("gssc", "gsc") or model.diagonal_channels > 0
+    laplacian = LaplacianSpectrum(spectrum.k, spectrum.operator, spectrum.zero_modes, spectrum.truncation)
+    return laplacian if wanted else None, RandomWalkSE(spectrum.rwse) if spectrum.rwse else None
+
+
+def build_store(
+    graphs: FlatGraphs, recipe: Recipe, level: str, device: torch.device, cache: CacheArgument, progress: bool = False
+) -> GraphStore:
+    """Spectra and encodings of the graphs, from the cache or computed into it, then everything on the device."""
+    laplacian, walks = transforms(recipe.spectrum, recipe.model)
+    ordered = graphs.sorted_by_destination()
+    spectra: dict[str, Tensor] = {}
+    if laplacian is not None or walks is not None:
+        where = device.type if device.type in ("cpu", "cuda") else "cpu"
+        flat = prepare_spectra(ordered.packed(), laplacian, walks, device=where, cache=cache, progress=progress).flat
+        if laplacian is not None:
+            spectra |= {"eigvals": flat.eigvals, "eigvecs": flat.eigvecs, "eigmask": flat.eigmask}
+        if walks is not None:
+            spectra["rwse"] = flat.rwse
+    return GraphStore(ordered, spectra, device, level == "node")
+
+
+def build_stores(
+    dataset: GraphDataset, recipe: Recipe, device: torch.device, cache: CacheArgument, progress: bool = False
+) -> dict[str, GraphStore]:
+    """A store for every split. Splits of one graph by masks share its spectrum through the cache."""
+    return {
+        split: build_store(graphs, recipe, dataset.task.level, device, cache, progress)
+        for split, graphs in dataset.splits.items()
+    }

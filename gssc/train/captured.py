@@ -1,0 +1,203 @@
+"""Training without launch overhead: whole steps over static shapes, captured once as CUDA graphs and replayed.
+
+A step reads the numbers of its graphs and its learning rate from tables on the device, at a position that it advances
+itself, and writes its loss into another. The host only says which shape comes next, and reads the losses once per
+epoch. Without a GPU the same functions run as they are, which is how they are tested.
+"""
+
+import math
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from gssc.config import Recipe
+from gssc.tasks import Task
+from gssc.train.evaluate import autocast, evaluating, score
+from gssc.train.loop import Position, Trainer
+from gssc.train.optimizer import learning_rate, make_optimizer
+from gssc.train.processes import Processes
+from gssc.train.randomness import seed_step
+from gssc.train.shapes import Shape, smallest_fit, static_shapes
+from gssc.train.store import GraphStore
+
+WARM_UP_STEPS = 3
+# Capturing, and seeding with the replay that draws from the seed, concern one run at a time.
+ONE_AT_A_TIME = threading.RLock()
+
+
+def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str | None:
+    """Why steps cannot be captured, in a few words; None where they can."""
+    if device.type != "cuda":
+        return "there is no GPU"
+    if processes.world > 1:
+        return "several processes share each step"
+    if recipe.train.accumulate > 1:
+        return "gradients are accumulated over batches"
+    if recipe.model.local in ("gcn", "gat", "pna"):
+        return f"model.local={recipe.model.local} looks at values on the host"
+    return None
+
+
+class Replay:
+    """A function without arguments or result, captured as a CUDA graph where there is a GPU, called as it is elsewhere.
+
+    What it writes must be allocated before. ``restore`` undoes what the warm-up calls have changed.
+    """
+
+    def __init__(self, function: Callable[[], None], device: torch.device, restore: Callable[[], None]) -> None:
+        self.function = function
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if device.type != "cuda":
+            return
+        with ONE_AT_A_TIME:
+            current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP_STEPS):
+                    function()
+            current.wait_stream(side)
+            restore()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=side, capture_error_mode="thread_local"):
+                function()
+            current.wait_stream(side)
+
+    def __call__(self) -> None:
+        if self.graph is None:
+            self.function()
+        else:
+            self.graph.replay()
+
+
+class Schedule:
+    """Batches of one pass over a store as tables on the device: graph numbers of every step, and where it stands."""
+
+    def __init__(self, store: GraphStore, batch_size: int, steps: int) -> None:
+        self.store = store
+        self.shapes = static_shapes(store.node_counts, store.edge_counts, batch_size)
+        self.order = torch.full((steps, self.shapes[0].graphs), store.num_graphs, device=store.device)
+        self.at = torch.zeros(1, dtype=torch.long, device=store.device)
+        self.next: list[Shape] = []
+
+    def fill(self, batches: list[Tensor], at: int = 0) -> None:
+        """Set the batches of a pass; the next step is the one with number ``at``."""
+        table = torch.full(self.order.shape, self.store.num_graphs)
+        self.next = []
+        for row, graphs in zip(table, batches, strict=False):
+            row[: graphs.numel()] = graphs
+            self.next.append(smallest_fit(self.shapes, graphs.numel(), *self.store.sizes(graphs)))
+        self.order.copy_(table)
+        self.at.fill_(at)
+
+    def now(self, table: Tensor) -> Tensor:
+        """The row of a table that belongs to the step that runs."""
+        return table.index_select(0, self.at).squeeze(0)
+
+
+class CapturedTrainer(Trainer):
+    """A `Trainer` whose steps and evaluations are replayed."""
+
+    def __init__(
+        self, model: nn.Module, store: GraphStore, task: Task, recipe: Recipe, seed: int, processes: Processes
+    ) -> None:
+        super().__init__(model, store, task, recipe, seed, processes)
+        device, config = store.device, recipe.train
+        steps = len(self.groups(1))
+        self.schedule = Schedule(store, config.batch_size, steps)
+        self.lr = torch.zeros((), device=device)
+        self.optimizer = make_optimizer(model, recipe.optim, self.lr)
+        self.rates, self.losses = torch.zeros(steps, device=device), torch.zeros(steps, device=device)
+        self.steps: dict[Shape, Replay] = {}
+        self.passes: dict[int, tuple[Schedule, Tensor, dict[Shape, Replay]]] = {}
+        # Dropout draws from the default generator: each run has a state of its own to put in there.
+        self.generator = torch.Generator(device) if device.type == "cuda" else None
+
+    def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
+        epoch, config = position.epoch, self.recipe.train
+        batches = [group[0] for group in self.groups(epoch)]
+        self.schedule.fill(batches, position.step)
+        done = [epoch - 1 + (step + 1) / len(batches) for step in range(len(batches))]
+        self.rates.copy_(torch.tensor([learning_rate(self.recipe.optim, at, config.epochs) for at in done]))
+        if position.losses:
+            self.losses[: position.step] = torch.stack(position.losses)
+        self.model.train()
+        complete = True
+        for shape in self.schedule.next[position.step :]:
+            if stop():
+                complete = False
+                break
+            if shape not in self.steps:
+                self.steps[shape] = self._capture(shape)
+            with ONE_AT_A_TIME:
+                self._own_generator()
+                seed_step(self.seed, epoch, position.step)
+                self.steps[shape]()
+            position.step += 1
+        position.losses = list(self.losses[: position.step].clone().unbind())
+        return complete
+
+    def _capture(self, shape: Shape) -> Replay:
+        state = [*self.model.state_dict().values(), self.losses, self.schedule.at]
+        state += [value for entry in self.optimizer.state.values() for value in entry.values()]
+        state += [*self.average.state.values(), self.average.steps] if self.average is not None else []
+        before = [tensor.clone() for tensor in state]
+
+        def restore() -> None:
+            with torch.no_grad():
+                for tensor, value in zip(state, before, strict=True):
+                    tensor.copy_(value)
+
+        self._own_generator()
+        return Replay(lambda: self._step(shape), self.store.device, restore)
+
+    def _step(self, shape: Shape) -> None:
+        index = self.schedule.now(self.schedule.order)
+        self.lr.copy_(self.schedule.now(self.rates))
+        batch = self.store.gather(index, shape.nodes, shape.edges, 0, padded=True)
+        self.optimizer.zero_grad(set_to_none=True)
+        with autocast(self.store.device, self.recipe.train.precision):
+            raw = self.runner(**batch.inputs)
+        loss = self.task.loss(raw.to(torch.get_default_dtype()), batch.y, batch.mask)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip or math.inf)
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.model)
+        noted = torch.where(norm.isfinite(), loss.detach(), math.nan)
+        self.losses.index_copy_(0, self.schedule.at, noted.view(1))
+        self.schedule.at += 1
+
+    def score(self, store: GraphStore) -> tuple[float, float]:
+        if id(store) not in self.passes:
+            batches = list(torch.arange(store.num_graphs).split(self.recipe.train.batch_size))
+            schedule = Schedule(store, self.recipe.train.batch_size, len(batches))
+            raw = torch.zeros(store.y.shape[0], self.task.outputs, device=store.device)
+            self.passes[id(store)] = schedule, raw, {}
+            schedule.fill(batches)
+        schedule, raw, replays = self.passes[id(store)]
+        schedule.at.zero_()
+
+        def back_to(number: int) -> None:
+            schedule.at.fill_(number)
+
+        def forward(shape: Shape) -> None:
+            batch = store.gather(schedule.now(schedule.order), shape.nodes, shape.edges, 0, padded=True)
+            with autocast(store.device, self.recipe.train.precision):
+                out = self.evaluated(**batch.inputs)
+            raw.index_copy_(0, batch.at, out.to(raw.dtype))
+            schedule.at.add_(1)
+
+        with evaluating(self.evaluated):
+            for number, shape in enumerate(schedule.next):
+                if shape not in replays:
+                    replays[shape] = Replay(partial(forward, shape), store.device, partial(back_to, number))
+                replays[shape]()
+        return score(raw[:-1], store, self.task)
+
+    def _own_generator(self) -> None:
+        if self.generator is not None:
+            default = torch.cuda.default_generators[self.store.device.index or 0]
+            default.graphsafe_set_state(self.generator.graphsafe_get_state())

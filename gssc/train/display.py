@@ -1,0 +1,74 @@
+"""What a run shows while it runs: a live line in a terminal, plain lines in a log."""
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+# In a log, lines come at most this often (the first epochs and the last always show).
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Display:
+    """Shows epochs of one run; does nothing where ``quiet``."""
+
+    def __init__(self, title: str, epochs: int, metric: str, quiet: bool = False, live: bool = True) -> None:
+        self.title, self.epochs, self.metric, self.quiet, self.moves = title, epochs, metric, quiet, live
+        self.console = Console(highlight=False, soft_wrap=True)
+        self.live: Live | None = None
+        self.last_line = -float("inf")
+        self.started, self.first_epoch = time.monotonic(), None  # type: float, int | None
+
+    def __enter__(self) -> "Display":
+        self.started = time.monotonic()
+        if self.console.is_terminal and self.moves and not self.quiet:
+            self.live = Live(console=self.console, refresh_per_second=4)
+            self.live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        """One line of information."""
+        if not self.quiet:
+            self.console.print(f"{self.title}: {text}", markup=False)
+
+    def epoch(self, record: dict[str, Any], best: float | None) -> None:
+        """Show an epoch, as its line in ``metrics.jsonl`` describes it."""
+        if self.quiet:
+            return
+        number = record["epoch"]
+        if self.first_epoch is None:
+            self.first_epoch = number - 1
+        pace = (time.monotonic() - self.started) / max(number - self.first_epoch, 1)
+        fields = {
+            "epoch": f"{number}/{self.epochs}",
+            "train loss": f"{record['train_loss']:.5f}",
+            "val loss": f"{record['val_loss']:.5f}" if "val_loss" in record else "-",
+            f"val {self.metric}": f"{record['val']:.5f}" if record.get("val") is not None else "-",
+            "best": f"{best:.5f} (epoch {record['best_epoch']})" if best is not None else "-",
+            "graphs/s": f"{record['graphs_per_second']:,.0f}",
+            "left": duration(pace * (self.epochs - number)),
+        }
+        if self.live is not None:
+            table = Table(*fields, title=self.title)
+            table.add_row(*fields.values())
+            self.live.update(table)
+        elif number <= 3 or number == self.epochs or time.monotonic() - self.last_line >= SECONDS_BETWEEN_LINES:
+            self.last_line = time.monotonic()
+            self.say("  ".join(f"{name} {value}" for name, value in fields.items()))
+
+
+def duration(seconds: float) -> str:
+    """A time in the largest units that matter: 1h02m, 3m20s, 5s."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"

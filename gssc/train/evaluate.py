@@ -1,0 +1,78 @@
+"""Scores and predictions of a model on the graphs of a store."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from gssc.tasks import Task
+from gssc.train.store import Batch, GraphStore
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bfloat16 for matrix products where the recipe asks for it."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+@contextmanager
+def default_dtype(precision: str) -> Iterator[None]:
+    """float64 as the default where the recipe asks for it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if precision == "float64" else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode before it comes back."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def batches_in_order(store: GraphStore, batch_size: int) -> Iterator[Batch]:
+    """All graphs, in their order."""
+    for graphs in torch.arange(store.num_graphs).split(batch_size):
+        yield store.batch(graphs)
+
+
+def evaluate(
+    model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
+) -> tuple[float, float]:
+    """Mean loss and score of all graphs."""
+    return score(raw_outputs(model, store, batch_size, precision), store, task)
+
+
+def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision: str) -> Tensor:
+    """What the model says of every graph or node, in their order, on the device."""
+    with evaluating(model):
+        pieces = []
+        for batch in batches_in_order(store, batch_size):
+            with autocast(store.device, precision):
+                pieces.append(model(**batch.inputs))
+    return torch.cat(pieces).to(torch.get_default_dtype())
+
+
+def score(raw: Tensor, store: GraphStore, task: Task) -> tuple[float, float]:
+    """Loss and metric of raw outputs for all rows of a store; the device is asked once, at the end."""
+    target, mask = store.y[:-1], None if store.mask is None else store.mask[:-1]
+    metric = task.make_metric(store.device)
+    metric.update(raw, target, mask)
+    return float(task.loss(raw, target, mask)), metric.compute()
+
+
+def predict(
+    model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
+) -> tuple[Tensor, Tensor]:
+    """Predictions in the units of the data (or probabilities) and targets, on the CPU; masked rows are left out."""
+    kept = slice(None) if store.mask is None else store.mask[:-1]
+    raw = raw_outputs(model, store, batch_size, precision)
+    return task.predict(raw)[kept].cpu(), store.y[:-1][kept].cpu()

@@ -1,0 +1,84 @@
+"""AdamW, the learning rate as a function of the step, and averaged weights."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from gssc.config import OptimConfig
+
+
+def learning_rate(config: OptimConfig, epoch: float, epochs: int) -> float:
+    """Linear warm-up, then half a cosine to zero; ``epoch`` counts what is done, in fractions.
+
+    The first step of a warm-up has a small positive rate: pass the position at the end of the step.
+    """
+    if epoch < config.warmup_epochs:
+        return config.lr * epoch / config.warmup_epochs
+    rest = max(epochs - config.warmup_epochs, 1)
+    return config.lr * 0.5 * (1.0 + math.cos(math.pi * min((epoch - config.warmup_epochs) / rest, 1.0)))
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = None) -> torch.optim.AdamW:
+    """AdamW over all parameters in one fused kernel, its state allocated from the start.
+
+    A learning rate on a GPU (a tensor) makes steps that can be captured as a CUDA graph.
+    """
+    parameters = list(model.parameters())
+    on_gpu = parameters[0].device.type == "cuda"
+    capturable = lr is not None and on_gpu
+    optimizer = torch.optim.AdamW(
+        parameters,
+        lr=config.lr if lr is None else lr,
+        weight_decay=config.weight_decay,
+        fused=True,
+        capturable=capturable,
+    )
+    for parameter in parameters:
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return optimizer
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state as named tensors, ``parameter/entry``."""
+    return {
+        f"{name}/{entry}": value
+        for name, parameter in model.named_parameters()
+        for entry, value in optimizer.state[parameter].items()
+    }
+
+
+@torch.no_grad()
+def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The reverse of `optimizer_tensors`, in place."""
+    for name, value in optimizer_tensors(model, optimizer).items():
+        value.copy_(tensors[name])
+
+
+class Average:
+    """An exponential moving average of weights; buffers such as running statistics are taken as they are.
+
+    The decay grows from 0.1 towards ``decay`` over the first steps, (1 + t) / (10 + t), so that the start is forgotten.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        self.averaged = {name for name, _ in model.named_parameters()}
+        # On the device, so that an update can be captured.
+        self.steps = torch.zeros((), dtype=torch.float64, device=next(iter(self.state.values())).device)
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Take a step of the optimiser into account."""
+        self.steps += 1
+        change = 1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)
+        for name, value in model.state_dict().items():
+            if name in self.averaged:
+                self.state[name].lerp_(value, change.to(value.dtype))
+            else:
+                self.state[name].copy_(value)

@@ -1,0 +1,68 @@
+"""Several processes that share every batch (started by torchrun), or one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Processes:
+    """One process among those that train together; the first of them writes files."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, graphs: Tensor, empty: int) -> Tensor:
+        """The own part of a joint batch; the number ``empty`` stands for a graph without nodes."""
+        if self.world == 1:
+            return graphs
+        own = graphs[self.rank :: self.world]
+        return own if own.numel() else torch.tensor([empty])
+
+    def sum(self, statistic: Tensor) -> Tensor:
+        """The sum over all processes; not differentiable."""
+        if self.world == 1:
+            return statistic
+        total = statistic.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says so."""
+        if self.world == 1:
+            return flag
+        device = torch.device("cuda", self.local_rank) if dist.get_backend() == "nccl" else torch.device("cpu")
+        return bool(self.sum(torch.tensor(float(flag), device=device)) > 0)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Gradients are averaged over processes."""
+        if self.world == 1:
+            return model
+        from torch.nn.parallel import DistributedDataParallel
+
+        # Statistics are the same everywhere (BatchNorm reduces them), and a layer may leave a parameter unused.
+        return DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True)
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Processes]:
+    """Join the processes that torchrun started, if it did: NCCL for GPUs, Gloo for CPUs."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Processes()
+        return
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    try:
+        yield Processes(dist.get_rank(), world, int(os.environ.get("LOCAL_RANK", "0")))
+    finally:
+        dist.destroy_process_group()

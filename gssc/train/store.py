@@ -1,0 +1,140 @@
+"""A prepared dataset on the device: batches are gathered by index, without collating, copying or waiting."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gssc.datasets.flat import FlatGraphs
+from gssc.train.shapes import Shape
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Arguments of ``GSSC.forward``, targets, and which rows of the output count (None: all).
+
+    ``at`` has the number of each row of the output in the store's targets; ``rows`` counts the real ones, known without
+    asking the device.
+    """
+
+    inputs: dict[str, Any]
+    y: Tensor
+    mask: Tensor | None
+    at: Tensor
+    rows: int
+
+
+class GraphStore:
+    """Flat tensors of G graphs on a device.
+
+    Every tensor ends in one row of zeros, and graph G is an empty one: what padding points to. Floating point is kept
+    in the default dtype.
+
+    Args:
+        graphs: The graphs, edges sorted by destination.
+        spectra: ``eigvals [G, K]``, ``eigvecs [N, K]``, ``eigmask [G, K]`` and ``rwse [N, steps]``, as far as a model
+            wants them.
+        device: Where to keep all of it.
+        node_level: Whether targets belong to nodes.
+    """
+
+    def __init__(
+        self, graphs: FlatGraphs, spectra: Mapping[str, Tensor], device: str | torch.device, node_level: bool
+    ) -> None:
+        self.device = torch.device(device)
+        self.node_level = node_level
+        self.num_graphs = graphs.num_graphs
+        # Sizes stay on the host as well: the shape of a batch is known before the device has gathered it.
+        self.node_counts, self.edge_counts = graphs.ptr.diff().cpu(), graphs.edge_ptr.diff().cpu()
+        self.ptr, self.edge_ptr = (_closed(starts).to(self.device) for starts in (graphs.ptr, graphs.edge_ptr))
+        # Node numbers inside a graph fit into 32 bits.
+        self.edge_index = _with_zero_row(graphs.edge_index.t().to(torch.int32)).to(self.device)
+        self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
+        self.of_edges = self._named(edge_attr=graphs.edge_attr)
+        self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
+        self.y = _with_zero_row(_in_precision(graphs.y)).to(self.device)
+        self.mask = None if graphs.mask is None else _with_zero_row(graphs.mask).to(self.device)
+
+    def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
+        kept = {name: _in_precision(tensor) for name, tensor in tensors.items() if tensor is not None}
+        return {name: _with_zero_row(tensor).to(self.device) for name, tensor in kept.items()}
+
+    def sizes(self, graphs: Tensor) -> tuple[int, int]:
+        """Nodes and edges of the graphs with these numbers (on the host; G means an empty graph)."""
+        real = graphs[graphs < self.num_graphs]
+        return int(self.node_counts[real].sum()), int(self.edge_counts[real].sum())
+
+    def batch(self, graphs: Tensor, shape: Shape | None = None) -> Batch:
+        """The graphs with these numbers [B] as one batch; ``shape`` pads it to a static size."""
+        nodes, edges = self.sizes(graphs)
+        index = graphs.to(self.device, non_blocking=True)
+        rows = nodes if self.node_level else int((graphs < self.num_graphs).sum())
+        if shape is None:
+            return self.gather(index, nodes, edges, rows)
+        shape.check(graphs.numel(), nodes, edges)
+        empty = torch.full((shape.graphs - graphs.numel(),), self.num_graphs, device=self.device)
+        return self.gather(torch.cat([index, empty]), shape.nodes, shape.edges, rows, padded=True)
+
+    def gather(self, index: Tensor, nodes: int, edges: int, rows: int, padded: bool = False) -> Batch:
+        """A batch of given size from graph numbers on the device [B]: no step waits for the device.
+
+        Where ``padded``, one more graph follows that owns the nodes beyond those of the graphs; edges beyond theirs
+        join its last node to itself, and ``node_mask`` and ``edge_mask`` mark what is real.
+        """
+        starts, counts = self.ptr[index], self.ptr[index + 1] - self.ptr[index]
+        batch, node, node_mask = _slots(starts, counts, nodes, self.ptr[-1])
+        edge_starts, edge_counts = self.edge_ptr[index], self.edge_ptr[index + 1] - self.edge_ptr[index]
+        owner, edge, edge_mask = _slots(edge_starts, edge_counts, edges, self.edge_ptr[-1])
+        ends = counts.cumsum(0)
+        first = ends - counts
+        ptr = torch.cat([first, ends.new_full((1,), nodes)])
+        if padded:
+            # The graph that owns the padding begins where the others end.
+            ptr = torch.cat([first, ends[-1:], ptr[-1:]])
+            first = torch.cat([first, first.new_zeros(1)])
+            index = torch.cat([index, index.new_full((1,), self.num_graphs)])
+        edge_index = self.edge_index[edge].t().long() + first[owner]
+        if padded:
+            edge_index = torch.where(edge_mask, edge_index, nodes - 1)
+        inputs: dict[str, Any] = {name: tensor[node] for name, tensor in self.of_nodes.items()}
+        inputs |= {name: tensor[edge] for name, tensor in self.of_edges.items()}
+        inputs |= {name: tensor[index] for name, tensor in self.of_graphs.items()}
+        inputs |= {"x": inputs.get("x"), "edge_index": edge_index, "batch": batch}
+        inputs |= {"num_graphs": index.numel(), "num_nodes": nodes, "ptr": ptr}
+        if padded:
+            inputs |= {"node_mask": node_mask, "edge_mask": edge_mask}
+        at = node if self.node_level else index
+        mask = None if self.mask is None else self.mask[at]
+        real = node_mask if self.node_level else index < self.num_graphs
+        if padded or rows < at.numel():
+            mask = real if mask is None else mask & real
+        return Batch(inputs, self.y[at], mask, at, rows)
+
+
+def _slots(starts: Tensor, counts: Tensor, total: int, zero_row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Owner and source row of each of ``total`` slots, of which graph b takes ``counts[b]`` from ``starts[b]`` on.
+
+    Slots beyond the last graph belong to owner B and read the row of zeros.
+    """
+    ends = counts.cumsum(0)
+    slot = torch.arange(total, device=starts.device)
+    owner = torch.searchsorted(ends, slot, right=True)
+    shift = torch.cat([starts - (ends - counts), starts.new_zeros(1)])
+    real = owner < counts.numel()
+    return owner, torch.where(real, slot + shift[owner], zero_row), real
+
+
+def _with_zero_row(rows: Tensor) -> Tensor:
+    return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
+
+
+def _in_precision(values: Tensor) -> Tensor:
+    """Floating point in the default dtype, that of the model."""
+    return values.to(torch.get_default_dtype()) if values.is_floating_point() else values
+
+
+def _closed(starts: Tensor) -> Tensor:
+    """Starts of G graphs, and of an empty one after them: [G + 2]."""
+    return torch.cat([starts, starts[-1:]])

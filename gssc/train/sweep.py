@@ -1,0 +1,116 @@
+"""Many variants of one recipe: a grid, or a study by Optuna. Finished trials are kept, so that a sweep can go on."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gssc.checks import fail
+from gssc.files import read_json, write_json
+
+Trial = Callable[[list[str], Path], dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One key that varies: a list of values, or (for a study) a range from low to high."""
+
+    key: str
+    values: tuple[Any, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+
+
+def parse_axis(text: str) -> Axis:
+    """``section.key=a,b,c`` for values; ``section.key=low..high`` for a range, ``log:low..high`` on a log scale."""
+    key, separator, rest = text.partition("=")
+    if not separator or "." not in key or not rest:
+        fail("axis", "section.key=a,b,c or section.key=low..high", repr(text))
+    low, dots, high = rest.removeprefix("log:").partition("..")
+    if not dots:
+        return Axis(key, tuple(yaml.safe_load(value) for value in rest.split(",")))
+    try:
+        return Axis(key, low=float(low), high=float(high), log=rest.startswith("log:"))
+    except ValueError:
+        fail("axis", "two numbers low..high", repr(text))
+
+
+def grid(axes: list[Axis]) -> Iterator[list[str]]:
+    """Overrides of every combination."""
+    for axis in axes:
+        if not axis.values:
+            fail("axis", "a list of values (a range needs --trials)", axis.key)
+    for choice in itertools.product(*(axis.values for axis in axes)):
+        yield [_override(axis.key, value) for axis, value in zip(axes, choice, strict=True)]
+
+
+def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Train every combination that is not finished yet; None of ``trial`` means that time ran out."""
+    results: list[dict[str, Any]] = []
+    for overrides in grid(axes):
+        folder = out / _folder_name(overrides)
+        say(" ".join(overrides))
+        summary = trial(overrides, folder)
+        if summary is None:
+            return results
+        results.append({"overrides": overrides, "folder": folder.name, **summary})
+        write_json(out / "sweep.json", results)
+    return results
+
+
+def run_study(
+    axes: list[Axis], trials: int, seed: int, out: Path, maximize: bool, trial: Trial, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Let Optuna choose ``trials`` variants by validation score.
+
+    What is finished is read from ``sweep.json`` and told to a new sampler. Its random numbers are seeded by the number
+    of the trial, so that a study that was interrupted proposes what it would have proposed.
+    """
+    try:
+        import optuna
+    except ImportError:
+        fail("--trials", "the package optuna (pip install 'gssc[sweep]')", "no such package")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
+    results: list[dict[str, Any]] = read_json(out / "sweep.json") if (out / "sweep.json").exists() else []
+    for number in range(len(results), trials):
+        sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
+        study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
+        for result in results:
+            score = result["validation"]["mean"]
+            if score is not None:
+                study.add_trial(
+                    optuna.trial.create_trial(params=result["parameters_tried"], distributions=spaces, value=score)
+                )
+        chosen = study.ask(spaces).params
+        overrides = [_override(key, value) for key, value in chosen.items()]
+        say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
+        summary = trial(overrides, out / f"trial-{number:03d}")
+        if summary is None:
+            return results
+        results.append({"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}", **summary})
+        write_json(out / "sweep.json", results)
+    return results
+
+
+def _distribution(axis: Axis, kinds: Any) -> Any:
+    if axis.values:
+        return kinds.CategoricalDistribution(axis.values)
+    assert axis.low is not None
+    assert axis.high is not None
+    if axis.low.is_integer() and axis.high.is_integer() and not axis.log:
+        return kinds.IntDistribution(int(axis.low), int(axis.high))
+    return kinds.FloatDistribution(axis.low, axis.high, log=axis.log)
+
+
+def _override(key: str, value: Any) -> str:
+    return f"{key}={json.dumps(value) if not isinstance(value, str) else value}"
+
+
+def _folder_name(overrides: list[str]) -> str:
+    return "+".join(text.partition(".")[2].replace("/", "_") for text in overrides)
