@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.sparse_operator import SparseOperator
+from gssc.spectra.sparse_operator import Shifted, SparseOperator
 
 # Solvers aim at these residuals: absolute, relative to ‖H‖, and to the mean spacing of the eigenvalues wanted, so that
 # the cluster tolerance (ten times the residual) stays far below it; and no lower than rounding allows.
@@ -50,7 +50,7 @@ class ChebyshevFilter:
         self.upper = upper * (1.0 + 1e-12) + 1e-300
         self.bound = self.upper
         self.scale = max(abs(upper), 1e-300)
-        self.matrix = self.operator.csr()
+        self.matrix = Shifted(self.operator)
         self.known = torch.zeros(self.n, 0, dtype=torch.float64, device=self.device)
         if known is not None:
             self.known = torch.as_tensor(known, dtype=torch.float64, device=self.device)
@@ -81,14 +81,14 @@ class ChebyshevFilter:
         self.work += degree
         dtype = torch.float32 if single else torch.float64
         removed = [(basis.to(dtype), every) for basis, every in without if basis.shape[1]]
-        scaled = self.operator.csr((self.upper + edge) / 2, (self.upper - edge) / 2, dtype)
+        scaled = Shifted(self.operator, (self.upper + edge) / 2, (self.upper - edge) / 2, dtype)
         # A copy, as the recurrence overwrites it; row-major, as the product reads whole rows of it.
         before = block.to(dtype, memory_format=torch.contiguous_format, copy=True)
         for basis, _ in removed:
             before -= basis @ (basis.T @ before)
         now = scaled @ before
         for step in range(1, degree):
-            before.addmm_(scaled, now, beta=-1.0, alpha=2.0)
+            scaled.step(now, before, 2.0, -1.0)
             before, now = now, before
             for basis, every in removed:
                 if step % every == 0:

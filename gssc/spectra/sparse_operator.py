@@ -5,12 +5,21 @@ A product then reads the matrix and the block once, and :meth:`SparseOperator.la
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+
+from gssc.ops.triton_support import HAS_TRITON
+from gssc.spectra.fused_product import RowPlan, fused_step
+
+# Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
+FUSED_ENTRIES = 300_000
+# Set by tests: also where Triton's interpreter runs the kernels on the host.
+INTERPRETED = False
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,7 @@ class SparseOperator:
     crow: Tensor
     col: Tensor
     weight: Tensor
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_entries(cls, crow: Tensor, col: Tensor, weight: Tensor, diagonal: Tensor) -> "SparseOperator":
@@ -69,6 +79,23 @@ class SparseOperator:
                 self.crow, self.col, weight.to(dtype), size=(self.n, self.n), check_invariants=False
             )
 
+    def fused(self) -> bool:
+        """Whether products run in the kernels of ``fused_product.py``: large matrices on a GPU, with Triton."""
+        here = self.device.type == "cuda" or INTERPRETED
+        return HAS_TRITON and here and self.col.numel() >= FUSED_ENTRIES
+
+    def plan(self) -> RowPlan:
+        """How the kernels take the rows, found out once."""
+        if "plan" not in self.kept:
+            self.kept["plan"] = RowPlan.of(self.crow)
+        return self.kept["plan"]
+
+    def weight_as(self, dtype: torch.dtype) -> Tensor:
+        """The values [nnz] in this dtype, converted once."""
+        if dtype not in self.kept:
+            self.kept[dtype] = self.weight.to(dtype)
+        return self.kept[dtype]
+
     def bound(self, steps: int) -> float:
         """A guaranteed bound of |λ|, as `gssc.spectra.ladder.spectral_bound` on the host."""
         magnitude = SparseOperator(self.n, self.crow, self.col, self.weight.abs()).csr()
@@ -80,6 +107,41 @@ class SparseOperator:
             x = (y / y.max().clamp_min(1e-300) + x).clamp_min(1e-6)
             x = x / x.max()
         return float(torch.stack(bounds).min())
+
+
+class Shifted:
+    """(H - centre)/half for products with blocks [n, b] of one dtype, in one pass each."""
+
+    def __init__(
+        self, operator: SparseOperator, centre: float = 0.0, half: float = 1.0, dtype: torch.dtype = torch.float64
+    ) -> None:
+        self.operator, self.centre, self.half, self.dtype = operator, centre, half, dtype
+        self.fused = operator.fused()
+        self._csr: Tensor | None = None
+        self._coefficients: dict[tuple[float, float], Tensor] = {}
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        """The product with a block, a new tensor."""
+        return self.step(x, None)
+
+    def step(self, x: Tensor, z: Tensor | None, alpha: float = 1.0, gamma: float = 0.0) -> Tensor:
+        """α (H - c)/e X + γ Z, written over Z where there is one."""
+        if not self.fused:
+            if self._csr is None:
+                self._csr = self.operator.csr(self.centre, self.half, self.dtype)
+            return self._csr @ x if z is None else z.addmm_(self._csr, x, beta=gamma, alpha=alpha)
+        x = x.contiguous()
+        out = torch.empty_like(x) if z is None else z
+        if not out.is_contiguous():
+            out.copy_(self.step(x, out.contiguous(), alpha, gamma))
+            return out
+        if (alpha, gamma) not in self._coefficients:
+            numbers = [alpha / self.half, -alpha * self.centre / self.half, gamma]
+            self._coefficients[alpha, gamma] = torch.tensor(numbers, dtype=self.dtype, device=x.device)
+        own = self.operator
+        matrix = (own.plan(), own.crow, own.col, own.weight_as(self.dtype))
+        fused_step(*matrix, self._coefficients[alpha, gamma], x, out, adds=z is not None and gamma != 0.0)
+        return out
 
 
 def upload(matrix: sp.csr_array, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor]:

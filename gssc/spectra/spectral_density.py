@@ -36,7 +36,7 @@ def spectral_edges(solver: ChebyshevFilter, counts: list[int]) -> tuple[float, l
         for step in range(done, steps):
             if step:
                 before *= -betas[step - 1]
-            image = before.addmm_(solver.matrix, vector)
+            image = solver.matrix.step(vector, before, 1.0, 1.0)
             alphas[step] = torch.linalg.vecdot(vector, image, dim=0)
             image.addcmul_(vector, alphas[step], value=-1.0)
             if solver.known.shape[1]:
