@@ -84,7 +84,9 @@ def fused_step(
     short, long = plan.short.numel(), plan.long.numel()
     if short:
         grid = (-(-short // rows), across)
-        kernels.short_rows[grid](plan.short, short, crow, col, weight, x, z, coefficients, groups, align, block, rows, adds)
+        kernels.short_rows[grid](
+            plan.short, short, crow, col, weight, x, z, coefficients, groups, align, block, rows, adds
+        )
     if long:
         partial = torch.empty(plan.begins.numel(), width, dtype=x.dtype, device=x.device)
         kernels.long_parts[plan.begins.numel(), across](

@@ -4,8 +4,9 @@ From a random block Q₀ of a few columns, Q_{j+1} = p(H) Q_j orthonormalised ag
 full orthogonalisation), p = T_m on [edge, upper] with about twice as many eigenvalues below the edge as are wanted.
 Rayleigh-Ritz with H itself on V = [Q₀ … Q_j] converges when V has some three times as many columns as pairs wanted, for
 any m within reason: every product is shared by all pairs, where a filtered block iteration spends one product per pair
-and degree. A space that grows too large is cut back to its lowest Ritz vectors and goes on from those that have not
-converged.
+and degree. The filter must stay the same for that. Where it changes, since eigenvalues far below the others had limited
+its degree and are now captured, or where the space has grown too large, it starts anew from the captured Ritz vectors
+and a random mix of those that are not.
 
 A block of b columns sees b copies of an eigenvalue, and more only through rounding. Where b copies appear
 `ChebyshevBlock.iterate` takes over, and it comes next where the check of the count fails.
@@ -22,8 +23,12 @@ from gssc.spectra.miss_check import GROWTH_LIMIT, RETURN_LIMIT, MissCheck
 from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import merge_clusters
 
-# Growth of a middle eigenvalue wanted per filter: e^RISE. Between 4 and 9 the number of products changes by a fifth.
-RISE = 5.0
+# Growth of the last eigenvalue wanted, per filter: e^RISE. Between 3 and 7 the number of products changes by a fifth.
+RISE = 4.0
+# Eigenvalues far below the others limit the degree until they are captured. From this fraction of the degree wanted on
+# the filter is left as it is; below it, it changes where the degree rises by this factor at least.
+ENOUGH = 0.5
+CHANGE = 1.3
 DEGREE_LIMIT = 1_500
 RESTARTS = 6
 WORK_LIMIT = 30_000
@@ -47,24 +52,22 @@ def krylov(solver: MissCheck, count: int) -> int | None:
     capacity = 5 * count + 8 * width
     if capacity + width > (solver.n - solver.known.shape[1]) // 2:
         return None
-    low, (middle, edge) = spectral_edges(solver, [count // 2, wider])
+    low, (last, edge) = spectral_edges(solver, [count, wider])
     if edge - low <= ONE_CLUSTER * solver.scale:
         return None
     space = _Space(solver, capacity)
     fresh, lowest, fixed = solver.normal(width, stream=2), low, space.ritz(np.zeros((0, 0)))
-    restarts = 0
+    restarts, degree = 0, 0
     while True:
         edge = min(max(edge, low + 1e-6 * (solver.upper - low)), (low + solver.upper) / 2)
-        rate = max(solver.rate(min(middle, edge), edge), 0.25 * solver.rate(low, edge), 1e-12)
-        wanted = RISE / rate
-        growth = math.log(GROWTH_LIMIT) / max(solver.rate(lowest, edge), 1e-12)
-        degree = int(max(2, min(wanted, growth, DEGREE_LIMIT)))
+        wanted, growth = _degrees(solver, lowest, last, edge)
+        degree = degree or min(wanted, growth)
         without = (
-            (solver.known, solver.returns(0.0, middle, edge, RETURN_LIMIT)),
-            (fixed, solver.returns(low, middle, edge, RETURN_LIMIT)),
+            (solver.known, solver.returns(0.0, last, edge, RETURN_LIMIT)),
+            (fixed, solver.returns(low, last, edge, RETURN_LIMIT)),
         )
         fresh = space.expand(solver.filtered(fresh, degree, edge, without=without))
-        if growth >= wanted and space.size < count + width:
+        if degree >= ENOUGH * wanted and space.size < count + width:
             continue
         values, rotation = space.pairs()
         if values[-1] > solver.upper:  # the Lanczos bound was not one
@@ -76,17 +79,16 @@ def krylov(solver: MissCheck, count: int) -> int | None:
         if not np.isfinite(solver.residuals).all():
             raise SpectrumError("Chebyshev filter overflowed")
         low = float(values[0])
-        open_ones = solver.residuals > CAPTURED * solver.scale
-        lowest = float(values[:first][open_ones].min(initial=middle))
-        captured = np.flatnonzero(~open_ones & (values[:first] < lowest))
+        closed = solver.residuals <= CAPTURED * solver.scale
+        lowest = float(values[:first][~closed].min(initial=last))
+        captured = np.flatnonzero(closed & (values[:first] < lowest))
         fixed = solver.block[:, torch.as_tensor(captured, device=solver.device)]
-        if first < count:
-            continue
-        target = solver.target(count)
-        if (solver.residuals <= target).all():
-            _, cluster = merge_clusters(values[:count], 10.0 * target)
-            if np.bincount(cluster).max() >= width:
-                return None
+        target = solver.target(count) if first == count else 0.0
+        done = solver.residuals <= target
+        _, cluster = merge_clusters(values[:first][done], 10.0 * target)
+        if np.bincount(cluster).max(initial=0) >= width:
+            return None
+        if done.all():
             _finish(solver, space, count)
             return count
         if restarts > RESTARTS or solver.work > WORK_LIMIT:
@@ -94,13 +96,22 @@ def krylov(solver: MissCheck, count: int) -> int | None:
                 f"Chebyshev-Krylov: residual {solver.residuals.max():.1e} (wanted {target:.1e}) "
                 f"after {solver.work} products"
             )
-        if space.size + width > capacity:
+        full = space.size + width > capacity
+        if full:
             restarts += 1
-            middle, edge = float(values[count // 2]), float(values[min(wider, space.size) - 1])
-            behind = np.flatnonzero(solver.residuals > target)
-            pick = np.union1d(behind[:width], np.arange(count, count + width - min(width, behind.size)))
-            fresh = space.ritz(rotation[:, pick])
-            space.shrink(values, rotation, count + max(16, count // 2))
+            last, edge = float(values[count - 1]), float(values[min(wider, space.size) - 1])
+        wanted, growth = _degrees(solver, lowest, last, edge)
+        if full or (degree < ENOUGH * wanted and min(wanted, growth) > CHANGE * degree):
+            degree = 0
+            fresh = space.restart(values, rotation, np.flatnonzero(closed), count + width, width)
+
+
+def _degrees(solver: MissCheck, lowest: float, last: float, edge: float) -> tuple[int, int]:
+    """The degree wanted for the last eigenvalue, and the largest that rounding allows for the lowest."""
+    rate = solver.rate(lowest, edge)
+    wanted = RISE / max(solver.rate(min(last, edge), edge), 0.25 * rate, 1e-12)
+    growth = math.log(GROWTH_LIMIT) / max(rate, 1e-12)
+    return int(max(2, min(wanted, DEGREE_LIMIT))), int(max(2, min(growth, DEGREE_LIMIT)))
 
 
 def _finish(solver: MissCheck, space: "_Space", count: int) -> None:
@@ -155,7 +166,16 @@ class _Space:
         self.size += width
         return block
 
-    def shrink(self, values: np.ndarray, rotation: np.ndarray, keep: int) -> None:
-        """Keep the lowest Ritz vectors only."""
-        self.rows[:keep] = self.ritz(rotation[:, :keep]).T
-        self.size, self.gram = keep, np.diag(values[:keep])
+    def restart(self, values: np.ndarray, rotation: np.ndarray, closed: np.ndarray, first: int, width: int) -> Tensor:
+        """Keep the captured Ritz vectors and a random mix of the others among the ``first``, the new start.
+
+        Whatever else was kept would have to be filtered too: the space grown from the mix would be that of a matrix
+        projected onto the complement, with other eigenvectors.
+        """
+        others = np.setdiff1d(np.arange(min(first, self.size)), closed)
+        self.drawn += 1
+        rng = np.random.default_rng([self.solver.seed, self.drawn])
+        mix = self.ritz(rotation[:, others] @ rng.standard_normal((others.size, width)))
+        self.rows[: closed.size] = self.ritz(rotation[:, closed]).T
+        self.size, self.gram = closed.size, np.diag(values[closed])
+        return self.expand(mix)

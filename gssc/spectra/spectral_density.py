@@ -13,8 +13,10 @@ from gssc.spectra.chebyshev_filter import ChebyshevFilter
 COLUMNS = 8
 FIRST_STEPS = 32
 STEPS_LIMIT = 512
-# Steps are doubled until so many nodes per column lie below the smallest value asked for.
+# Steps are doubled until so many nodes per column lie below the smallest value asked for, and so many between its half
+# and the largest.
 NODES_BELOW = 2.0
+NODES_NEAR = 1.0
 NODES = 24
 
 
@@ -57,7 +59,9 @@ def spectral_edges(solver: ChebyshevFilter, counts: list[int]) -> tuple[float, l
         at = np.minimum(np.searchsorted(mass, counts), theta.size - 1)
         # A column that ends early has found an invariant subspace: more steps add nothing.
         short = any(nodes.size < min(NODES, done) for nodes, _ in pairs)
-        if short or done >= most or at.min() >= NODES_BELOW * COLUMNS:
+        # Outliers attract nodes of no weight: those around the values asked for are counted by themselves.
+        near = int(np.searchsorted(mass, max(counts)) - np.searchsorted(mass, min(counts) / 2))
+        if short or done >= most or (at.min() >= NODES_BELOW * COLUMNS and near >= NODES_NEAR * COLUMNS):
             return float(theta[0]), [float(theta[i]) for i in at]
         steps = min(2 * done, most)
 

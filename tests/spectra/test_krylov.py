@@ -52,14 +52,25 @@ def test_half_the_products_of_block_iteration_for_the_same_values(monkeypatch, g
     np.testing.assert_allclose(pairs.values, other.values, rtol=0, atol=1e-9)
 
 
+def counted(monkeypatch):
+    """A list that grows with every restart, by the number of pairs kept."""
+    kept = []
+    restart = module._Space.restart
+
+    def counting(self, values, rotation, closed, *rest):
+        kept.append(closed.size)
+        return restart(self, values, rotation, closed, *rest)
+
+    monkeypatch.setattr(module._Space, "restart", counting)
+    return kept
+
+
 def test_restarts_converge_to_the_same(monkeypatch):
     graph = grid(40, 41)
-    monkeypatch.setattr(module, "RISE", 1.5)  # filters so weak that the space is full before anything converged
-    shrunk = []
-    shrink = module._Space.shrink
-    monkeypatch.setattr(module._Space, "shrink", lambda self, *rest: (shrunk.append(1), shrink(self, *rest))[1])
+    monkeypatch.setattr(module, "RISE", 0.5)  # filters so weak that the space is full before anything converged
+    restarted = counted(monkeypatch)
     pairs = solver(graph).solve(20)
-    assert shrunk
+    assert restarted
     np.testing.assert_allclose(pairs.values, truth(graph)[:20], rtol=0, atol=1e-9)
     assert pairs.orthogonality < 1e-10
 
@@ -78,6 +89,35 @@ def test_outliers_below_the_bulk():
     assert expected[3] < 0.01 < 0.1 < expected[4]
     np.testing.assert_allclose(one.values[:16], expected, rtol=0, atol=1e-8)
     assert one.residuals[:16].max() <= one.target(16)
+
+
+def test_a_filter_held_back_by_outliers_changes_once(monkeypatch):
+    # Pendant paths: twelve eigenvalues far below an edge of many close ones.
+    core = connected(random_graph(3000, 10, 0))
+    n = core.shape[0]
+    lengths = [7, 6, 6, 5, 5, 5, 4, 4, 4, 4, 4, 4]
+    first = np.concatenate(
+        [[17 * i, *range(at, at + m - 1)] for i, (at, m) in enumerate(zip(starts(n, lengths), lengths, strict=True))]
+    )
+    second = np.arange(n, n + sum(lengths))
+    total = n + sum(lengths)
+    tails = sp.csr_array((np.ones(first.size), (first, second)), shape=(total, total))
+    core.resize((total, total))
+    graph = sp.csr_array((core + tails + tails.T).tocsr())
+    restarted = counted(monkeypatch)
+    one = solver(graph)
+    pairs = one.solve(32)
+    expected = truth(graph)[:32]
+    assert expected[11] < 0.1 < 0.15 < expected[12]
+    assert len(restarted) == 1
+    assert restarted[0] >= 12
+    np.testing.assert_allclose(pairs.values, expected, rtol=0, atol=1e-8)
+    assert pairs.orthogonality < 1e-10
+    assert one.work < 1500
+
+
+def starts(n, lengths):
+    return n + np.concatenate([[0], np.cumsum(lengths)[:-1]])
 
 
 @pytest.mark.parametrize("graph", [hypercube(10), star(2000), complete(600)], ids=["hypercube", "star", "complete"])
