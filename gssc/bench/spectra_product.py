@@ -2,9 +2,9 @@
 
     python -m gssc.bench.spectra_product --nodes 1000000 --graphs random grid
 
-Prints milliseconds, and the bytes that must be moved (the matrix once, a gathered row of X per entry, rows of X and Z) per
-second: gathered rows that are found in a cache make that more than the memory has. ``--tiles`` tries other sizes of a
-program's tile.
+Prints milliseconds, and per second the bytes that must be moved: the matrix once, a gathered row of X per entry, rows
+of X and Z. Gathered rows that are found in a cache make that more than the memory has. ``--tiles`` tries other sizes
+of a program's tile.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """One step of a three-term recurrence, Z ← α H X + β X + γ Z, in one pass over a sparse matrix: Triton, on a GPU.
 
 Blocks are row-major [n, b], so that a neighbour costs one read of b numbers that lie together. A program takes a block
-of rows and, a few entries at a time, gathers the rows of X they point to; it goes on to the longest of its rows, so rows
-are taken in the order of their length. Rows longer than `LONG_ROW` (hubs) are cut into pieces of `PIECE` entries, one
-program each, whose sums a last kernel adds. There are no atomic additions: the same bytes in every run.
+of rows and, a few entries at a time, gathers the rows of X they point to; it goes on to the longest of its rows, so
+rows are taken in the order of their length. Rows longer than `LONG_ROW` (hubs) are cut into pieces of `PIECE` entries,
+one program each, whose sums a last kernel adds. There are no atomic additions: the same bytes in every run.
 
 A product reads 4 + s bytes per entry, s the size of a number, gathers b·s, and reads or writes 3 b·s per row.
 """

@@ -13,6 +13,7 @@ A block of b columns sees b copies of an eigenvalue, and more only through round
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +30,8 @@ RISE = 4.0
 # the filter is left as it is; below it, it changes where the degree rises by this factor at least.
 ENOUGH = 0.5
 CHANGE = 1.3
+# The growth per degree of the last is taken for at least this fraction of that of the lowest, if it came out as none.
+FLATTEST = 0.1
 DEGREE_LIMIT = 1_500
 RESTARTS = 6
 WORK_LIMIT = 30_000
@@ -90,6 +93,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
             return None
         if done.all():
             _finish(solver, space, count)
+            solver.extend = _Extension(solver, space, fresh, count, degree, edge, without)
             return count
         if restarts > RESTARTS or solver.work > WORK_LIMIT:
             raise SpectrumError(
@@ -109,7 +113,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
 def _degrees(solver: MissCheck, lowest: float, last: float, edge: float) -> tuple[int, int]:
     """The degree wanted for the last eigenvalue, and the largest that rounding allows for the lowest."""
     rate = solver.rate(lowest, edge)
-    wanted = RISE / max(solver.rate(min(last, edge), edge), 0.25 * rate, 1e-12)
+    wanted = RISE / max(solver.rate(min(last, edge), edge), FLATTEST * rate, 1e-12)
     growth = math.log(GROWTH_LIMIT) / max(rate, 1e-12)
     return int(max(2, min(wanted, DEGREE_LIMIT))), int(max(2, min(growth, DEGREE_LIMIT)))
 
@@ -120,6 +124,28 @@ def _finish(solver: MissCheck, space: "_Space", count: int) -> None:
     last = min(space.size, count + max(16, count // 2))
     solver.block, solver.values = space.ritz(rotation[:, :last]), values[:last]
     solver.residuals = solver.residual_norms(solver.block, solver.values)
+
+
+@dataclass
+class _Extension:
+    """One more filter for a space that has converged, which makes the pairs beyond those wanted more exact."""
+
+    solver: MissCheck
+    space: "_Space"
+    fresh: Tensor
+    count: int
+    degree: int
+    edge: float
+    without: tuple[tuple[Tensor, int], ...]
+
+    def __call__(self) -> bool:
+        """Whether anything was done; False where the space is full."""
+        if self.space.size + self.fresh.shape[1] > self.space.rows.shape[0]:
+            return False
+        image = self.solver.filtered(self.fresh, self.degree, self.edge, without=self.without)
+        self.fresh = self.space.expand(image)
+        _finish(self.solver, self.space, self.count)
+        return True
 
 
 class _Space:

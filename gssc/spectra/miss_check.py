@@ -1,6 +1,7 @@
 """A check that no eigenvalue was missed: what a filtered random block, deflated by what was found, would show."""
 
 import math
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,8 +23,23 @@ GROWTH_LIMIT = 1e8
 RETURN_LIMIT = 1e12
 
 
+class Extension(Protocol):
+    """Improves the pairs of a solver, at the cost of ``degree`` products."""
+
+    degree: int
+
+    def __call__(self) -> bool:
+        """Whether anything was done; False when it is at its end."""
+        ...
+
+
 class MissCheck(ChebyshevFilter):
-    """The Ritz pairs of a solver, and the check of their count."""
+    """The Ritz pairs of a solver, and the check of their count.
+
+    ``extend`` is what a solver may leave to improve them further.
+    """
+
+    extend: "Extension | None" = None
 
     def miss_probability(self, kept: int, sigma: float) -> float:
         r"""Probability bound that H has more than ``kept`` eigenvalues (besides the known) up to ``sigma``.
@@ -36,12 +52,18 @@ class MissCheck(ChebyshevFilter):
         grown by CHECK_RETURN, which keeps rounding and residuals from growing back.
         """
         safe, raised, edge, degree = self._check_plan(kept, sigma)
+        while self.extend is not None:
+            # Better pairs above the gap are projected out too, and the gap that counts is the one above them: at best
+            # the one above all of them.
+            least = self._check_degree(raised, min(float(self.values[-1]), (raised + self.upper) / 2))
+            if degree - least <= self.extend.degree or not self.extend():
+                break
+            safe, raised, edge, degree = self._check_plan(kept, sigma)
+        self.extend = None  # it holds the memory of the solver
         for _ in range(CHECK_REFINEMENTS):
             unsafe = np.flatnonzero(~safe[kept:]) + kept
             if degree <= CHECK_DEGREE or unsafe.size < 2:
                 break
-            # A narrow gap makes the check long. Pairs above it that are better known are projected out too, and the
-            # gap that counts is the one above them.
             self._improve(unsafe)
             before = degree
             safe, raised, edge, degree = self._check_plan(kept, sigma)
@@ -78,10 +100,13 @@ class MissCheck(ChebyshevFilter):
         rest = self.values[kept:][~safe[kept:]]
         edge = float(rest.min()) if rest.size else float(self.values[-1]) if self.values.size > kept else math.inf
         edge = min(edge, (raised + self.upper) / 2)
+        return safe, raised, edge, self._check_degree(raised, edge)
+
+    def _check_degree(self, raised: float, edge: float) -> int:
+        """The degree at which σ' has grown enough."""
         speed = self.rate(raised, edge)
         # Without room between the two (a cluster at the end of the block) no degree suffices.
-        degree = math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed) if speed > 0.0 else CHECK_LIMIT + 1
-        return safe, raised, edge, degree
+        return math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed) if speed > 0.0 else CHECK_LIMIT + 1
 
     def _improve(self, columns: np.ndarray) -> None:
         """Filter these columns of the block once more, up to its end, and mix them with the others."""

@@ -1,8 +1,8 @@
 """Triton kernels of ``fused_product.py``, which explains them. Imported only where they run.
 
-Every matrix row begins with its diagonal entry; ``coefficients`` holds α, β and γ in the dtype of the block, since Triton
-would pass Python numbers as float32. Rows of blocks are ``groups * ALIGN`` numbers long: a length known to be a multiple
-of ALIGN is read in whole vectors, and one compiled kernel serves many lengths.
+Every matrix row begins with its diagonal entry; ``coefficients`` holds α, β and γ in the dtype of the block, since
+Triton would pass Python numbers as float32. Rows of blocks are ``groups * ALIGN`` numbers long: a length known to be a
+multiple of ALIGN is read in whole vectors, and one compiled kernel serves many lengths.
 """
 
 import triton
@@ -137,7 +137,6 @@ def long_rows(
     end = tl.load(first + tl.program_id(0) + 1)
     stride = groups * ALIGN
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    EVEN: tl.constexpr = ALIGN % BLOCK == 0
     total = tl.zeros([SLOTS, BLOCK], dtype=x.dtype.element_ty)
     for start in range(begin, end, SLOTS):
         piece = start + tl.arange(0, SLOTS)
