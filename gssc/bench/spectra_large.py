@@ -44,7 +44,7 @@ DENSE_PEERS = {"eigh-full": (4_000, 10_000), "rrwp": (4_000, 20_000)}
 RRWP_STEPS = 21
 RESIDUAL = 1e-5
 REPEAT_BELOW = 3.0
-WARM = 70_000
+WARM = 250_000
 
 Pairs = tuple[np.ndarray, np.ndarray]
 

@@ -17,7 +17,7 @@ from gssc.ops.triton_support import HAS_TRITON
 from gssc.spectra.fused_product import RowPlan, fused_step
 
 # Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
-FUSED_ENTRIES = 300_000
+FUSED_ENTRIES = 1_000_000
 # Set by tests: also where Triton's interpreter runs the kernels on the host.
 INTERPRETED = False
 
