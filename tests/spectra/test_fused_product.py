@@ -1,5 +1,9 @@
 """The fused recurrence step equals torch.sparse: weighted graphs, hubs cut into pieces, any width, both dtypes."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -92,6 +96,43 @@ def test_filter(monkeypatch, graph, single):
         assert block.matrix.fused == (least == 0)
         found.append(block.filtered(x, 7, 0.4, single, ((block.known, 3),)))
     torch.testing.assert_close(*found, rtol=0, atol=(1e-4 if single else 1e-11) * float(found[1].abs().max()))
+
+
+# Compiled for a GPU that need not be there; the interpreter, which the other tests may use, must be off.
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from gssc.spectra import product_kernels as kernels
+
+fixed = {"groups": 1, "ALIGN": 8, "BLOCK": 8, "ROWS": 64, "SLOTS": 64, "ADDS": True}
+types = {"count": "i32", "rows": "*i32", "crow": "*i32", "col": "*i32"}
+types |= dict.fromkeys(("begins", "ends", "first"), "*i64")
+for number in ("fp64", "fp32"):
+    for kernel in (kernels.short_rows, kernels.long_parts, kernels.long_rows):
+        names = kernel.arg_names
+        signature = {name: "constexpr" if name in fixed else types.get(name, "*" + number) for name in names}
+        attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name][0] == "*"}
+        constants = {(i,): fixed[name] for i, name in enumerate(names) if name in fixed}
+        source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
+        built = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+        ptx = built.asm["ptx"]
+        print(kernel.__name__, number, len(built.asm["cubin"]) > 0, ".v2.b64" in ptx, ".v4.b32" in ptx)
+"""
+
+
+def test_compiles_for_a_gpu_and_gathers_whole_vectors():
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = {tuple(line.split()[:2]): line.split()[2:] for line in done.stdout.splitlines()}
+    assert len(lines) == 6
+    assert all(found[0] == "True" for found in lines.values())
+    for name in ("short_rows", "long_parts"):
+        assert lines[name, "fp64"][1] == "True"
+        assert lines[name, "fp32"][2] == "True"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
