@@ -3,9 +3,13 @@
     python -m gssc.bench.spectra_large --device cpu --out large.csv --plot large.png
 
 Ours is timed from the adjacency matrix to the certified spectrum on the host; the peers are given the operator, on
-their device, and stop at a residual of 1e-5 (``torch.lobpcg-default``: wherever its defaults stop). Every row runs in
-a child process under a time limit and is written as soon as it is known. ``value_error`` is the largest difference of
-an eigenvalue from ours; a peer that misses members of a cluster shows there.
+their device, and stop at a residual of 1e-5 (``torch.lobpcg-default``: wherever its defaults stop). Two more stand for
+other preprocessing: ``eigh-full``, all eigenpairs of the dense operator, and ``rrwp``, the dense relative random-walk
+probabilities of Grit, [n, n, 21] in float32, left on the device; both only up to the size that memory and patience
+allow (`DENSE_PEERS`). Every row runs in a child process under a time limit and is written as soon as it is known.
+``value_error`` is the largest difference of an eigenvalue from ours; a peer that misses members of a cluster shows
+there. ``peak_mb`` is the rise of memory while the method ran (`gssc.bench.memory`), on the GPU where it runs there.
+``--stages`` prints where the time of our rows goes.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,15 +30,21 @@ import torch
 
 from gssc.bench.harness import append
 from gssc.bench.large_graphs import GRAPHS
+from gssc.bench.memory import peak_memory
+from gssc.bench.stages import stages
 from gssc.environment import hardware
 from gssc.spectra.certificate import residual_norms
 from gssc.spectra.operators import build_operator
 from gssc.spectra.solve import solve
 
 OURS = ("gssc", "gssc-dense", "gssc-shift_invert", "gssc-chebyshev", "gssc-lobpcg")
-PEERS = ("eigsh-SA", "torch.lobpcg", "torch.lobpcg-default")
+PEERS = ("eigsh-SA", "torch.lobpcg", "torch.lobpcg-default", "eigh-full", "rrwp")
+# Largest n of the dense peers: on the host, on a GPU.
+DENSE_PEERS = {"eigh-full": (4_000, 10_000), "rrwp": (4_000, 20_000)}
+RRWP_STEPS = 21
 RESIDUAL = 1e-5
 REPEAT_BELOW = 3.0
+WARM = 250_000
 
 Pairs = tuple[np.ndarray, np.ndarray]
 
@@ -69,39 +80,86 @@ def run_torch_lobpcg(matrix: sp.csr_array, k: int, device: str, default: bool = 
     return run
 
 
-def measure(graph: str, n: int, method: str, k: int, device: str, truth: np.ndarray | None) -> dict[str, Any]:
-    """One row: time (the median of three where that is quick), accuracy, certificate."""
-    adjacency = GRAPHS[graph](n)
+def run_eigh(adjacency: sp.csr_array, device: str) -> Pairs:
+    """All eigenpairs by a dense solver, as other preprocessing does it."""
+    dense = torch.as_tensor(build_operator(adjacency, "sym").toarray(), device=device)
+    values, vectors = torch.linalg.eigh(dense)
+    return values.cpu().numpy(), vectors.cpu().numpy()
+
+
+def run_rrwp(adjacency: sp.csr_array, device: str) -> torch.Tensor:
+    """[I, P, P², …], P = D⁻¹A, [n, n, 21]."""
+    step = torch.as_tensor(adjacency.toarray(), dtype=torch.float32, device=device)
+    step /= step.sum(dim=1, keepdim=True).clamp_min(1.0)
+    out = torch.empty(RRWP_STEPS, *step.shape, device=device)
+    torch.eye(step.shape[0], out=out[0])
+    for number in range(1, RRWP_STEPS):
+        torch.matmul(out[number - 1], step, out=out[number])
+    return out.permute(1, 2, 0)
+
+
+def feasible(method: str, n: int, device: str) -> bool:
+    """Whether a method is run at this size at all."""
+    return n <= DENSE_PEERS[method][device != "cpu"] if method in DENSE_PEERS else True
+
+
+@lru_cache(maxsize=1)
+def adjacency_of(graph: str, n: int) -> sp.csr_array:
+    """The graph, generated once for all methods that are run on it in turn."""
+    return GRAPHS[graph](n)
+
+
+def measure(
+    graph: str, n: int, method: str, k: int, device: str, truth: np.ndarray | None, detail: bool = False
+) -> dict[str, Any]:
+    """One row: time (the median of three where that is quick), accuracy, certificate; with ``detail`` also stages."""
+    adjacency = adjacency_of(graph, n)
     row: dict[str, Any] = {"n": adjacency.shape[0], "edges": adjacency.nnz // 2, "status": "ok"}
     if method in OURS:
         solver: Any = method.partition("-")[2] or "auto"
-        warm = GRAPHS[graph](2_500)  # loads kernels and libraries
+        # Loads kernels and libraries, and compiles what large matrices use on a GPU.
+        warm = GRAPHS[graph](WARM if device != "cpu" and n > WARM else 2_500)
 
         def ours(a: sp.csr_array = adjacency) -> Any:
             return solve(a, "sym", k, solver=solver, device=device)
 
         if solver != "dense":
             ours(warm)
-        seconds, spectrum = timed(ours, device)
+        with peak_memory(device) as peak:
+            seconds, spectrum = timed(ours, device)
+        if detail:
+            with stages(device) as spent:
+                ours()
+            row["stages"] = spent
         certificate = spectrum.certificate
         count = int(spectrum.mask.sum())
         row |= {"certificate": certificate.level, "miss_probability": certificate.miss_probability}
         row |= {"pairs": count, "solver": certificate.solver, "residual": certificate.residual}
         values = spectrum.values[:count]
+    elif method in DENSE_PEERS:
+        dense: Callable[[sp.csr_array, str], Any] = run_eigh if method == "eigh-full" else run_rrwp
+        dense(GRAPHS[graph](100), device)
+        with peak_memory(device) as peak:
+            seconds, found = timed(lambda: dense(adjacency, device), device)
+        values = found[0][:k] if method == "eigh-full" else np.zeros(0)
+        row["pairs"] = found[0].size if method == "eigh-full" else 0
+        truth = truth if method == "eigh-full" else None
     else:
         matrix = build_operator(adjacency, "sym")
         prepare = run_eigsh if method == "eigsh-SA" else run_torch_lobpcg
         extra = {"default": True} if method.endswith("default") else {}
         if method != "eigsh-SA":
             prepare(build_operator(GRAPHS[graph](2_500), "sym"), 4, device, **extra)()
-        seconds, (values, vectors) = timed(prepare(matrix, k, device, **extra), device)
+        run = prepare(matrix, k, device, **extra)
+        with peak_memory(device) as peak:
+            seconds, (values, vectors) = timed(run, device)
         row |= {"residual": float(residual_norms(matrix, values, vectors).max()), "pairs": values.size}
         if not row["residual"] <= 2.0 * RESIDUAL:
             row["status"] = "no convergence"
     if truth is not None:
         same = min(truth.size, values.size)
         row["value_error"] = float(np.abs(np.sort(values)[:same] - truth[:same]).max(initial=0.0))
-    return row | {"seconds": seconds, "values": np.sort(values)}
+    return row | {"seconds": seconds, "peak_mb": peak["mb"], "values": np.sort(values)}
 
 
 def timed(run: Callable[[], Any], device: str) -> tuple[float, Any]:
@@ -170,6 +228,7 @@ def result(row: dict[str, Any]) -> dict[str, object]:
         "workload": f"{row['graph']} n={row['n']} edges={row.get('edges', '')} k={row['k']} sym",
         "variant": row["method"],
         "p50_ms": shorten(1e3 * row["seconds"]) if "seconds" in row else "",
+        "peak_mb": shorten(row["peak_mb"]) if "peak_mb" in row else "",
         "baseline": "" if ours else "gssc",
         "ratio": shorten(row["ratio"]) if "ratio" in row and not ours else "",
         "note": "; ".join(str(part) for part in note),
@@ -223,6 +282,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, help="seconds in all, rows beyond are left out; default: none, or 330")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
     parser.add_argument("--plot", type=Path, help="PNG file")
+    parser.add_argument("--stages", action="store_true", help="print where the time of our rows goes")
     given = parser.parse_args(arguments)
     gpu = given.device != "cpu"
     sizes = given.sizes or ([10_000, 60_000, 1_000_000] if gpu else [20_000, 100_000])
@@ -238,6 +298,8 @@ def main(arguments: list[str] | None = None) -> None:
         for graph in graphs:
             reference: dict[str, Any] = {}
             for method in methods:
+                if not feasible(method, n, given.device):
+                    continue
                 row: dict[str, Any] = {"graph": graph, "n": n, "k": given.k, "method": method}
                 left = budget - (time.perf_counter() - begin)
                 if left < 1.0:
@@ -246,7 +308,9 @@ def main(arguments: list[str] | None = None) -> None:
                     task = {"graph": graph, "n": n, "method": method, "k": given.k, "device": given.device}
                     # Generating the graph and starting the process are not the method's time.
                     allowed = min(left, limit + 20.0)
-                    row |= child.ask({**task, "truth": reference.get("values")}, allowed)
+                    row |= child.ask(
+                        {**task, "truth": reference.get("values"), "detail": given.stages and method in OURS}, allowed
+                    )
                 if method == "gssc" and row["status"] == "ok":
                     reference = row
                 if "seconds" in row and "seconds" in reference:
@@ -254,6 +318,8 @@ def main(arguments: list[str] | None = None) -> None:
                 rows.append(row)
                 append(given.out, [result(row)], given.device)
                 print(line(row), flush=True)
+                for stage, spent in sorted(row.get("stages", {}).items(), key=lambda item: -item[1]):
+                    print(f"{stage:>35} {1e3 * spent:9.1f} ms", flush=True)
     child.close()
     print("\n" + "\n".join(line(row) for row in rows))
     if given.plot is not None:
@@ -267,12 +333,12 @@ def shorten(value: object) -> object:
 
 def line(row: dict[str, Any]) -> str:
     """One row as text."""
-    keys = ("graph", "n", "edges", "method", "seconds", "ratio", "residual", "value_error", "certificate", "status")
-    shown = {key: shorten(row.get(key, "")) for key in keys}
+    keys = ("graph", "n", "edges", "method", "seconds", "peak_mb", "ratio", "residual", "value_error")
+    shown = {key: shorten(row.get(key, "")) for key in (*keys, "certificate", "status")}
     return (
         f"{shown['graph']:>10} {shown['n']:>8} {shown['edges']:>9} {shown['method']:<21} {shown['seconds']:>8} s "
-        f"ratio {shown['ratio']:>6}  residual {shown['residual']:>9}  error {shown['value_error']:>9} "
-        f"{shown['certificate']:<8} {shown['status']}"
+        f"{shown['peak_mb']:>8} MB ratio {shown['ratio']:>6}  residual {shown['residual']:>9}  "
+        f"error {shown['value_error']:>9} {shown['certificate']:<8} {shown['status']}"
     )
 
 

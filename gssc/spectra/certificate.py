@@ -16,7 +16,7 @@ that a missed eigenvector would explain it with probability ``miss_probability``
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -62,10 +62,13 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Approximate eigenpairs: values [m] ascending, vectors [n, m], residuals [m] = ‖L p - λ p‖, max |PᵀP - I|."""
+    """Approximate eigenpairs: values [m] ascending, vectors [n, m], residuals [m] = ‖L p - λ p‖, max |PᵀP - I|.
+
+    The vectors may be a tensor that was left on its device.
+    """
 
     values: np.ndarray
-    vectors: np.ndarray
+    vectors: Any
     residuals: np.ndarray
     orthogonality: float
 

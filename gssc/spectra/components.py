@@ -6,11 +6,14 @@ batched dense solve.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from scipy.sparse.csgraph import connected_components
+from torch import Tensor
 
 from gssc.spectra.certificate import Pairs
 from gssc.spectra.operators import Operator, degrees
@@ -24,17 +27,32 @@ class Part:
     """Eigenpairs of b components of s nodes each.
 
     nodes [b, s] are the components' nodes, values [b, m] ascend, errors [b, m] bound ‖L p - λ p‖. The vectors [b, s, m]
-    come in pieces along m, which are never joined: they are the largest arrays there are.
+    come in pieces along m, which are never joined: they are the largest arrays there are. Pieces may be tensors that
+    were left on their device.
     """
 
     nodes: np.ndarray
     values: np.ndarray
-    vectors: list[np.ndarray]
+    vectors: list[Any]
     errors: np.ndarray
     orthogonality: float
 
-    def write(self, member: int, pairs: np.ndarray, out: np.ndarray, columns: np.ndarray) -> None:
-        """Copy the vectors of these pairs of one component to these columns of out [n, k]."""
+    @property
+    def device(self) -> torch.device | None:
+        """Where the vectors were left, None where some are on the host."""
+        left = all(isinstance(piece, Tensor) for piece in self.vectors)
+        return self.vectors[0].device if left else None
+
+    def on_host(self) -> "Part":
+        """The same with all vectors on the host."""
+        pieces = [piece.cpu().numpy() if isinstance(piece, Tensor) else piece for piece in self.vectors]
+        return replace(self, vectors=pieces)
+
+    def write(self, member: int, pairs: np.ndarray, out: Any, columns: np.ndarray) -> None:
+        """Copy the vectors of these pairs of one component to these columns of out [n, k], an array or a tensor.
+
+        A tensor takes pieces that lie on its device, and only those of a connected graph.
+        """
         nodes = self.nodes[member]
         begin = 0
         for piece in self.vectors:
@@ -46,6 +64,8 @@ class Part:
             if nodes.size == out.shape[0] and (np.diff(source) == 1).all() and (np.diff(target) == 1).all():
                 # The whole graph and neighbouring columns: rows are copied as they lie in memory.
                 out[:, target[0] : target[-1] + 1] = piece[member][:, source[0] : source[-1] + 1]
+            elif isinstance(out, Tensor):
+                out[:, torch.as_tensor(target)] = piece[member][:, torch.as_tensor(source)]
             else:
                 out[nodes[:, None], target[None, :]] = piece[member][:, source]
 
@@ -63,13 +83,20 @@ class Components:
         return self.nodes[self.start[component] : self.start[component] + self.size[component]]
 
 
-def find_components(adjacency: sp.csr_array) -> Components:
-    """The connected components of a symmetric adjacency matrix, smallest first."""
+def find_components(adjacency: sp.csr_array, known: np.ndarray | None = None) -> Components:
+    """The connected components of a symmetric adjacency matrix, smallest first.
+
+    ``known`` [n] may give them: for every node the smallest node of its component.
+    """
     n = adjacency.shape[0]
     if n == 0:
         return Components(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     # In a symmetric matrix strong components are the components, found without a transpose.
-    count, label = connected_components(adjacency, directed=True, connection="strong")
+    if known is None:
+        count, label = connected_components(adjacency, directed=True, connection="strong")
+    else:
+        number = np.cumsum(known == np.arange(n)) - 1
+        count, label = int(number[-1]) + 1, number[known]
     if count == 1:
         return Components(np.arange(n), np.zeros(1, dtype=np.int64), np.array([n]))
     size = np.bincount(label, minlength=count)
@@ -160,7 +187,7 @@ def dense_part(
     return Part(nodes, values[:, take], [vectors[:, :, take]], errors, float(np.abs(gram).max(initial=0.0)))
 
 
-def part_of_pairs(nodes: np.ndarray, ends: list[Pairs], kernel: np.ndarray | None) -> Part:
+def part_of_pairs(nodes: np.ndarray, ends: list[Pairs], kernel: Any | None) -> Part:
     """One large component from the pairs of its low end, and of its high end (pairs of -A), and its zero mode."""
     low = ends[0]
     values, vectors, errors = [low.values], [low.vectors[None]], [low.residuals]

@@ -8,17 +8,20 @@ The rule of ``solver="auto"``, n nodes and m pairs wanted at each end:
 4. n ≤ 2,000: dense, proved; also before 3 when more than a tenth of the matrix is filled.
 5. Otherwise ``chebyshev``, checked.
 
-A solver that fails, or whose result fails the certificate, is followed by the next of: chebyshev, chebyshev with a
-larger block and another seed, shift_invert where cheap, lobpcg where pyamg is installed, dense up to 2,000 nodes.
+A solver that fails, or whose result fails the certificate, is followed by the next of: chebyshev (a Krylov space of a
+few columns), chebyshev by block iteration, which sees all copies of an eigenvalue, the same with a larger block,
+shift_invert where cheap, lobpcg where pyamg is installed, dense up to 2,000 nodes.
 A solver that the user forces is not followed by another one.
 """
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from torch import Tensor
 
 from gssc.spectra.certificate import MISS_LIMIT, Level, Pairs, SpectrumError
 from gssc.spectra.chebyshev import ChebyshevBlock
@@ -26,6 +29,7 @@ from gssc.spectra.components import Part, dense_batch, dense_part, part_of_pairs
 from gssc.spectra.factorization import is_cheap, negative_count
 from gssc.spectra.lobpcg import import_pyamg, solve_lobpcg
 from gssc.spectra.shift_invert import solve_shift_invert
+from gssc.spectra.sparse_operator import SparseOperator
 
 Solver = Literal["auto", "dense", "shift_invert", "chebyshev", "lobpcg"]
 SOLVERS = ("auto", "dense", "shift_invert", "chebyshev", "lobpcg")
@@ -76,23 +80,31 @@ class Refusal:
 class End:
     """One end of the spectrum, as the low end of H (A negated for the high end of the adjacency matrix)."""
 
-    matrix: sp.csr_array
-    known: np.ndarray | None
+    source: Callable[[], sp.csr_array]
+    known: Any | None
     lower: float
     upper: float
+    # The same matrix where it was built on the device; the host builds its own only when a solver asks for it.
+    ready: SparseOperator | None = None
     pairs: Pairs | None = None
     block: ChebyshevBlock | None = None
+
+    def _chebyshev(self, device: str, seed: int) -> ChebyshevBlock:
+        matrix = self.source() if self.ready is None else self.ready
+        return ChebyshevBlock(matrix, self.upper, self.known, device, seed)
 
     def solve(self, solver: str, count: int, attempt: int, device: str, seed: int) -> None:
         """Run one solver; SpectrumError when it fails."""
         self.block = None
         if solver == "chebyshev":
-            self.block = ChebyshevBlock(self.matrix, self.upper, self.known, device, seed + attempt)
-            guard = None if attempt == 0 else max(64, 2 * count)
-            self.pairs = self.block.solve(count, guard)
+            self.block = self._chebyshev(device, seed + attempt)
+            guard = max(64, 2 * count) if attempt > 1 else None
+            method = "krylov" if attempt == 0 else "iterate"
+            self.pairs = self.block.solve(count, guard, method, on_device=self.ready is not None)
         else:
             run = solve_shift_invert if solver == "shift_invert" else solve_lobpcg
-            self.pairs = run(self.matrix, count, self.lower, self.known, seed + attempt)
+            known = self.known.cpu().numpy() if isinstance(self.known, Tensor) else self.known
+            self.pairs = run(self.source(), count, self.lower, known, seed + attempt)
 
     def certify(
         self, kept: int, low: float, high: float, cheap: bool, device: str, seed: int
@@ -102,13 +114,13 @@ class End:
         sigma = high - SIGMA * (high - low)
         if cheap:
             expected = kept + (0 if self.known is None else self.known.shape[1])
-            counted = negative_count(self.matrix, sigma, 0.5 * SIGMA * (high - low), seed)
+            counted = negative_count(self.source(), sigma, 0.5 * SIGMA * (high - low), seed)
             if counted is not None:
                 if counted == expected:
                     return "proved", 0.0
                 return Refusal(f"{counted} eigenvalues lie below {sigma:.6g}, {expected} were found", True)
         if self.block is None:
-            self.block = ChebyshevBlock(self.matrix, self.upper, self.known, device, seed)
+            self.block = self._chebyshev(device, seed)
             self.block.load(self.pairs)
         miss = self.block.miss_probability(kept, sigma)
         if miss <= MISS_LIMIT:
@@ -126,31 +138,44 @@ class LargeComponent:
         kernel: Its zero mode [n], or None for the adjacency matrix, whose both ends are solved.
         normalised: Whether the operator is the normalised Laplacian, bounded by 2.
         nodes: Its nodes in the graph [n].
+        ready: The operator where it was built on the device; ``matrix`` may then be a function that builds it on the
+            host, called only if a solver needs it, and ``kernel`` a tensor.
     """
 
     def __init__(
         self,
-        matrix: sp.csr_array,
-        kernel: np.ndarray | None,
+        matrix: sp.csr_array | Callable[[], sp.csr_array],
+        kernel: Any | None,
         normalised: bool,
         nodes: np.ndarray,
         solver: Solver,
         device: str,
         seed: int,
+        ready: SparseOperator | None = None,
     ) -> None:
-        self.matrix, self.kernel, self.nodes, self.device, self.seed = matrix, kernel, nodes, device, seed
-        self.n = int(matrix.shape[0])
-        self.scale = 2.0 if normalised else spectral_bound(matrix)
+        self.kernel, self.nodes, self.device, self.seed = kernel, nodes, device, seed
+        self._matrix = matrix
+        self.n = int(nodes.size)
+        self.scale = 2.0 if normalised else spectral_bound(self.matrix) if ready is None else ready.bound(POWER_STEPS)
         known = None if kernel is None else kernel[:, None]
-        self.ends = [End(matrix, known, 0.0 if kernel is not None else -self.scale, self.scale)]
+        lower = -self.scale if kernel is None else 0.0
+        self.ends = [End(lambda: self.matrix, known, lower, self.scale, ready)]
         if kernel is None:
-            negated = sp.csr_array((-matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
-            self.ends.append(End(negated, None, -self.scale, self.scale))
+            own = self.matrix
+            negated = sp.csr_array((-own.data, own.indices, own.indptr), shape=own.shape)
+            self.ends.append(End(lambda: negated, None, lower, self.scale))
         self._cheap: bool | None = None
         self.forced = solver != "auto"
         self.rungs = self._rungs(solver)
         self.solver, self.complete, self.reasons = "", False, list[str]()
         self.part: Part | None = None
+
+    @property
+    def matrix(self) -> sp.csr_array:
+        """The operator on the host."""
+        if callable(self._matrix):
+            self._matrix = self._matrix()
+        return self._matrix
 
     @property
     def cheap(self) -> bool:
@@ -162,9 +187,10 @@ class LargeComponent:
     def _rungs(self, solver: Solver) -> list[tuple[str, int]]:
         if solver == "lobpcg":
             import_pyamg()
+        chebyshev = [("chebyshev", 0), ("chebyshev", 1), ("chebyshev", 2)]
         if solver != "auto":
-            return [(solver, 0), (solver, 1)]
-        rungs = [("chebyshev", 0), ("chebyshev", 1)]
+            return list(chebyshev) if solver == "chebyshev" else [(solver, 0), (solver, 1)]
+        rungs = list(chebyshev)
         on_gpu = self.device != "cpu" and self.n > DENSE_LIMIT
         if on_gpu:
             rungs.append(("shift_invert", 0))

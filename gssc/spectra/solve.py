@@ -1,13 +1,19 @@
 """The spectrum of one graph of any size: components, solvers, merge, whole eigenspaces, certificate."""
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
+import torch
 
 from gssc.checks import check_choice, check_positive, fail
 from gssc.spectra.certificate import Certificate, Level, SpectrumError, judge, orthogonality, residual_norms
+from gssc.spectra.chebyshev import to_host
 from gssc.spectra.components import Part, find_components, kernel_vector, small_parts
+from gssc.spectra.device_graph import DeviceGraph
 from gssc.spectra.ladder import DENSE_LIMIT, SOLVERS, LargeComponent, Refusal, Solver, dense_size
-from gssc.spectra.operators import Operator, build_operator
+from gssc.spectra.operators import OPERATORS, Operator, build_operator
 from gssc.spectra.truncation import (
     TRUNCATIONS,
     ZERO_MODES,
@@ -61,9 +67,9 @@ def solve(
     check_choice("solver", solver, SOLVERS)
     check_choice("zero_modes", zero_modes, ZERO_MODES)
     check_choice("truncation", truncation, TRUNCATIONS)
-    matrix = build_operator(adjacency, operator)
+    check_choice("operator", operator, OPERATORS)
     try:
-        return _Merge(adjacency, matrix, operator, k, zero_modes, truncation, solver, device, seed).run()
+        return _Merge(adjacency, operator, k, zero_modes, truncation, solver, device, seed).run()
     except SpectrumError as error:
         n, edges = adjacency.shape[0], (adjacency.nnz + int((adjacency.diagonal() != 0).sum())) // 2
         raise SpectrumError(
@@ -72,13 +78,17 @@ def solve(
         ) from error
 
 
+def stays_on_device(n: int, solver: Solver, device: str) -> bool:
+    """Whether components are found, and the operator of a connected graph is built, on the device."""
+    return device != "cpu" and solver in ("auto", "chebyshev") and n > DENSE_LIMIT
+
+
 class _Merge:
     """The parts of one graph and the cut through their merged spectra."""
 
     def __init__(
         self,
         adjacency: sp.csr_array,
-        matrix: sp.csr_array,
         operator: Operator,
         k: int,
         zero_modes: ZeroModes,
@@ -88,23 +98,38 @@ class _Merge:
         seed: int,
     ) -> None:
         self.n, self.k, self.truncation, self.zero_modes = adjacency.shape[0], k, truncation, zero_modes
-        self.matrix, self.both = matrix, operator == "adjacency"
+        self.both = operator == "adjacency"
         # Pairs per component and end, a known zero mode not counted.
         self.count = k + (1 if self.both or zero_modes == "drop" else 0)
-        components = find_components(adjacency)
-        kernel = kernel_vector(adjacency, operator, components)
         dense = dense_size(solver, self.count)
-        biggest = int(components.size.max(initial=0))
-        if solver == "dense" and biggest > DENSE_LIMIT:
-            fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
-        self.small = list(small_parts(matrix, components, kernel, dense, self.count + (not self.both)))
-        self.large = []
-        for number in np.flatnonzero(components.size > dense):
-            nodes = components.members(int(number))
-            own = matrix if nodes.size == self.n else matrix[nodes][:, nodes].tocsr()
-            zero = None if kernel is None else kernel[nodes]
-            self.large.append(LargeComponent(own, zero, operator == "sym", nodes, solver, device, seed))
-        self.zeros = components.size.size
+        self.small: list[Part] = []
+        self.large: list[LargeComponent] = []
+        graph, label = None, None
+        if stays_on_device(self.n, solver, device):
+            graph = DeviceGraph.from_scipy(adjacency, device)
+            label = graph.labels()
+        zero: Any
+        # All nodes in the component of node 0.
+        if graph is not None and label is not None and not self.both and not bool(label.any()):
+            ready, zero = graph.laplacian(operator)
+            normalised, nodes = operator == "sym", np.arange(self.n)
+            host = partial(build_operator, adjacency, operator)
+            self.large.append(LargeComponent(host, zero, normalised, nodes, solver, device, seed, ready))
+            self.zeros = 1
+        else:
+            self.matrix = build_operator(adjacency, operator)
+            components = find_components(adjacency, None if label is None else label.cpu().numpy())
+            kernel = kernel_vector(adjacency, operator, components)
+            biggest = int(components.size.max(initial=0))
+            if solver == "dense" and biggest > DENSE_LIMIT:
+                fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
+            self.small += small_parts(self.matrix, components, kernel, dense, self.count + (not self.both))
+            for number in np.flatnonzero(components.size > dense):
+                nodes = components.members(int(number))
+                own = self.matrix if nodes.size == self.n else self.matrix[nodes][:, nodes].tocsr()
+                zero = None if kernel is None else kernel[nodes]
+                self.large.append(LargeComponent(own, zero, operator == "sym", nodes, solver, device, seed))
+            self.zeros = components.size.size
         self.floor = 0.0
         norms = [float(np.abs(part.values).max(initial=0.0)) for part in self.small]
         self.scale = max([0.0, *norms, *(component.scale for component in self.large)])
@@ -219,19 +244,26 @@ class _Merge:
         parts = self._parts()
         sizes = np.array([part.values.size for part in parts], dtype=np.int64)
         offset = np.concatenate([[0], np.cumsum(sizes)])
-        vectors = np.zeros((self.n, self.k))
+        device = parts[0].device if len(parts) == 1 else None
+        # One component that was left on its device is put together there, and copied once.
+        parts = parts if device is not None else [part.on_host() for part in parts]
+        out: Any = np.zeros((self.n, self.k))
+        if device is not None:
+            out = torch.zeros(self.n, self.k, dtype=torch.float64, device=device)
         flat = self.order[final.kept]
         number = np.searchsorted(offset, flat, side="right") - 1
         width = np.array([part.values.shape[1] for part in parts], dtype=np.int64)[number]
         member, pair = np.divmod(flat - offset[number], width)
         for which, where in {(int(i), int(j)) for i, j in zip(number, member, strict=True)}:
             columns = np.flatnonzero((number == which) & (member == where))
-            parts[which].write(where, pair[columns], vectors, columns)
+            parts[which].write(where, pair[columns], out, columns)
         count = final.kept.size
         values = np.zeros(self.k)
         values[:count] = final.values[final.kept]
-        if not (np.isfinite(values).all() and np.isfinite(vectors).all()):
+        finite = torch.isfinite(out).all() if device is not None else np.isfinite(out).all()
+        if not (np.isfinite(values).all() and bool(finite)):
             raise SpectrumError("a solver returned numbers that are not finite")
+        vectors = to_host(out) if device is not None else out
         residual, orthogonal = self._residual(final), max((part.orthogonality for part in parts), default=0.0)
         if self.both and self.large:
             # The two ends were solved apart and are orthogonal up to their residuals: one Newton step to the nearest

@@ -35,16 +35,17 @@ def test_filter_is_the_chebyshev_polynomial(operator, single):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", ["krylov", "iterate"])
 @pytest.mark.parametrize(
     "graph",
     [grid(30, 31), random_graph(900, 8, 1), hypercube(10), star(900), complete(400)],
     ids=["grid", "random", "hypercube", "star", "complete"],
 )
-def test_against_dense(graph, device):
+def test_against_dense(graph, method, device):
     components = find_components(graph)
     nodes = components.members(components.size.size - 1)
     matrix, known = laplacian(graph[nodes][:, nodes].tocsr())
-    pairs = ChebyshevBlock(matrix, 2.0, known, device).solve(20)
+    pairs = ChebyshevBlock(matrix, 2.0, known, device).solve(20, method=method)
     truth = np.linalg.eigvalsh(matrix.toarray())[1:21]
     np.testing.assert_allclose(pairs.values, truth, atol=1e-7)
     assert pairs.residuals.max() <= 2e-6
@@ -92,8 +93,9 @@ def test_same_bytes(device):
     assert first.vectors.tobytes() == second.vectors.tobytes()
 
 
-def test_work_limit_is_an_error(monkeypatch):
-    monkeypatch.setattr("gssc.spectra.chebyshev.WORK_LIMIT", 100)
+@pytest.mark.parametrize(("method", "module"), [("krylov", "krylov"), ("iterate", "chebyshev")])
+def test_work_limit_is_an_error(monkeypatch, method, module):
+    monkeypatch.setattr(f"gssc.spectra.{module}.WORK_LIMIT", 100)
     matrix, known = laplacian(path(3000))
     with pytest.raises(SpectrumError, match=r"after \d+ products"):
-        ChebyshevBlock(matrix, 2.0, known).solve(8)
+        ChebyshevBlock(matrix, 2.0, known).solve(8, method=method)

@@ -1,0 +1,156 @@
+"""The Chebyshev filter of a sparse symmetric matrix, on any device, and what every solver built on it needs.
+
+T_m((H - c)/e), the Chebyshev polynomial on an interval [edge, upper] of centre c and half width e, stays within ±1
+there and grows like cosh(m·acosh((c - λ)/e)) below it. One application costs m sparse products and no other pass over
+the block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}.
+"""
+
+import math
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.sparse_operator import Shifted, SparseOperator
+
+# Solvers aim at these residuals: absolute, relative to ‖H‖, and to the mean spacing of the eigenvalues wanted, so that
+# the cluster tolerance (ten times the residual) stays far below it; and no lower than rounding allows.
+RESIDUAL_TARGET = 2e-6
+RESIDUAL_PER_NORM = 1e-6
+RESIDUAL_PER_SPACING = 1e-3
+ROUNDING_FLOOR = 5e-12
+
+
+class ChebyshevFilter:
+    """Filter, orthonormal bases and Rayleigh-Ritz for a symmetric matrix H [n, n], away from known eigenvectors.
+
+    Args:
+        matrix: The operator, float64.
+        upper: A guaranteed upper bound of its spectrum.
+        known: Eigenvectors of eigenvalue zero known beforehand, [n, z], orthonormal, to be left out.
+        device: Where to compute, "cpu" or "cuda".
+        seed: Seeds every random block; the global generators are never used.
+
+    ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts products.
+    """
+
+    def __init__(
+        self,
+        matrix: sp.csr_array | SparseOperator,
+        upper: float,
+        known: np.ndarray | Tensor | None = None,
+        device: str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        self.operator = matrix if isinstance(matrix, SparseOperator) else SparseOperator.from_scipy(matrix, device)
+        self.device = self.operator.device
+        self.n = self.operator.n
+        self.upper = upper * (1.0 + 1e-12) + 1e-300
+        self.bound = self.upper
+        self.scale = max(abs(upper), 1e-300)
+        self.matrix = Shifted(self.operator)
+        self.known = torch.zeros(self.n, 0, dtype=torch.float64, device=self.device)
+        if known is not None:
+            self.known = torch.as_tensor(known, dtype=torch.float64, device=self.device)
+        self.seed = seed
+        self.block = torch.zeros(self.n, 0, dtype=torch.float64, device=self.device)
+        self.values = np.zeros(0)
+        self.residuals = np.zeros(0)
+        self.work = 0
+
+    def normal(self, columns: int, stream: int) -> Tensor:
+        """A Gaussian block [n, columns], the same for the same seed and stream."""
+        generator = torch.Generator(device=self.device).manual_seed(1_000_003 * self.seed + stream)
+        return torch.randn(self.n, columns, dtype=torch.float64, device=self.device, generator=generator)
+
+    def filtered(
+        self,
+        block: Tensor,
+        degree: int,
+        edge: float,
+        single: bool = False,
+        without: tuple[tuple[Tensor, int], ...] = (),
+    ) -> Tensor:
+        """T_degree((H - c)/e) block, for the interval [edge, upper]; degree ≥ 1; computed in float32 if ``single``.
+
+        ``without`` lists eigenvectors [n, m] that are projected out, each with the number of steps after which rounding
+        has brought them back and they must be projected out again; in between the recurrence does not see them.
+        """
+        self.work += degree
+        dtype = torch.float32 if single else torch.float64
+        removed = [(basis.to(dtype), every) for basis, every in without if basis.shape[1]]
+        scaled = Shifted(self.operator, (self.upper + edge) / 2, (self.upper - edge) / 2, dtype)
+        # A copy, as the recurrence overwrites it; row-major, as the product reads whole rows of it.
+        before = block.to(dtype, memory_format=torch.contiguous_format, copy=True)
+        for basis, _ in removed:
+            before -= basis @ (basis.T @ before)
+        now = scaled @ before
+        for step in range(1, degree):
+            scaled.step(now, before, 2.0, -1.0)
+            before, now = now, before
+            for basis, every in removed:
+                if step % every == 0:
+                    before -= basis @ (basis.T @ before)
+                    now -= basis @ (basis.T @ now)
+        return now.to(torch.float64)
+
+    def rate(self, value: float, edge: float) -> float:
+        """Growth of the filter per degree, acosh((c - λ)/e), at a value λ < edge."""
+        return math.acosh(max(1.0, 1.0 + 2.0 * (edge - value) / (self.upper - edge)))
+
+    def returns(self, fixed: float, lowest: float, edge: float, limit: float) -> int:
+        """Steps in which what was projected out, eigenvalue ``fixed``, grows by ``limit`` over the ``lowest`` left."""
+        faster = self.rate(min(fixed, lowest), edge) - self.rate(lowest, edge)
+        return max(1, int(min(math.log(limit) / max(faster, 1e-12), 1e9)))
+
+    def orthonormal(self, block: Tensor, against: Tensor) -> Tensor:
+        """An orthonormal basis of the block, orthogonal to ``against`` and to the known modes."""
+        block = block / torch.linalg.vector_norm(block, dim=0).clamp_min(1e-300)
+        for _ in range(2):
+            for other in (self.known, against):
+                if other.shape[1]:
+                    block = block - other @ (other.T @ block)
+            factor, info = torch.linalg.cholesky_ex(block.T @ block)
+            if int(info) == 0:
+                eye = torch.eye(block.shape[1], dtype=block.dtype, device=self.device)
+                block = block @ torch.linalg.solve_triangular(factor.T, eye, upper=True)
+            else:  # nearly dependent columns: slower, but always orthonormal
+                block = torch.linalg.qr(block)[0]
+        return block
+
+    def rayleigh_ritz(self, basis: Tensor) -> None:
+        """Make the Ritz pairs of an orthonormal basis [n, b] the block."""
+        image = self.matrix @ basis
+        self.work += 1
+        gram = (basis.T @ image).cpu().numpy()
+        values, rotation = np.linalg.eigh((gram + gram.T) / 2)
+        turn = torch.as_tensor(rotation, device=self.device)
+        theta = torch.as_tensor(values, device=self.device)
+        self.block = basis @ turn
+        self.residuals = torch.linalg.vector_norm(image @ turn - self.block * theta, dim=0).cpu().numpy()
+        self.values = values
+        if not (np.isfinite(values).all() and np.isfinite(self.residuals).all()):
+            raise SpectrumError("Chebyshev filter overflowed")
+
+    def residual_norms(self, vectors: Tensor, values: np.ndarray) -> np.ndarray:
+        """‖H p - θ p‖ of every pair."""
+        self.work += 1
+        gap = (self.matrix @ vectors).addcmul_(vectors, torch.as_tensor(values, device=self.device), value=-1.0)
+        return torch.linalg.vector_norm(gap, dim=0).cpu().numpy()
+
+    def target(self, count: int) -> float:
+        """The residual that the first ``count`` pairs must reach."""
+        target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * self._spacing(count))
+        return max(target, ROUNDING_FLOOR * self.scale)
+
+    def _spacing(self, count: int) -> float:
+        """Mean distance of the first ``count`` values, or of their upper half where that is smaller.
+
+        Infinite where both are one cluster away from zero, which is no tight spectrum.
+        """
+        values = self.values[:count]
+        least = 1e-6 * float(np.abs(values).max())
+        widths = [(float(values[-1] - values[first]), count - first) for first in (0, count // 2)]
+        return min((width / number for width, number in widths if width > least), default=math.inf)

@@ -1,0 +1,77 @@
+"""A large connected graph on a device: connected or not, its Laplacian and its zero mode, without a detour by the host.
+
+On a GPU the solver itself takes a second for a million nodes; building the operator and finding the components on the
+host would take as long.
+"""
+
+from dataclasses import dataclass
+
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from gssc.checks import fail
+from gssc.spectra.operators import Operator
+from gssc.spectra.sparse_operator import SparseOperator, row_of_entry, upload
+
+
+@dataclass(frozen=True)
+class DeviceGraph:
+    """A symmetric adjacency matrix on a device: crow [n + 1], col, weight and row of every entry [nnz]."""
+
+    crow: Tensor
+    col: Tensor
+    weight: Tensor
+    row: Tensor
+
+    @classmethod
+    def from_scipy(cls, adjacency: sp.csr_array, device: str) -> "DeviceGraph":
+        """Copy the matrix to the device."""
+        crow, col, weight = upload(adjacency, device)
+        return cls(crow, col, weight, row_of_entry(crow, col.numel()))
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.crow.numel() - 1
+
+    def labels(self) -> Tensor:
+        """The smallest node of every node's component, [n]."""
+        return component_labels(self.row, self.col.long(), self.n)
+
+    def laplacian(self, operator: Operator) -> tuple[SparseOperator, Tensor]:
+        """D - A or I - D^-1/2 A D^-1/2 of a connected graph, and its zero mode [n]: constant, or ∝ sqrt(degree)."""
+        if self.weight.numel() and float(self.weight.min()) < 0:
+            fail("edge_weight", f"weights of at least 0 for operator {operator!r}", f"{float(self.weight.min()):g}")
+        ones = torch.ones(self.n, 1, dtype=torch.float64, device=self.weight.device)
+        # A product rather than atomic additions: the same bytes in every run.
+        degree = (SparseOperator(self.n, self.crow, self.col, self.weight).csr() @ ones).squeeze(1)
+        if operator == "combinatorial":
+            zero = ones.squeeze(1) / self.n**0.5
+            return SparseOperator.from_entries(self.crow, self.col, -self.weight, degree), zero
+        scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0.0)
+        # In the order of the host: (weight · scale of the row) · scale of the column.
+        weight = -(self.weight * scale[self.row] * scale[self.col.long()])
+        mass = torch.where(degree > 0, degree, 1.0)
+        matrix = SparseOperator.from_entries(self.crow, self.col, weight, (degree > 0).to(torch.float64))
+        return matrix, (mass / mass.sum()).sqrt()
+
+
+def component_labels(row: Tensor, col: Tensor, n: int) -> Tensor:
+    """The smallest node of the component of every node [n], from the two ends [nnz] of the edges, both directions.
+
+    FastSV: every node points to a smaller one of its component. In each round a node's parent, and the node, learn of
+    the smallest grandparent among the node's neighbours, and paths are halved; the rounds needed grow like log n.
+    """
+    parent = torch.arange(n, device=row.device)
+    if not row.numel():
+        return parent
+    grand = parent
+    while True:
+        least = grand.scatter_reduce(0, row, grand[col], "amin")
+        parent = parent.scatter_reduce(0, parent, least, "amin")
+        parent = torch.minimum(torch.minimum(parent, least), grand)
+        following = parent[parent]
+        if torch.equal(following, grand):
+            return following
+        grand = following

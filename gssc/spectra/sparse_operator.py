@@ -1,0 +1,156 @@
+"""A symmetric sparse matrix on a device: its products with blocks of vectors, shifted and scaled at no extra cost.
+
+The diagonal is stored whole, as the first entry of every row, so that (H - c)/e is the same pattern with other values.
+A product then reads the matrix and the block once, and :meth:`SparseOperator.laplacian` needs no sorting.
+"""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from gssc.ops.triton_support import HAS_TRITON
+from gssc.spectra.fused_product import RowPlan, fused_step
+
+# Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
+FUSED_ENTRIES = 1_000_000
+# Set by tests: also where Triton's interpreter runs the kernels on the host.
+INTERPRETED = False
+
+
+@dataclass(frozen=True)
+class SparseOperator:
+    """H [n, n] as CSR: crow [n + 1], col [nnz], weight [nnz] in float64; entry crow[u] of row u is its diagonal.
+
+    An entry may appear twice in its row (a self-loop besides the diagonal); products add them.
+    """
+
+    n: int
+    crow: Tensor
+    col: Tensor
+    weight: Tensor
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_entries(cls, crow: Tensor, col: Tensor, weight: Tensor, diagonal: Tensor) -> "SparseOperator":
+        """The matrix with these entries in CSR order plus this diagonal [n]."""
+        n, entries = crow.numel() - 1, col.numel()
+        index = torch.int32 if entries + n < 2**31 else torch.int64
+        place = torch.arange(entries, device=col.device) + row_of_entry(crow, entries) + 1
+        start = crow.long() + torch.arange(n + 1, device=col.device)
+        cols = torch.empty(entries + n, dtype=index, device=col.device)
+        values = torch.empty(entries + n, dtype=torch.float64, device=col.device)
+        cols[place], values[place] = col.to(index), weight
+        cols[start[:-1]], values[start[:-1]] = torch.arange(n, dtype=index, device=col.device), diagonal
+        return cls(n, start.to(index), cols, values)
+
+    @classmethod
+    def from_scipy(cls, matrix: sp.csr_array, device: torch.device | str = "cpu") -> "SparseOperator":
+        """The same matrix on a device."""
+        crow, col, weight = upload(matrix, device)
+        diagonal = torch.zeros(matrix.shape[0], dtype=torch.float64, device=weight.device)
+        row = row_of_entry(crow, col.numel())
+        on = row == col
+        diagonal.index_add_(0, row[on], weight[on])
+        off = ~on
+        count = torch.cat([crow[:1].long(), off.cumsum(0)])
+        return cls.from_entries(count[crow.long()], col[off], weight[off], diagonal)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the matrix lies."""
+        return self.weight.device
+
+    def csr(self, centre: float = 0.0, half: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
+        """(H - centre)/half as a torch CSR tensor."""
+        weight = self.weight
+        if centre or half != 1.0:
+            weight = weight / half
+            weight[self.crow[:-1].long()] -= centre / half
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+            # Said by torch 2.11 although the choice is explicit.
+            warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+            return torch.sparse_csr_tensor(
+                self.crow, self.col, weight.to(dtype), size=(self.n, self.n), check_invariants=False
+            )
+
+    def fused(self) -> bool:
+        """Whether products run in the kernels of ``fused_product.py``: large matrices on a GPU, with Triton."""
+        here = self.device.type == "cuda" or INTERPRETED
+        return HAS_TRITON and here and self.col.numel() >= FUSED_ENTRIES
+
+    def plan(self) -> RowPlan:
+        """How the kernels take the rows, found out once."""
+        if "plan" not in self.kept:
+            self.kept["plan"] = RowPlan.of(self.crow)
+        return self.kept["plan"]
+
+    def weight_as(self, dtype: torch.dtype) -> Tensor:
+        """The values [nnz] in this dtype, converted once."""
+        if dtype not in self.kept:
+            self.kept[dtype] = self.weight.to(dtype)
+        return self.kept[dtype]
+
+    def bound(self, steps: int) -> float:
+        """A guaranteed bound of |λ|, as `gssc.spectra.ladder.spectral_bound` on the host."""
+        magnitude = SparseOperator(self.n, self.crow, self.col, self.weight.abs()).csr()
+        x = torch.ones(self.n, 1, dtype=torch.float64, device=self.device)
+        bounds = []
+        for _ in range(steps):
+            y = magnitude @ x
+            bounds.append((y / x).max())
+            x = (y / y.max().clamp_min(1e-300) + x).clamp_min(1e-6)
+            x = x / x.max()
+        return float(torch.stack(bounds).min())
+
+
+class Shifted:
+    """(H - centre)/half for products with blocks [n, b] of one dtype, in one pass each."""
+
+    def __init__(
+        self, operator: SparseOperator, centre: float = 0.0, half: float = 1.0, dtype: torch.dtype = torch.float64
+    ) -> None:
+        self.operator, self.centre, self.half, self.dtype = operator, centre, half, dtype
+        self.fused = operator.fused()
+        self._csr: Tensor | None = None
+        self._coefficients: dict[tuple[float, float], Tensor] = {}
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        """The product with a block, a new tensor."""
+        return self.step(x, None)
+
+    def step(self, x: Tensor, z: Tensor | None, alpha: float = 1.0, gamma: float = 0.0) -> Tensor:
+        """α (H - c)/e X + γ Z, written over Z where there is one."""
+        if not self.fused:
+            if self._csr is None:
+                self._csr = self.operator.csr(self.centre, self.half, self.dtype)
+            return self._csr @ x if z is None else z.addmm_(self._csr, x, beta=gamma, alpha=alpha)
+        x = x.contiguous()
+        out = torch.empty_like(x) if z is None else z
+        if not out.is_contiguous():
+            out.copy_(self.step(x, out.contiguous(), alpha, gamma))
+            return out
+        if (alpha, gamma) not in self._coefficients:
+            numbers = [alpha / self.half, -alpha * self.centre / self.half, gamma]
+            self._coefficients[alpha, gamma] = torch.tensor(numbers, dtype=self.dtype, device=x.device)
+        own = self.operator
+        matrix = (own.plan(), own.crow, own.col, own.weight_as(self.dtype))
+        fused_step(*matrix, self._coefficients[alpha, gamma], x, out, adds=z is not None and gamma != 0.0)
+        return out
+
+
+def upload(matrix: sp.csr_array, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor]:
+    """Row starts, columns and float64 values of a CSR matrix, on a device; indices as wide as they came."""
+    crow, col = (torch.as_tensor(np.ascontiguousarray(part)).to(device) for part in (matrix.indptr, matrix.indices))
+    return crow, col, torch.as_tensor(np.ascontiguousarray(matrix.data)).to(device, torch.float64)
+
+
+def row_of_entry(crow: Tensor, entries: int) -> Tensor:
+    """The row of every entry, [nnz], int64."""
+    rows = torch.arange(crow.numel() - 1, device=crow.device)
+    return torch.repeat_interleave(rows, crow.diff().long(), output_size=entries)
