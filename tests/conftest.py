@@ -1,10 +1,15 @@
 """Fixtures shared by all tests."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+# Without a GPU the kernels run through Triton's interpreter, which must be chosen before Triton is first imported.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # Test tensors are tiny: one thread per process is faster than any number, and two processes use two cores.
 torch.set_num_threads(1)

@@ -66,10 +66,7 @@ def dense_model(model: Any, batch: DenseBatch, key: int | None = None) -> Tensor
         walks = model.rwse_encoder.linear(normalized(model.rwse_encoder.norm, batch.rwse, batch.valid))
         x = torch.cat([x, walks], dim=2)
     x = torch.where(batch.valid.unsqueeze(-1), x, 0.0)
-    if model.edge_encoder is None:
-        edges = x.new_zeros(1, x.shape[2])
-    else:
-        edges = model.edge_encoder.embeddings[0].weight
+    edges = x.new_zeros(1, x.shape[2]) if model.edge_encoder is None else model.edge_encoder.embeddings[0].weight
     phi = model.phi(batch.eigvals, batch.eigmask)
     for number, layer in enumerate(model.layers):
         x = dense_layer(layer, x, edges, phi, batch, key, number * SALTS)
@@ -95,10 +92,9 @@ def dense_layer(
         scaled = x * (conv.degree_scale + conv.degree_log_scale * batch.log_degree)
     gains = conv._gains(conv.lin_q(phi), conv.lin_k(phi))
     state = gains * conv.lin_o(batch.vectors.transpose(1, 2) @ scaled)
-    if conv.lin_out is None:
-        far = batch.vectors @ state
-    else:
-        far = conv.lin_out(batch.vectors @ state)
+    far = batch.vectors @ state
+    if conv.lin_out is not None:
+        far = conv.lin_out(far)
     if conv.self_term:
         self_gains = conv._gains(conv.lin_sq(phi), conv.lin_sk(phi))
         far = far + (batch.vectors.square() @ self_gains) * conv.lin_s(scaled)
