@@ -97,18 +97,14 @@ class FlatModels:
         self.used, self.stride = at, -(-at // 16) * 16
         prefix = "layers.0."
         self.layer = {name.removeprefix(prefix): where for name, where in self.offsets.items() if prefix in name}
-        self.layer_stride = self.used_by_layers(named) // len(first.layers)
+        self.layer_stride = sum(named[name].numel() for name in inside) // len(first.layers)
         device = named[order[0]].device
         self.params = torch.zeros(len(models), self.stride, device=device)
-        self.norms = [norm for norm in self._norms(first)]
-        widths = [norm.num_features for norm in self.norms]
-        self.running = torch.zeros(len(models), 2 * sum(widths), device=device)
+        widths = [norm.num_features for norm in self._norms(first)]
+        self.running = torch.zeros(len(models), -(-2 * sum(widths) // 16) * 16, device=device)
         self.tracked = torch.zeros(len(models), len(widths), dtype=torch.long, device=device)
         for row, model in enumerate(self.models):
             self._bind(row, model)
-
-    def used_by_layers(self, named: dict[str, nn.Parameter]) -> int:
-        return sum(parameter.numel() for name, parameter in named.items() if name.startswith("layers."))
 
     @staticmethod
     def _norms(model: GSSC) -> list[BatchNorm]:

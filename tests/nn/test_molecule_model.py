@@ -6,7 +6,7 @@ import pytest
 import torch
 from molecules import SIZES, molecule_data, molecule_model, molecule_store
 
-from gssc.nn.molecule_model import MoleculeModel, Moments, Workspace
+from gssc.nn.molecule_model import MoleculeModel, Moments, Workspace, run
 from gssc.ops.molecule_layer.reference import DenseBatch, dense_model
 from gssc.testing import assert_close
 
@@ -53,8 +53,7 @@ def check(settings, replicas=1, sizes=SIZES, channels=16, layers=2, graphs=5, to
     ]
     keys = [1234567 + 2**31 * r for r in range(replicas)]
     work = workspace(fused, data, [batches], [keys])
-    fused.forward(work)
-    fused.backward(work)
+    run(fused.forward(work) + fused.backward(work))
     torch.manual_seed(0)
     for row, twin in enumerate(twins):
         _, loss = reference(twin, data.to(torch.float64), batches[row], keys[row], work.tile)
@@ -84,3 +83,59 @@ def test_gradients(settings):
 
 def test_replicas_have_their_own_weights_graphs_and_dropout():
     check(DROPOUTS, replicas=2, graphs=3)
+
+
+def test_evaluation_is_that_of_the_model():
+    store = molecule_store(device=DEVICE)
+    model = molecule_model().to(DEVICE)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if "running" in name:
+                buffer.add_(0.2 * torch.rand_like(buffer))
+    expected = model.eval()(**store.batch(torch.arange(len(SIZES))).inputs).detach()
+    fused = MoleculeModel([model], precision=EXACT)
+    work = workspace(fused, molecule_data(store), [[[0, 1, 2]], [[3, 4, 5]], [[6, 7, 8]]], [[0]] * 3, training=False)
+    before = fused.flat.running.clone()
+    for _ in range(3):
+        run(fused.forward(work))
+        work.at += 1
+    assert_close(work.raw[0, :-1], expected, "outputs", 1e-5)
+    assert torch.equal(fused.flat.running, before)
+
+
+@pytest.mark.parametrize("clip", [0.1, 0.0, 1e6])
+def test_steps_are_those_of_adamw(clip):
+    model = molecule_model(layers=1).to(DEVICE)
+    plain = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, weight_decay=0.1)
+    fused = MoleculeModel([model], precision=EXACT)
+    work = workspace(fused, molecule_data(molecule_store(device=DEVICE)), [[[0, 1, 2]]] * 3, [[0]] * 3)
+    tensors = len(list(model.parameters()))
+    flat = fused.flat
+    moments = Moments(
+        torch.zeros_like(flat.params), torch.zeros_like(flat.params), torch.zeros(1, tensors, device=DEVICE)
+    )
+    rates = [1e-3, 2e-3, 5e-4]
+    work.table.copy_(
+        torch.tensor([[rate, 1 / (1 - 0.9**t), 1 / (1 - 0.999**t) ** 0.5, 0.0] for t, rate in enumerate(rates, 1)])
+    )
+    work.slots[:, 2] = 5
+    for number, rate in enumerate(rates):
+        work.grads_of_slots.normal_()
+        work.losses_of_slots.fill_(number + 1.0)
+        optimizer.param_groups[0]["lr"] = rate
+        total = gradients_of(flat, work, 0)
+        for name, parameter in plain.named_parameters():
+            parameter.grad = total[name].clone()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(plain.parameters(), clip)
+        optimizer.step()
+        run(fused.step(work, moments, clip, 0.1))
+    for (name, parameter), own in zip(plain.named_parameters(), model.parameters(), strict=True):
+        assert_close(own, parameter, name, 1e-6)
+        for entry, value in (("exp_avg", moments.exp_avg), ("exp_avg_sq", moments.exp_avg_sq)):
+            assert_close(flat.views(value, 0)[name], optimizer.state[parameter][entry], f"{entry} of {name}", 1e-5)
+    assert moments.steps.eq(3).all()
+    assert flat.tracked.eq(3).all()
+    assert int(work.at) == 3
+    assert_close(work.losses[:, 0], torch.tensor([3.0, 6.0, 9.0], device=DEVICE), "losses", 1e-6)

@@ -42,7 +42,7 @@ from gssc.ops.molecule_layer.kernels.forward import (
 def ffn_backward(
     slots,
     weights,
-    grads,  # [slots, PARAMS], from this layer on
+    grads,  # [slots, params_stride], from this layer on
     kept,  # of norm_local and norm_global, [2, replicas, 2, C]
     kept_y,  # of norm_ffn, [replicas, 2, C]
     mixed,
@@ -54,7 +54,7 @@ def ffn_backward(
     graphs,
     salt,
     p,
-    PARAMS: tl.constexpr,
+    params_stride,
     NORM_LOCAL: tl.constexpr,
     NORM_GLOBAL: tl.constexpr,
     NORM_FFN: tl.constexpr,
@@ -70,8 +70,8 @@ def ffn_backward(
     replica = slot // graphs
     first = replica * graphs
     total = tl.num_programs(0)
-    weights += replica * PARAMS
-    grads += slot.to(tl.int64) * PARAMS
+    weights += replica * params_stride
+    grads += slot.to(tl.int64) * params_stride
     n = tl.load(slots + slot * SLOT + 2).to(tl.int32)
     key = tl.load(slots + slot * SLOT + 4).to(tl.uint32)
     valid = (tl.arange(0, T) < n)[:, None]
@@ -121,7 +121,7 @@ def mix_backward(
     weights,
     grads,
     edges,
-    edge_grads,  # [slots, PARAMS], from the embeddings of bond types on
+    edge_grads,  # [slots, params_stride], from the embeddings of bond types on
     norm,  # of the layer before, as in `mix_forward`
     kept_x,
     kept,  # of norm_local and norm_global
@@ -145,7 +145,7 @@ def mix_backward(
     accumulate,  # whether layers behind this one have written gradients of the bond types
     p_local,
     p_global,
-    PARAMS: tl.constexpr,
+    params_stride,
     LOCAL_1: tl.constexpr,
     LOCAL_2: tl.constexpr,
     NORM_LOCAL: tl.constexpr,
@@ -170,8 +170,8 @@ def mix_backward(
     replica = slot // graphs
     first = replica * graphs
     total = tl.num_programs(0)
-    weights += replica * PARAMS
-    grads += slot.to(tl.int64) * PARAMS
+    weights += replica * params_stride
+    grads += slot.to(tl.int64) * params_stride
     start = tl.load(slots + slot * SLOT + 1)
     n = tl.load(slots + slot * SLOT + 2).to(tl.int32)
     key = tl.load(slots + slot * SLOT + 4).to(tl.uint32)
@@ -197,7 +197,7 @@ def mix_backward(
     kept_x += replica * (2 * C)
     x_mean = tl.load(kept_x + c, mask=c < normed * C, other=0.0)
     x_scale = tl.load(kept_x + C + c, mask=c < normed * C, other=1.0)
-    x, x_hat = layer_input(x, norm + replica * PARAMS, x_mean, x_scale, normed, valid, C)
+    x, x_hat = layer_input(x, norm + replica * params_stride, x_mean, x_scale, normed, valid, C)
 
     if branch == 0:
         d_far = dropped(d, p_local, key, salt + LOCAL, slot - first, T, C)
@@ -211,9 +211,9 @@ def mix_backward(
         d_gathered = product(d_hidden, matrix(weights + LOCAL_1, C, C), PRECISION)
         d += d_gathered
         bond = bond_matrix(bonds, tl.load(slots + slot * SLOT + 3), n, T)
-        edge_grads += slot.to(tl.int64) * PARAMS
+        edge_grads += slot.to(tl.int64) * params_stride
         for kind in tl.static_range(BONDS):
-            e = edge_vector(edges + replica * PARAMS, kind, C, EDGES)
+            e = edge_vector(edges + replica * params_stride, kind, C, EDGES)
             back = product(tl.trans((bond == kind + 1).to(tl.float32)), d_gathered, PRECISION)
             back = tl.where(x + e > 0.0, back, 0.0)
             d += back

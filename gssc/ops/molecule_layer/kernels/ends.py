@@ -7,9 +7,9 @@ from gssc.ops.molecule_layer.kernels.common import (
     EPS,
     SLOT,
     affine,
+    product,
     put_matrix,
     put_vector,
-    product,
     settle,
     standardized,
     statistics,
@@ -84,9 +84,8 @@ def encode_forward(
     x,  # [slots, T, C]
     graphs,
     training,
-    PARAMS: tl.constexpr,
-    RUNNING: tl.constexpr,
-    EMBED: tl.constexpr,
+    params_stride,
+    running_stride,
     WALK_NORM: tl.constexpr,
     WALK_LINEAR: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -113,17 +112,17 @@ def encode_forward(
     tl.store(slots + slot * SLOT + 3, tl.load(bond_ptr + graph))
     tl.store(slots + slot * SLOT + 4, tl.load(keys + step * replicas + replica))
 
-    weights += replica * PARAMS
+    weights += replica * params_stride
     rows = tl.arange(0, T)
     c = tl.arange(0, C)[None, :]
     valid = (rows < n)[:, None]
     out = tl.zeros([T, C], tl.float32)
     for column in tl.static_range(COLUMNS):
         category = tl.load(nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=0)
-        out += tl.load(weights + EMBED + category[:, None] * D + c, mask=valid & (c < D), other=0.0)
+        out += tl.load(weights + category[:, None] * D + c, mask=valid & (c < D), other=0.0)
     if S > 0:
         s = tl.arange(0, SP)
-        running += replica * RUNNING
+        running += replica * running_stride
         if training:
             count, mean, squares = walk_moments(order, ptr, moments, graphs, S, SP, CHUNK)
             writes = slot == replica * graphs
@@ -149,8 +148,7 @@ def encode_backward(
     rwse,
     dx,  # [2, slots, T, C]
     graphs,
-    PARAMS: tl.constexpr,
-    EMBED: tl.constexpr,
+    params_stride,
     WALK_NORM: tl.constexpr,
     WALK_LINEAR: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -166,8 +164,8 @@ def encode_backward(
     """Gradients of the encoders' weights."""
     slot = tl.program_id(0)
     replica = slot // graphs
-    weights += replica * PARAMS
-    grads += slot.to(tl.int64) * PARAMS
+    weights += replica * params_stride
+    grads += slot.to(tl.int64) * params_stride
     start = tl.load(slots + slot * SLOT + 1)
     n = tl.load(slots + slot * SLOT + 2).to(tl.int32)
     rows = tl.arange(0, T)
@@ -180,7 +178,7 @@ def encode_backward(
     for column in tl.static_range(COLUMNS):
         category = tl.load(nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=-1)
         members += (category[None, :] == v).to(tl.float32)
-    tl.store(grads + EMBED + v * D + c, product(members, d, PRECISION), mask=(v < V) & (c < D))
+    tl.store(grads + v * D + c, product(members, d, PRECISION), mask=(v < V) & (c < D))
     if S > 0:
         s = tl.arange(0, SP)
         mean = vector(kept + replica * (2 * SP), SP)
@@ -232,13 +230,13 @@ def head_kernel(
     graphs,
     raw_rows,
     training,
-    PARAMS: tl.constexpr,
-    RUNNING: tl.constexpr,
+    params_stride,
+    running_stride,
     HEAD_1: tl.constexpr,
     HEAD_2: tl.constexpr,
     HEAD_3: tl.constexpr,
     MEAN: tl.constexpr,
-    LOSS: tl.constexpr,
+    SQUARED: tl.constexpr,
     O: tl.constexpr,
     OP: tl.constexpr,
     T: tl.constexpr,
@@ -249,7 +247,7 @@ def head_kernel(
     slot = tl.program_id(0)
     replica = slot // graphs
     first = replica * graphs
-    weights += replica * PARAMS
+    weights += replica * params_stride
     graph = tl.load(slots + slot * SLOT)
     n = tl.load(slots + slot * SLOT + 2).to(tl.int32)
     valid = (tl.arange(0, T) < n)[:, None]
@@ -260,7 +258,7 @@ def head_kernel(
         parts + first * (2 * C),
         slots + first * SLOT,
         graphs,
-        running + replica * RUNNING,
+        running + replica * running_stride,
         kept + replica * (2 * C),
         training,
         slot == first,
@@ -268,7 +266,7 @@ def head_kernel(
         CHUNK,
     )
     hat = standardized(x, mean, scale, valid)
-    pooled = tl.sum(affine(hat, norm + replica * PARAMS, valid, C), 0)
+    pooled = tl.sum(affine(hat, norm + replica * params_stride, valid, C), 0)
     share = 1.0
     if MEAN:
         share = 1.0 / tl.maximum(n, 1).to(tl.float32)
@@ -276,9 +274,7 @@ def head_kernel(
     o = tl.arange(0, OP)
     w1 = tl.load(weights + HEAD_1 + tl.arange(0, H)[:, None] * C + tl.arange(0, C)[None, :])
     w2 = tl.load(weights + HEAD_2 + tl.arange(0, Q)[:, None] * H + tl.arange(0, H)[None, :])
-    w3 = tl.load(
-        weights + HEAD_3 + o[:, None] * Q + tl.arange(0, Q)[None, :], mask=(o < O)[:, None], other=0.0
-    )
+    w3 = tl.load(weights + HEAD_3 + o[:, None] * Q + tl.arange(0, Q)[None, :], mask=(o < O)[:, None], other=0.0)
     wide = tl.maximum(tl.sum(w1 * pooled[None, :], 1) + vector(weights + HEAD_1 + H * C, H), 0.0)
     narrow = tl.maximum(tl.sum(w2 * wide[None, :], 1) + vector(weights + HEAD_2 + Q * H, Q), 0.0)
     out = tl.sum(w3 * narrow[None, :], 1) + tl.load(weights + HEAD_3 + O * Q + o, mask=o < O, other=0.0)
@@ -287,7 +283,7 @@ def head_kernel(
         target = tl.load(targets + graph * O + o, mask=o < O, other=float("nan"))
         known = target == target
         error = tl.where(known, out - target, 0.0)
-        if LOSS == 1:
+        if SQUARED:
             loss = error * error
             d_out = 2.0 * error
         else:
@@ -295,7 +291,7 @@ def head_kernel(
             d_out = tl.where(error > 0.0, 1.0, 0.0) - tl.where(error < 0.0, 1.0, 0.0)
         tl.store(losses + slot, tl.sum(loss, 0) / count)
         d_out = d_out / count
-        grads += slot.to(tl.int64) * PARAMS
+        grads += slot.to(tl.int64) * params_stride
         tl.store(
             grads + HEAD_3 + o[:, None] * Q + tl.arange(0, Q)[None, :],
             d_out[:, None] * narrow[None, :],

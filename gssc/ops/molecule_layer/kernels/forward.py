@@ -82,7 +82,7 @@ def own_scale(p, gains, SHARED: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def degree_factor(weights, log_degree, start, rows, n, DEGREE: tl.constexpr, C: tl.constexpr):
-    """a + b log(1 + degree) [T, C], and the logarithm [T, 1]."""
+    """A + b log(1 + degree) [T, C], and the logarithm [T, 1]."""
     logs = tl.load(log_degree + start + rows, mask=rows < n, other=0.0)[:, None]
     return vector(weights + DEGREE, C)[None, :] + vector(weights + DEGREE + C, C)[None, :] * logs, logs
 
@@ -111,8 +111,8 @@ def mix_forward(
     training,
     p_local,
     p_global,
-    PARAMS: tl.constexpr,
-    RUNNING: tl.constexpr,
+    params_stride,
+    running_stride,
     LOCAL_1: tl.constexpr,
     LOCAL_2: tl.constexpr,
     LIN_O: tl.constexpr,
@@ -135,7 +135,7 @@ def mix_forward(
     """
     slot = tl.program_id(0)
     replica = slot // graphs
-    weights += replica * PARAMS
+    weights += replica * params_stride
     start = tl.load(slots + slot * SLOT + 1)
     n = tl.load(slots + slot * SLOT + 2).to(tl.int32)
     key = tl.load(slots + slot * SLOT + 4).to(tl.uint32)
@@ -149,20 +149,20 @@ def mix_forward(
             parts + first * (2 * C),
             slots + first * SLOT,
             graphs,
-            running + replica * RUNNING,
+            running + replica * running_stride,
             kept + replica * (2 * C),
             training,
             writes,
             C,
             CHUNK,
         )
-        x = affine(standardized(x, mean, scale, valid), norm + replica * PARAMS, valid, C)
+        x = affine(standardized(x, mean, scale, valid), norm + replica * params_stride, valid, C)
     branch = tl.program_id(1)
     if branch == 0:
         bond = bond_matrix(bonds, tl.load(slots + slot * SLOT + 3), n, T)
         gathered = x
         for kind in tl.static_range(BONDS):
-            e = edge_vector(edges + replica * PARAMS, kind, C, EDGES)
+            e = edge_vector(edges + replica * params_stride, kind, C, EDGES)
             gathered += product((bond == kind + 1).to(tl.float32), tl.maximum(x + e, 0.0), PRECISION)
         tl.store(tile_at(messages, slot, T, C), gathered, mask=valid)
         hidden = linear(gathered, weights + LOCAL_1, C, C, PRECISION) + vector(weights + LOCAL_1 + C * C, C)[None, :]
@@ -194,7 +194,7 @@ def mix_forward(
 
 @triton.jit
 def ffn_input(a, b, norm_local, norm_global, stats_a, stats_b, valid, C: tl.constexpr):
-    """h = norm(a) + norm(b), and both before weight and bias."""
+    """H = norm(a) + norm(b), and both before weight and bias."""
     a_hat = standardized(a, vector(stats_a, C), vector(stats_a + C, C), valid)
     b_hat = standardized(b, vector(stats_b, C), vector(stats_b + C, C), valid)
     return affine(a_hat, norm_local, valid, C) + affine(b_hat, norm_global, valid, C), a_hat, b_hat
@@ -214,8 +214,8 @@ def ffn_forward(
     salt,
     training,
     p,
-    PARAMS: tl.constexpr,
-    RUNNING: tl.constexpr,
+    params_stride,
+    running_stride,
     NORM_LOCAL: tl.constexpr,
     NORM_GLOBAL: tl.constexpr,
     FFN_1: tl.constexpr,
@@ -225,12 +225,12 @@ def ffn_forward(
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """y = h + drop(W_2 drop(relu(W_1 h))) with h = norm(a) + norm(b), up to the norm that ends the layer."""
+    """Y = h + drop(W_2 drop(relu(W_1 h))) with h = norm(a) + norm(b), up to the norm that ends the layer."""
     slot = tl.program_id(0)
     replica = slot // graphs
     first = replica * graphs
-    weights += replica * PARAMS
-    running += replica * RUNNING
+    weights += replica * params_stride
+    running += replica * running_stride
     n = tl.load(slots + slot * SLOT + 2).to(tl.int32)
     key = tl.load(slots + slot * SLOT + 4).to(tl.uint32)
     valid = (tl.arange(0, T) < n)[:, None]

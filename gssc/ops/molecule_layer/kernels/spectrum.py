@@ -76,17 +76,17 @@ def phi_forward(
     eigmask,
     states,  # [BLOCKS + 1, slots, KP, W]: before every block, and Φ
     graphs,
-    PARAMS: tl.constexpr,
+    params_stride,
     BLOCKS: tl.constexpr,
     K: tl.constexpr,
     KP: tl.constexpr,
     W: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """e ← e + mean_l(pool(e_l)) ⊙ update(e), BLOCKS times; Φ is zero where there is no eigenvalue."""
+    """E ← e + mean_l(pool(e_l)) ⊙ update(e), BLOCKS times; Φ is zero where there is no eigenvalue."""
     slot = tl.program_id(0)
     total = tl.num_programs(0)
-    weights += (slot // graphs) * PARAMS
+    weights += (slot // graphs) * params_stride
     root, valid, count = spectrum_of(eigvals, eigmask, tl.load(slots + slot * SLOT), K, KP)
     z = root[:, None] * vector(weights, W)[None, :] + vector(weights + W, W)[None, :]
     e, _, _ = norm_act(z, weights + 2 * W, W)
@@ -115,8 +115,8 @@ def phi_backward(
     states,
     d_phi,  # [layers, slots, KP, W]
     graphs,
-    LAYERS: tl.constexpr,
-    PARAMS: tl.constexpr,
+    layers,
+    params_stride,
     BLOCKS: tl.constexpr,
     K: tl.constexpr,
     KP: tl.constexpr,
@@ -126,11 +126,11 @@ def phi_backward(
     """Gradients of the weights of φ from those of Φ in every layer; what is inside a block is computed again."""
     slot = tl.program_id(0)
     total = tl.num_programs(0)
-    weights += (slot // graphs) * PARAMS
-    grads += slot.to(tl.int64) * PARAMS
+    weights += (slot // graphs) * params_stride
+    grads += slot.to(tl.int64) * params_stride
     root, valid, count = spectrum_of(eigvals, eigmask, tl.load(slots + slot * SLOT), K, KP)
     d = tl.load(tile_at(d_phi, slot, KP, W))
-    for layer in range(1, LAYERS):
+    for layer in range(1, layers):
         d += tl.load(tile_at(d_phi, layer * total + slot, KP, W))
     d = tl.where(valid[:, None], d, 0.0)
     size = W * W + 3 * W
@@ -201,8 +201,8 @@ def gains_forward(
     gains,  # [layers, slots, K] or [layers, slots, K, C]
     self_gains,
     graphs,
-    PARAMS: tl.constexpr,
-    LAYER: tl.constexpr,
+    params_stride,
+    layer_stride,
     LIN_Q: tl.constexpr,
     LIN_K: tl.constexpr,
     LIN_SQ: tl.constexpr,
@@ -217,12 +217,10 @@ def gains_forward(
     """Gains of a slot in a layer: program (slot, layer)."""
     slot = tl.program_id(0)
     place = tl.program_id(1) * tl.num_programs(0) + slot
-    weights += (slot // graphs) * PARAMS + tl.program_id(1) * LAYER
+    weights += (slot // graphs) * params_stride + tl.program_id(1) * layer_stride
     width: tl.constexpr = K if SHARED else K * C
     phi_tile = tl.load(tile_at(phi, slot, KP, W))
-    put_gains(
-        gains + place * width, phi_tile, weights + LIN_Q, weights + LIN_K, K, KP, C, W, SHARED, PRECISION
-    )
+    put_gains(gains + place * width, phi_tile, weights + LIN_Q, weights + LIN_K, K, KP, C, W, SHARED, PRECISION)
     if LIN_SQ >= 0:
         put_gains(
             self_gains + place * width, phi_tile, weights + LIN_SQ, weights + LIN_SK, K, KP, C, W, SHARED, PRECISION
@@ -238,8 +236,8 @@ def gains_backward(
     d_self_gains,
     d_phi,  # [layers, slots, KP, W]
     graphs,
-    PARAMS: tl.constexpr,
-    LAYER: tl.constexpr,
+    params_stride,
+    layer_stride,
     LIN_Q: tl.constexpr,
     LIN_K: tl.constexpr,
     LIN_SQ: tl.constexpr,
@@ -255,8 +253,8 @@ def gains_backward(
     slot = tl.program_id(0)
     layer = tl.program_id(1)
     place = layer * tl.num_programs(0) + slot
-    weights += (slot // graphs) * PARAMS + layer * LAYER
-    grads += slot.to(tl.int64) * PARAMS + layer * LAYER
+    weights += (slot // graphs) * params_stride + layer * layer_stride
+    grads += slot.to(tl.int64) * params_stride + layer * layer_stride
     width: tl.constexpr = K if SHARED else K * C
     phi_tile = tl.load(tile_at(phi, slot, KP, W))
     d = gains_backward_of(

@@ -15,16 +15,16 @@ NOW = tl.constexpr(8)  # numbers that `sum_gradients` leaves for `adamw`: four o
 def sum_gradients(
     at,
     slots,
-    partial,  # [slots, PARAMS]
-    grads,  # [replicas, PARAMS]
+    partial,  # [slots, params_stride]
+    grads,  # [replicas, params_stride]
     squares,  # [replicas, blocks]
     losses_of_slots,  # [slots]
     losses,  # [steps, replicas]
     table,  # [steps, 4]: learning rate, 1 / (1 - β1^t), 1 / sqrt(1 - β2^t), and one number more
     now,  # [replicas, NOW]
     graphs,
-    USED: tl.constexpr,
-    PARAMS: tl.constexpr,
+    used,
+    params_stride,
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
@@ -36,9 +36,9 @@ def sum_gradients(
     total = tl.zeros([BLOCK], tl.float32)
     for begin in range(0, graphs, CHUNK):
         row = (first + begin + b).to(tl.int64)[:, None]
-        mask = (begin + b < graphs)[:, None] & (i < USED)[None, :]
-        total += tl.sum(tl.load(partial + row * PARAMS + i[None, :], mask=mask, other=0.0), 0)
-    tl.store(grads + replica * PARAMS + i, total, mask=i < USED)
+        mask = (begin + b < graphs)[:, None] & (i < used)[None, :]
+        total += tl.sum(tl.load(partial + row * params_stride + i[None, :], mask=mask, other=0.0), 0)
+    tl.store(grads + replica * params_stride + i, total, mask=i < used)
     tl.store(squares + replica * tl.num_programs(0) + tl.program_id(0), tl.sum(total * total, 0))
     if tl.program_id(0) == 0:
         step = tl.load(at)
@@ -69,8 +69,8 @@ def adamw(
     blocks,
     tensors,
     norms,
-    USED: tl.constexpr,
-    PARAMS: tl.constexpr,
+    used,
+    params_stride,
     BLOCK: tl.constexpr,
     BLOCKS: tl.constexpr,
     COUNTERS: tl.constexpr,
@@ -86,8 +86,8 @@ def adamw(
     now += replica * NOW
     rate = tl.load(now)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = i < USED
-    at_i = replica * PARAMS + i
+    mask = i < used
+    at_i = replica * params_stride + i
     g = tl.load(grads + at_i, mask=mask, other=0.0) * factor
     m = tl.load(exp_avg + at_i, mask=mask, other=0.0)
     v = tl.load(exp_avg_sq + at_i, mask=mask, other=0.0)
