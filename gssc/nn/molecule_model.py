@@ -24,7 +24,7 @@ class Warps:
     mix_forward: int = 4
     ffn_forward: int = 4
     ffn_backward: int = 8
-    mix_backward: int = 4
+    mix_backward: int = 8
     encode_forward: int = 4
     encode_backward: int = 4
     phi_forward: int = 4
@@ -120,7 +120,7 @@ class MoleculeModel:
             "gains": gains,
             "encode": encode,
             "encode_backward": encode | {"V": vocabulary, "VP": power_of_two(vocabulary, 32)},
-            "head": head | {"O": outputs, "OP": power_of_two(outputs)},
+            "head": head | {"OUT": outputs, "OP": power_of_two(outputs)},
         }
 
     def _launch(self, name: str, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> Launch:

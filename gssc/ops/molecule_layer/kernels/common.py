@@ -15,21 +15,25 @@ MOMENTUM = tl.constexpr(0.1)
 
 @triton.jit
 def vector(at, N: tl.constexpr):
+    """N numbers."""
     return tl.load(at + tl.arange(0, N))
 
 
 @triton.jit
 def put_vector(at, value, N: tl.constexpr):
+    """Store N numbers."""
     tl.store(at + tl.arange(0, N), value)
 
 
 @triton.jit
 def matrix(at, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """A matrix, row by row."""
     return tl.load(at + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
 
 
 @triton.jit
 def put_matrix(at, value, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Store a matrix, row by row."""
     tl.store(at + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :], value)
 
 
@@ -41,6 +45,7 @@ def tile_at(base, slot, T: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def product(x, y, PRECISION: tl.constexpr):
+    """XY."""
     return tl.dot(x, y, input_precision=PRECISION)
 
 
@@ -151,6 +156,7 @@ def statistics(parts, slots, graphs, running, kept, training, writes, C: tl.cons
 
 @triton.jit
 def standardized(x, mean, scale, valid):
+    """(x - mean) · scale in the valid rows, zero elsewhere."""
     return tl.where(valid, (x - mean[None, :]) * scale[None, :], 0.0)
 
 

@@ -48,6 +48,7 @@ def walk_moments(order, ptr, moments, graphs, S: tl.constexpr, SP: tl.constexpr,
 
 @triton.jit
 def walks_of(rwse, start, valid, T: tl.constexpr, S: tl.constexpr, SP: tl.constexpr):
+    """Random-walk encodings of a graph [T, SP], zero outside."""
     s = tl.arange(0, SP)[None, :]
     at = rwse + (start + tl.arange(0, T))[:, None] * S + s
     return tl.load(at, mask=valid & (s < S), other=0.0)
@@ -63,6 +64,7 @@ def walk_weights(at, D: tl.constexpr, C: tl.constexpr, S: tl.constexpr, SP: tl.c
 
 @triton.jit
 def short_vector(at, N: tl.constexpr, NP: tl.constexpr):
+    """[NP], of which N are real."""
     i = tl.arange(0, NP)
     return tl.load(at + i, mask=i < N, other=0.0)
 
@@ -121,7 +123,6 @@ def encode_forward(
         category = tl.load(nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=0)
         out += tl.load(weights + category[:, None] * D + c, mask=valid & (c < D), other=0.0)
     if S > 0:
-        s = tl.arange(0, SP)
         running += replica * running_stride
         if training:
             count, mean, squares = walk_moments(order, ptr, moments, graphs, S, SP, CHUNK)
@@ -199,7 +200,7 @@ def encode_backward(
 
 
 @triton.jit
-def known_targets(targets, slots, graphs, O: tl.constexpr, OP: tl.constexpr, CHUNK: tl.constexpr):
+def known_targets(targets, slots, graphs, OUT: tl.constexpr, OP: tl.constexpr, CHUNK: tl.constexpr):
     """How many targets of a replica's batch are known, at least a tiny bit."""
     b = tl.arange(0, CHUNK)
     o = tl.arange(0, OP)[None, :]
@@ -207,7 +208,7 @@ def known_targets(targets, slots, graphs, O: tl.constexpr, OP: tl.constexpr, CHU
     for first in range(0, graphs, CHUNK):
         real = first + b < graphs
         graph = tl.load(slots + (first + b) * SLOT, mask=real, other=0)
-        target = tl.load(targets + graph[:, None] * O + o, mask=real[:, None] & (o < O), other=float("nan"))
+        target = tl.load(targets + graph[:, None] * OUT + o, mask=real[:, None] & (o < OUT), other=float("nan"))
         count += tl.sum(tl.sum((target == target).to(tl.float32), 1), 0)
     return tl.maximum(count, 1e-30)
 
@@ -223,7 +224,7 @@ def head_kernel(
     parts,
     y,
     targets,
-    raw,  # [replicas, rows, O], outputs by number of graph; written where not training
+    raw,  # [replicas, rows, OUT], outputs by number of graph; written where not training
     losses,  # [slots], written in training, as are the next two
     dx,
     dx_parts,
@@ -237,13 +238,13 @@ def head_kernel(
     HEAD_3: tl.constexpr,
     MEAN: tl.constexpr,
     SQUARED: tl.constexpr,
-    O: tl.constexpr,
+    OUT: tl.constexpr,
     OP: tl.constexpr,
     T: tl.constexpr,
     C: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """Norm, pool, MLP C → C/2 → C/4 → O and, in training, the loss and all gradients back to the layers' output."""
+    """Norm, pool, MLP C → C/2 → C/4 → OUT and, in training, the loss and all gradients back to the layers' output."""
     slot = tl.program_id(0)
     replica = slot // graphs
     first = replica * graphs
@@ -274,13 +275,13 @@ def head_kernel(
     o = tl.arange(0, OP)
     w1 = tl.load(weights + HEAD_1 + tl.arange(0, H)[:, None] * C + tl.arange(0, C)[None, :])
     w2 = tl.load(weights + HEAD_2 + tl.arange(0, Q)[:, None] * H + tl.arange(0, H)[None, :])
-    w3 = tl.load(weights + HEAD_3 + o[:, None] * Q + tl.arange(0, Q)[None, :], mask=(o < O)[:, None], other=0.0)
+    w3 = tl.load(weights + HEAD_3 + o[:, None] * Q + tl.arange(0, Q)[None, :], mask=(o < OUT)[:, None], other=0.0)
     wide = tl.maximum(tl.sum(w1 * pooled[None, :], 1) + vector(weights + HEAD_1 + H * C, H), 0.0)
     narrow = tl.maximum(tl.sum(w2 * wide[None, :], 1) + vector(weights + HEAD_2 + Q * H, Q), 0.0)
-    out = tl.sum(w3 * narrow[None, :], 1) + tl.load(weights + HEAD_3 + O * Q + o, mask=o < O, other=0.0)
+    out = tl.sum(w3 * narrow[None, :], 1) + tl.load(weights + HEAD_3 + OUT * Q + o, mask=o < OUT, other=0.0)
     if training:
-        count = known_targets(targets, slots + first * SLOT, graphs, O, OP, CHUNK)
-        target = tl.load(targets + graph * O + o, mask=o < O, other=float("nan"))
+        count = known_targets(targets, slots + first * SLOT, graphs, OUT, OP, CHUNK)
+        target = tl.load(targets + graph * OUT + o, mask=o < OUT, other=float("nan"))
         known = target == target
         error = tl.where(known, out - target, 0.0)
         if SQUARED:
@@ -295,9 +296,9 @@ def head_kernel(
         tl.store(
             grads + HEAD_3 + o[:, None] * Q + tl.arange(0, Q)[None, :],
             d_out[:, None] * narrow[None, :],
-            mask=(o < O)[:, None],
+            mask=(o < OUT)[:, None],
         )
-        tl.store(grads + HEAD_3 + O * Q + o, d_out, mask=o < O)
+        tl.store(grads + HEAD_3 + OUT * Q + o, d_out, mask=o < OUT)
         d_narrow = tl.where(narrow > 0.0, tl.sum(w3 * d_out[:, None], 0), 0.0)
         put_matrix(grads + HEAD_2, d_narrow[:, None] * wide[None, :], Q, H)
         put_vector(grads + HEAD_2 + Q * H, d_narrow, Q)
@@ -314,4 +315,4 @@ def head_kernel(
         put_vector(dx_parts + (total + slot) * (2 * C), tl.zeros([C], tl.float32), C)
         put_vector(dx_parts + (total + slot) * (2 * C) + C, tl.zeros([C], tl.float32), C)
     else:
-        tl.store(raw + (replica * raw_rows + graph) * O + o, out, mask=o < O)
+        tl.store(raw + (replica * raw_rows + graph) * OUT + o, out, mask=o < OUT)

@@ -46,12 +46,14 @@ def norm_act_backward(d, hat, scale, at, grads, W: tl.constexpr):
 
 @triton.jit
 def unit(e, at, W: tl.constexpr, PRECISION: tl.constexpr):
+    """SiLU(LayerNorm(Linear(e))), and what its gradient needs."""
     z = linear(e, at, W, W, PRECISION) + vector(at + W * W, W)[None, :]
     return norm_act(z, at + W * W + W, W)
 
 
 @triton.jit
 def unit_backward(d, e, hat, scale, at, grads, W: tl.constexpr, PRECISION: tl.constexpr):
+    """Gradient of e; those of the weights go to ``grads``."""
     d = norm_act_backward(d, hat, scale, at + W * W + W, grads + W * W + W, W)
     put_linear_gradient(grads, d, e, W, W, True, PRECISION)
     return product(d, matrix(at, W, W), PRECISION)
