@@ -58,7 +58,7 @@ def adamw(
     at,
     grads,
     squares,
-    params,
+    weights,
     exp_avg,
     exp_avg_sq,
     steps,  # [replicas, tensors], the step of every parameter
@@ -91,14 +91,14 @@ def adamw(
     g = tl.load(grads + at_i, mask=mask, other=0.0) * factor
     m = tl.load(exp_avg + at_i, mask=mask, other=0.0)
     v = tl.load(exp_avg_sq + at_i, mask=mask, other=0.0)
-    p = tl.load(params + at_i, mask=mask, other=0.0)
+    p = tl.load(weights + at_i, mask=mask, other=0.0)
     m += (g - m) * (1.0 - BETA_1)
     v = v * BETA_2 + g * g * (1.0 - BETA_2)
     p = p * (1.0 - rate * decay)
     p -= rate * tl.load(now + 1) * m / (tl.sqrt(v) * tl.load(now + 2) + ADAM_EPS)
     tl.store(exp_avg + at_i, m, mask=mask)
     tl.store(exp_avg_sq + at_i, v, mask=mask)
-    tl.store(params + at_i, p, mask=mask)
+    tl.store(weights + at_i, p, mask=mask)
     if tl.program_id(0) == 0:
         c = tl.arange(0, COUNTERS)
         tl.store(steps + replica * tensors + c, tl.load(steps + replica * tensors + c, mask=c < tensors) + 1.0,
