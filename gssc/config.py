@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from gssc.checks import check_choice, fail
+from gssc.checks import check_choice, check_positive, check_probability, fail
 
 SECTIONS = ("data", "spectrum", "model", "optim", "train")
 
@@ -30,6 +30,7 @@ class DataConfig:
     split: Literal["official", "random", "scaffold"] = "official"
     smiles_column: str = "smiles"  # of a .csv file
     target_columns: str | None = None  # of a .csv file, separated by commas
+    skip_invalid: bool = False  # leave out molecules that cannot be read, instead of an error
     task: Literal["regression", "multiclass", "binary"] | None = None  # of own data; none: inferred
     metric: str | None = None  # of own data; none: the usual one of its task
 
@@ -51,7 +52,7 @@ class ModelConfig:
 
     layers: int = 4
     channels: int = 64
-    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "none"] = "gatedgcn"
+    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"
     glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"
     phi: Literal["deepset", "elementwise", "transformer"] = "deepset"
     phi_channels: int | None = 32  # channels of phi; none: as many as the model
@@ -101,6 +102,11 @@ class TrainConfig:
     checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
 
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "accumulate", "eval_every", "checkpoint_every"):
+            check_positive(f"train.{name}", getattr(self, name))
+        check_probability("train.ema", self.ema)
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -128,7 +134,10 @@ class Recipe:
             check_choice("override section", section, SECTIONS)
             known = [f.name for f in dataclasses.fields(_section_class(section))]
             check_choice(f"override {section}", key, known)
-            values[section][key] = yaml.safe_load(value)
+            try:
+                values[section][key] = yaml.safe_load(value)
+            except yaml.YAMLError as error:
+                fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
         return parse_recipe(values)
 
 

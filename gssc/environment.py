@@ -43,7 +43,10 @@ def hardware(device: str = "cpu") -> str:
 
 
 def commit() -> str:
-    """The commit of a checkout, with a + where files were changed; $GSSC_COMMIT for a copy without git."""
+    """The commit of the checkout that runs, with ``+`` where the package's files differ from it.
+
+    Where the code was copied without its history, $GSSC_COMMIT says it; otherwise it is unknown.
+    """
     given = os.environ.get("GSSC_COMMIT")
     if given:
         return given
@@ -51,10 +54,16 @@ def commit() -> str:
     if not (folder / ".git").exists():
         return "unknown"
     try:
-        command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        head = _git(folder, "rev-parse", "--short", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--", "gssc", "recipes")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
 def _version(name: str) -> str:

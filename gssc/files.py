@@ -6,6 +6,7 @@ checksum.
 """
 
 import json
+import mmap
 import os
 import uuid
 import zlib
@@ -41,6 +42,12 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that were killed left beside the places of their files."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def write_json(path: Path, values: Any) -> None:
     """Replace a file by values as indented JSON."""
     write_atomic(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
@@ -60,7 +67,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     """Write tensors and ``about`` to one safetensors file; the same content gives the same bytes."""
     text = f"{(CHECKSUM + DIGITS).decode()} {json.dumps(about, sort_keys=True)}"
     raw = bytearray(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, {"gssc": text}))
-    at = _checksum_position(raw)
+    at = checksum_position(raw)
     raw[at : at + len(DIGITS)] = f"{zlib.crc32(raw):08x}".encode()
     write_atomic(path, bytes(raw))
 
@@ -76,13 +83,13 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         about = verified_about(raw)
         return load(raw), about
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
 
 
 def verified_about(raw: bytes) -> dict[str, Any]:
     """The ``about`` inside a file's bytes, or a ValueError where the checksum is not that of the bytes."""
-    at = _checksum_position(raw)
+    at = checksum_position(raw)
     view = memoryview(raw)
     # The checksum was taken with zeros in its own place.
     checksum = zlib.crc32(view[at + len(DIGITS) :], zlib.crc32(DIGITS, zlib.crc32(view[:at])))
@@ -93,7 +100,7 @@ def verified_about(raw: bytes) -> dict[str, Any]:
     return about
 
 
-def _header(raw: bytes | bytearray) -> bytes:
+def _header(raw: bytes | bytearray | mmap.mmap) -> bytes:
     """The JSON header of a safetensors file, whose length is in its first eight bytes."""
     size = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 + size:
@@ -101,7 +108,8 @@ def _header(raw: bytes | bytearray) -> bytes:
     return bytes(raw[8 : 8 + size])
 
 
-def _checksum_position(raw: bytes | bytearray) -> int:
+def checksum_position(raw: bytes | bytearray | mmap.mmap) -> int:
+    """Where the digits of the checksum are in a file's bytes."""
     at = _header(raw).find(CHECKSUM)
     if at < 0:
         raise ValueError("a file without its mark")

@@ -1,20 +1,17 @@
 """The whole model: encoders → φ once → layers → head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GATConv, GCNConv, GINConv
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn import (
-    GINE,
     DeepSetPhi,
     ElementwisePhi,
     FeatureEncoder,
-    GatedGCN,
     GlobalAttention,
     GraphHead,
     GSSCLayer,
@@ -28,26 +25,17 @@ from gssc.nn import (
 from gssc.nn.encoders import Features
 from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import LEVELS, Level, Pool
+from gssc.nn.local import LOCALS, Local, make_local
 from gssc.nn.norm import NormName
 from gssc.ops import batch_to_ptr
+from gssc.padding import blank, check_masks, check_padding
 
-Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "none"]
 Global = Literal["gssc", "gsc", "attention", "none"]
 GLOBALS = ("gssc", "gsc", "attention", "none")
 PHIS: dict[str, Callable[[int], Phi]] = {
     "deepset": DeepSetPhi,
     "elementwise": ElementwisePhi,
     "transformer": TransformerPhi,
-}
-LOCALS: dict[str, Callable[[int, float, NormName], nn.Module | None]] = {
-    "gatedgcn": lambda channels, dropout, norm: GatedGCN(channels, dropout, norm),
-    "gine": lambda channels, dropout, norm: GINE(channels),
-    "gin": lambda channels, dropout, norm: GINConv(
-        nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
-    ),
-    "gcn": lambda channels, dropout, norm: GCNConv(channels, channels),
-    "gat": lambda channels, dropout, norm: GATConv(channels, channels, edge_dim=channels),
-    "none": lambda channels, dropout, norm: None,
 }
 
 
@@ -67,7 +55,7 @@ class GSSC(nn.Module):
         rwse: Number of random-walk steps in ``data.rwse`` to concatenate to the node embedding; 0 for none.
         rwse_channels: Channels of that encoding, taken from the ``channels`` of the embedding.
         diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
-        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"`` or ``"none"``.
+        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
             ``"attention"`` (softmax) or ``"none"``.
         phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"`` or ``"transformer"``.
@@ -86,6 +74,8 @@ class GSSC(nn.Module):
         level: ``"graph"`` or ``"node"``.
         pool: ``"sum"``, ``"mean"`` or ``"max"`` of nodes, for ``level="graph"``.
         jumping_knowledge: Hand the concatenated outputs of all layers to the head.
+        degree_histogram: Of the training set, how many nodes have 0, 1, 2, … incoming edges: for ``local="pna"``,
+            which needs it.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -125,6 +115,7 @@ class GSSC(nn.Module):
         level: Level = "graph",
         pool: Pool = "mean",
         jumping_knowledge: bool = False,
+        degree_histogram: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         for name, number in (("out_channels", out_channels), ("channels", channels), ("layers", layers)):
@@ -166,7 +157,7 @@ class GSSC(nn.Module):
         self.layers = nn.ModuleList(
             GSSCLayer(
                 channels,
-                local=LOCALS[local](channels, dropout_local, norm),
+                local=make_local(local, channels, dropout_local, norm, self.edge_encoder is not None, degree_histogram),
                 glob=make_global(),
                 dropout_local=dropout_local,
                 dropout_global=dropout_global,
@@ -190,8 +181,16 @@ class GSSC(nn.Module):
         rwse: Tensor | None = None,
         num_graphs: int | None = None,
         num_nodes: int | None = None,
+        node_mask: Tensor | None = None,
+        edge_mask: Tensor | None = None,
+        ptr: Tensor | None = None,
     ) -> Tensor:
         """Predict.
+
+        A batch may be padded to a static shape: with further graphs at its end, their nodes and the edges among them
+        marked False in ``node_mask`` and ``edge_mask``. Predictions, gradients and statistics of the real graphs are
+        those of the batch without them (but for random numbers of dropout). What ``x``, ``edge_attr`` and ``rwse``
+        hold in padding rows is not read; rows of ``eigvecs`` must be zero there, ``eigmask`` False.
 
         Args:
             x: Node features as declared by ``node_features``, or ``None``.
@@ -205,18 +204,28 @@ class GSSC(nn.Module):
             rwse: Return probabilities, [N, steps].
             num_graphs: G, needed only where ``batch`` is given without ``eigvals``.
             num_nodes: N, needed only where neither ``x`` nor ``eigvecs`` is given.
+            node_mask: Real nodes of a padded batch, [N]; ``None`` where all are.
+            edge_mask: Real edges of a padded batch, [E]; ``None`` where all are.
+            ptr: First node of every graph and, last, N, [G + 1]: spares the model counting them in ``batch``, which is
+                then trusted to agree.
 
         Returns:
-            [G, out] or [N, out].
+            [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
         """
         nodes = _number_of_nodes(x, eigvecs, num_nodes)
         graphs = _number_of_graphs(eigvals, batch, num_graphs)
+        check_masks(node_mask, edge_mask, nodes, edge_index.shape[-1])
+        x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
         if not torch.compiler.is_compiling():
             _check_values(x, edge_index, edge_attr, rwse, nodes, graphs)
+            if node_mask is not None and node_mask.device.type == "cpu":
+                check_padding(node_mask, edge_mask, edge_index, batch)
             if num_graphs not in (None, graphs):
                 fail("eigvals", f"one row for each of num_graphs = {num_graphs} graphs", graphs)
         device = edge_index.device
-        ptr = batch_to_ptr(batch, nodes, graphs, device)
+        if ptr is None:
+            ptr = batch_to_ptr(batch, nodes, graphs, device)
+        check_shape("ptr", ptr, graphs + 1)
 
         phi: Tensor | None = None
         if self.phi is not None:
@@ -230,9 +239,9 @@ class GSSC(nn.Module):
             if rwse is None:
                 fail("rwse", "random-walk encodings (apply gssc.RandomWalkSE to the data)", "None")
             check_shape("rwse", rwse, nodes, self.rwse_encoder.linear.in_features)
-            pieces.append(self.rwse_encoder(rwse))
+            pieces.append(self.rwse_encoder(rwse, node_mask))
         if self.diagonal_encoder is not None:
-            pieces.append(self.diagonal_encoder(phi, eigvecs, ptr))
+            pieces.append(self.diagonal_encoder(phi, eigvecs, ptr, node_mask))
         h = torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
         e = self.edge_encoder(edge_attr, edge_index.shape[1]) if self.edge_encoder is not None else None
 
@@ -241,9 +250,10 @@ class GSSC(nn.Module):
             ones = torch.ones(edge_index.shape[1], dtype=h.dtype, device=device)
             degree = torch.zeros(nodes, dtype=h.dtype, device=device).index_add(0, edge_index[1], ones)
 
+        masks = {"node_mask": node_mask, "edge_mask": edge_mask}
         outputs = []
         for layer in self.layers:
-            h, e = layer(h, edge_index, phi, eigvecs, batch, e, degree=degree, ptr=ptr)
+            h, e = layer(h, edge_index, phi, eigvecs, batch, e, degree=degree, ptr=ptr, **masks)
             outputs.append(h)
         if self.jumping_knowledge:
             h = torch.cat(outputs, dim=1)

@@ -157,7 +157,7 @@ class RunningMetric:
         prediction = raw.float() if raw.dtype in (torch.bfloat16, torch.float16) else raw
         if self.task.kind == "multiclass":
             known = target >= 0
-            self.metrics[0].update(prediction[known], target[known])
+            self._feed(0, prediction[known], target[known])
         elif self.task.kind == "regression":
             known = target.isfinite()
             values = self.task.predict(prediction)
@@ -165,17 +165,27 @@ class RunningMetric:
             if self.task.metric == "mae/std":
                 scale = _like(self.task.scale, values)
                 values, target = values / scale, target / scale
-            self.metrics[0].update(values[known], target[known])
+            self._feed(0, values[known], target[known])
         else:
-            for column, metric in enumerate(self.metrics):
+            for column in range(len(self.metrics)):
                 known = target[:, column].isfinite()
                 labels = target[known, column].long()
-                metric.update(_squashed(prediction[known, column]), labels)
+                self._feed(column, _squashed(prediction[known, column]), labels)
                 self.positives[column] += labels.sum()
-                self.known[column] += labels.numel()
+
+    def _feed(self, column: int, prediction: Tensor, target: Tensor) -> None:
+        """Some metrics of torchmetrics take no empty batch."""
+        if target.numel():
+            self.metrics[column].update(prediction, target)
+            self.known[column] += target.numel()
 
     def compute(self) -> float:
-        """The score of all that was added; binary tasks with several labels average over those with both classes."""
+        """The score of all that was added; binary tasks with several labels average over those with both classes.
+
+        NaN where nothing is known.
+        """
+        if not self.known.any():
+            return float("nan")
         if self.task.metric == "balanced-accuracy":
             confusion = self.metrics[0].compute().double()
             support = confusion.sum(1)

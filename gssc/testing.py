@@ -135,7 +135,7 @@ def assert_matches_reference(
         }
         output = implementation(**fresh)
         leaves = {name: value for name, value in fresh.items() if value.requires_grad}
-        weight = torch.linspace(-1.0, 1.0, output.numel(), dtype=output.dtype).view_as(output)
+        weight = torch.linspace(-1.0, 1.0, output.numel(), dtype=output.dtype, device=output.device).view_as(output)
         # A sum over no graphs has no history; adding zeros gives it one.
         loss = (output * weight).sum() + sum(leaf.sum() * 0 for leaf in leaves.values())
         gradients = torch.autograd.grad(loss, list(leaves.values()))

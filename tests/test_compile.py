@@ -10,6 +10,7 @@ from torch_geometric.nn import GINEConv
 from torch_geometric.transforms import Compose
 
 from gssc import GSSC, GSSCLayer, GSSConv, LaplacianSpectrum, RandomWalkSE, model_inputs
+from gssc.padding import pad_inputs
 from gssc.testing import assert_close
 
 TRANSFORM = Compose([LaplacianSpectrum(k=5), RandomWalkSE(4)])
@@ -69,6 +70,29 @@ def check_compiled(model, backend):
         assert_close(actual, expected)
         for name, gradient in gradients(model, actual).items():
             assert_close(gradient, expected_gradients[name], name)
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "pna"])
+def test_padded_model_compiles_once_for_a_static_shape(float64_model, local):
+    settings = {"local": local, "degree_histogram": [1, 4, 2], "rwse": 4, "rwse_channels": 4, "diagonal_channels": 4}
+    layers = 2 if local == "gatedgcn" else 1
+    model, eager = float64_model(layers, **settings), float64_model(layers, **settings)
+    eager.load_state_dict(model.state_dict())
+    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend="aot_eager")
+    stance = "default"
+    for sizes in ([6, 9, 4], [5, 5, 8, 2], [7, 3]):
+        inputs = model_inputs(make_batch(sizes))
+        padded = pad_inputs(inputs, nodes=24, edges=120, graphs=5)
+        expected = eager(**inputs)
+        with torch.compiler.set_stance(stance):
+            actual = compiled(**padded)[: len(sizes)]
+        assert_close(actual, expected)
+        expected_gradients = gradients(eager, expected)
+        for name, gradient in gradients(model, actual).items():
+            assert_close(gradient, expected_gradients[name], name)
+        for name, buffer in eager.named_buffers():
+            assert_close(model.get_buffer(name).double(), buffer.double(), name)
+        stance = "fail_on_recompile"
 
 
 def test_layer_compiles_with_a_pyg_convolution(float64):

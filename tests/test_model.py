@@ -30,6 +30,8 @@ def batch():
         {"node_features": 3, "edge_features": 2, "local": "gine", "glob": "attention"},
         {"node_features": 3, "glob": "gsc", "local": "gat", "edge_features": 2},
         {"node_features": 3, "glob": "none", "local": "gcn"},
+        {"node_features": 3, "local": "pna", "degree_histogram": (1, 3, 2)},
+        {"node_features": 3, "local": "pna", "degree_histogram": (1, 3, 2), "edge_features": 2},
         {"node_features": 3, "local": "none", "phi": "transformer", "phi_channels": 4},
         {"node_features": 3, "phi": "elementwise", "kernel": "shared", "local": "gin", "norm": "layer"},
         {"node_features": 3, "selective": True, "rwse": 4, "rwse_channels": 3, "diagonal_channels": 2},
@@ -164,6 +166,7 @@ def test_empty_batch():
         ({"level": "edge"}, "level: expected one of 'node', 'graph', got 'edge'"),
         ({"local": "none", "glob": "none"}, "local: expected a convolution"),
         ({"rwse": 5, "rwse_channels": 64}, "rwse_channels . diagonal_channels: expected less than channels"),
+        ({"local": "pna"}, "degree_histogram: expected that of the training set, for local='pna', got None"),
         ({"dropout_ffn": 1.5}, r"dropout_ffn: expected a probability in \[0, 1\), got 1.5"),
     ],
 )

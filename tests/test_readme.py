@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n(?:It )?[Pp]rints:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
 PYTHON = [
     pytest.param(*block, id=f"{path.name}-{number}")
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     for number, block in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")))
 ]
 COMMANDS = [

@@ -134,9 +134,11 @@ def trained_statistics(model, data):
         {"selective": True, "kernel": "shared"},
         {"local": "gine", "degree_scaling": True, "out_proj": True},
         {"glob": "attention", "local": "gcn"},
+        {"local": "pna", "degree_histogram": [2, 5, 9, 1]},
+        {"local": "gat", "glob": "gsc"},
         {"rwse": 5, "rwse_channels": 3, "diagonal_channels": 2, "phi": "transformer", "jumping_knowledge": True},
     ],
-    ids=["default", "selective", "released", "attention", "encodings"],
+    ids=["default", "selective", "released", "attention", "pna", "gat", "encodings"],
 )
 @pytest.mark.parametrize("level", ["node", "graph"])
 def test_model(level, settings):

@@ -5,9 +5,7 @@ that of its baseline the time is, and where: versions, hardware, commit and date
 """
 
 import csv
-import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
+from gssc.environment import commit, hardware
 
 FIELDS = (
     "benchmark",
@@ -49,34 +49,6 @@ def timed(function: Callable[[], object], seconds: float = 1.0, minimum: int = 5
         samples.append(1e3 * (time.perf_counter() - start))
     p20, p50, p80 = np.percentile(samples, [20, 50, 80])
     return float(p20), float(p50), float(p80)
-
-
-def commit() -> str:
-    """The commit of the checkout that runs, with ``+`` where files differ from it.
-
-    Where the code was copied without its history, $GSSC_COMMIT says it; otherwise it is empty.
-    """
-    if "GSSC_COMMIT" in os.environ:
-        return os.environ["GSSC_COMMIT"]
-    try:
-        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--", "gssc"], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
-
-
-def hardware(device: str = "cpu") -> str:
-    """The name of the processor or of the GPU."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def append(path: Path, rows: list[dict[str, object]], device: str = "cpu") -> None:

@@ -23,8 +23,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from gssc.bench.harness import append, hardware
+from gssc.bench.harness import append
 from gssc.bench.large_graphs import GRAPHS
+from gssc.environment import hardware
 from gssc.spectra.certificate import residual_norms
 from gssc.spectra.operators import build_operator
 from gssc.spectra.solve import solve

@@ -2,11 +2,14 @@
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from gssc.cli.evaluate import evaluate
+from gssc.cli.pack import pack
 from gssc.cli.predict import predict
 from gssc.cli.prepare import prepare
 from gssc.cli.recipes import recipes
+from gssc.cli.report import report
 from gssc.cli.sweep import sweep
 from gssc.cli.train import train
 
@@ -15,8 +18,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
-for command in (recipes, prepare, train, evaluate, predict, sweep):
+for command in (recipes, prepare, train, evaluate, predict, report, pack, sweep):
     app.command()(command)
 
 
@@ -34,5 +38,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:
-        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        # As text: brackets in a path or a shape are no markup.
+        line = Text.assemble(("error:", "red"), " ", " ".join(str(error).split("\n")))
+        Console(stderr=True).print(line, highlight=False, soft_wrap=True)
         raise SystemExit(2) from None

@@ -40,7 +40,7 @@ def evaluate(
     recorded = None
     if loaded.summary is not None:
         recorded = loaded.summary.get({"val": "validation", "test": "test"}.get(split, ""))
-    beside = "" if recorded is None else f" (recorded: {recorded:.6f})"
+    beside = "" if recorded is None else f" (recorded: {recorded!r})"
     console.print(
-        f"{recipe.name}: {split} {task.metric} {value:.6f}{beside}, loss {loss:.6f}, {store.num_graphs:,} graphs"
+        f"{recipe.name}: {split} {task.metric} {value!r}{beside}, loss {loss:.6f}, {store.num_graphs:,} graphs"
     )

@@ -7,16 +7,22 @@ from rich.console import Console
 
 from gssc.checks import check_choice, fail
 from gssc.config import Recipe
-from gssc.datasets import GraphDataset, open_dataset
+from gssc.datasets import GraphDataset, describe, load_pack, open_csv, open_dataset, open_own
 
 
 def pick_device(name: str) -> torch.device:
     """``auto`` means a GPU where there is one."""
-    check_choice("--device", name.partition(":")[0], ("auto", "cpu", "cuda"))
+    kind, colon, number = name.partition(":")
+    if not colon:
+        check_choice("--device", name, ("auto", "cpu", "cuda"))
+    elif kind != "cuda" or not number.isdecimal():
+        fail("--device", "auto, cpu, cuda or cuda:NUMBER", repr(name))
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        fail("--device", "auto or cpu (no GPU was found)", name)
+    if kind == "cuda" and not torch.cuda.is_available():
+        fail("--device", "auto or cpu (no GPU was found)", repr(name))
+    if colon and int(number) >= torch.cuda.device_count():
+        fail("--device", f"cuda:0 to cuda:{torch.cuda.device_count() - 1}", repr(name))
     return torch.device(name)
 
 
@@ -24,13 +30,12 @@ def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) ->
     """The dataset of a recipe: from a pack, from a file of one's own, or by name."""
     data = recipe.data
     if pack is not None:
-        from gssc.datasets.pack import load_pack
-
-        return load_pack(pack)
+        packed = load_pack(pack)
+        if packed.name != data.dataset:
+            fail("--pack", f"a pack of {data.dataset}", f"one of {packed.name} ({pack})")
+        return packed
     if data.file is None:
         return open_dataset(data.dataset, root, data.seed, generate=data.generate)
-    from gssc.datasets.own import describe, open_csv, open_own
-
     path = Path(data.file)
     split = "random" if data.split == "official" else data.split
     if path.suffix == ".csv":
@@ -43,6 +48,7 @@ def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) ->
             seed=data.seed,
             task=data.task,
             metric=data.metric,
+            skip_invalid=data.skip_invalid,
         )
     else:
         dataset = open_own(path, split=split, seed=data.seed, task=data.task, metric=data.metric)

@@ -23,7 +23,7 @@ def predict(
     probable one, or the probability of each label. The same batches give the same bits as the run's own evaluation.
     """
     from gssc.cli.opening import pick_device
-    from gssc.datasets.own import read_inputs
+    from gssc.datasets import read_inputs
     from gssc.train.build import build_store
     from gssc.train.evaluate import default_dtype
     from gssc.train.evaluate import predict as predicted

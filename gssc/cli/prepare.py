@@ -8,49 +8,53 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gssc.cli.options import CacheOption, OverridesArgument, RecipeArgument, RootOption
+from gssc.checks import fail
+from gssc.cli.options import CacheOption, OverridesArgument, PackOption, RecipeArgument, RootOption
 
 
 def prepare(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
     data_root: RootOption = Path("data"),
+    pack: PackOption = None,
     cache: CacheOption = None,
     device: Annotated[str, typer.Option(help="Where to solve: cpu, cuda.")] = "cpu",
 ) -> None:
-    """Compute all spectra and encodings of a recipe's dataset into the cache; a second run loads them."""
-    from gssc.datasets import load_dataset
+    """Compute all spectra and encodings of a recipe's dataset into the cache, where `gssc train` finds them.
+
+    A second run reads them. The table shows how good the eigenpairs are: 'proved' means that no eigenvalue can be
+    missing, 'checked' that a random check found none missing, 'empty' that a graph keeps no eigenpair.
+    """
+    from gssc.cli.opening import open_for, pick_device
     from gssc.recipes import find_recipe
-    from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
+    from gssc.train.build import prepare_graphs
+    from gssc.train.evaluate import default_dtype
 
     settings = find_recipe(recipe).override(overrides or [])
-    spectrum = LaplacianSpectrum(
-        settings.spectrum.k,
-        settings.spectrum.operator,
-        settings.spectrum.zero_modes,
-        settings.spectrum.truncation,
-    )
-    rwse = RandomWalkSE(settings.spectrum.rwse) if settings.spectrum.rwse else None
+    place = pick_device(device)
     table = Table(title=f"spectra of {settings.data.dataset}")
     for heading in ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty"):
         table.add_column(heading, justify="right")
-    for split, graphs in load_dataset(settings.data.dataset, data_root, settings.data.seed).items():
-        start = time.perf_counter()
-        done = prepare_spectra(graphs, spectrum, rwse, device=device, cache=cache or True, progress=True)
-        seconds = time.perf_counter() - start
-        levels = [certificate.level for certificate in done.by_graph.values()]
-        residuals = [float(done.flat.residual.max()), *(c.residual for c in done.by_graph.values())]
-        checked = levels.count("checked")
-        empty = int((~done.flat.eigmask.any(1)).sum())
-        number, nodes = len(graphs), int(done.ptr[-1])
-        table.add_row(
-            split,
-            f"{number:,}",
-            f"{nodes:,}",
-            f"{seconds:.2f}",
-            f"{max(residuals):.1e}",
-            f"{number - checked:,}",
-            f"{checked:,}",
-            f"{empty:,}",
-        )
+    with default_dtype(settings.train.precision):
+        dataset = open_for(settings, data_root, pack, Console(quiet=True))
+        for split, graphs in dataset.splits.items():
+            start = time.perf_counter()
+            done = prepare_graphs(graphs.sorted_by_destination(), settings, place, cache or True, progress=True)
+            seconds = time.perf_counter() - start
+            if done is None:
+                fail("recipe", "a model that reads spectra or random walks", f"glob={settings.model.glob}, no rwse")
+            levels = [certificate.level for certificate in done.by_graph.values()]
+            residuals = [float(done.flat.residual.max()), *(c.residual for c in done.by_graph.values())]
+            checked = levels.count("checked")
+            empty = int((~done.flat.eigmask.any(1)).sum())
+            table.add_row(
+                split,
+                f"{graphs.num_graphs:,}",
+                f"{graphs.num_nodes:,}",
+                f"{seconds:.2f}",
+                f"{max(residuals):.1e}",
+                f"{graphs.num_graphs - checked:,}",
+                f"{checked:,}",
+                f"{empty:,}",
+            )
     Console().print(table)

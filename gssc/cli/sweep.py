@@ -39,9 +39,8 @@ def sweep(
 
     For example:
 
-      gssc sweep zinc-12k model.glob=gssc,none,attention --set train.epochs=100 --seeds 0-1
-
-      gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
+        gssc sweep zinc-12k model.glob=gssc,none,attention --set train.epochs=100 --seeds 0-1
+        gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
     """
     from gssc.cli.opening import open_for, pick_device
     from gssc.cli.train import SEED_FOLDER, parse_duration

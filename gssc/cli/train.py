@@ -1,10 +1,7 @@
 """``gssc train``."""
 
-import os
-import subprocess
-import sys
+import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,8 +39,13 @@ def train(
     split: Annotated[
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
+    ] = False,
     cache: CacheOption = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many seeds to train at once, each in its own process.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="How many seeds to train at once: in processes, or on streams of one GPU.")
+    ] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
     """Train a recipe, or a model for your own data, and score it on the test set.
@@ -55,51 +57,46 @@ def train(
 
     For example:
 
-      gssc train zinc-12k --seeds 0-4
-
-      gssc train zinc-12k model.glob=none train.epochs=100 --out runs/no-global
-
-      gssc train --data my_graphs.pt train.epochs=50
-
-      gssc train --csv molecules.csv --smiles-column smiles --target-column logP --split scaffold
-
-      torchrun --nproc-per-node 2 -m gssc train zinc-12k
+        gssc train zinc-12k --seeds 0-4
+        gssc train zinc-12k model.glob=none train.epochs=100 --out runs/no-global
+        gssc train --data my_graphs.pt train.epochs=50
+        gssc train --csv molecules.csv --target-column logP --split scaffold
+        torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
     from gssc.cli.opening import open_for, pick_device
+    from gssc.train.evaluate import default_dtype
     from gssc.train.processes import joined
     from gssc.train.run import RunSettings
-    from gssc.train.run import train as train_one
-    from gssc.train.seeds import parse_seeds, write_aggregate
+    from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
 
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
-    settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split)
+    settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / settings.name
     place = pick_device(device)
-    if jobs > 1 and len(numbers) > 1:
-        _in_processes(numbers, jobs, folder)
     with joined(place.type) as processes:
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
-        where = RunSettings(place, cache or True, resume or jobs > 1, deadline, quiet, processes)
-        summaries: list[dict[str, Any]] = []
-        for seed in numbers:
-            summary = train_one(settings, dataset, seed, folder / SEED_FOLDER.format(seed), where)
-            if summary is None:
-                return
-            summaries.append(summary)
-        if processes.first:
-            total = write_aggregate(folder, summaries)
-            console = Console(highlight=False, soft_wrap=True)
-            for part in ("validation", "test"):
-                score = total[part]
-                mean = "unknown" if score["mean"] is None else f"{score['mean']:.5f}"
-                console.print(
-                    f"{settings.name}: {part} {total['metric']} {mean} ± {score['std']:.5f} ({len(numbers)} seeds)"
-                )
-            console.print(f"written to {folder}")
+        with default_dtype(settings.train.precision):
+            dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
+        where = RunSettings(place, cache or True, resume, deadline, quiet, processes=processes)
+        folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
+        results = train_seeds(settings, dataset, numbers, folders, where, jobs)
+        summaries = [result for result in results if result is not None]
+        if len(summaries) < len(numbers) or not processes.first:
+            return
+    _show(settings.name, write_aggregate(folder, summaries), folder)
+
+
+def _show(name: str, total: dict[str, Any], folder: Path) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    seeds = "1 seed" if len(total["seeds"]) == 1 else f"{len(total['seeds'])} seeds"
+    for part in ("validation", "test"):
+        score = total[part]
+        mean = "unknown" if score["mean"] is None else f"{score['mean']:.5f}"
+        console.print(f"{name}: {part} {total['metric']} {mean} ± {score['std']:.5f} ({seeds})", markup=False)
+    console.print(f"written to {folder}", markup=False)
 
 
 def _recipe(
@@ -110,6 +107,7 @@ def _recipe(
     smiles_column: str,
     target_column: str | None,
     split: str | None,
+    skip_invalid: bool,
 ) -> "Recipe":
     """The recipe asked for, or one for own data; the first override may stand where the recipe's name would."""
     from gssc.checks import fail
@@ -127,10 +125,16 @@ def _recipe(
     if csv is not None and target_column is None:
         fail("--target-column", "the column of the .csv file to predict", "none")
     base = own_recipe(own) if name is None else find_recipe(name)
-    where = [f"data.file={own}", f"data.split={split or 'random'}", "data.dataset=own"]
+    # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
+    where = [f"data.file={_quoted(own)}", f"data.split={split or 'random'}", "data.dataset=own"]
     if csv is not None:
-        where += [f"data.smiles_column={smiles_column}", f"data.target_columns={target_column}"]
+        where += [f"data.smiles_column={_quoted(smiles_column)}", f"data.target_columns={_quoted(target_column)}"]
+        where.append(f"data.skip_invalid={str(skip_invalid).lower()}")
     return base.override([*where, *overrides])
+
+
+def _quoted(text: object) -> str:
+    return json.dumps(str(text), ensure_ascii=False)
 
 
 def parse_duration(text: str) -> float:
@@ -146,35 +150,3 @@ def parse_duration(text: str) -> float:
     if not seconds > 0:
         fail("--time-limit", "a positive time", repr(text))
     return seconds
-
-
-def _in_processes(seeds: list[int], jobs: int, folder: Path) -> None:
-    """Train seeds in processes of their own, ``jobs`` at a time; their finished runs are then only read."""
-    from gssc.checks import fail
-
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    words = _without(sys.argv[1:], ("--seeds", "--jobs", "--out"))
-
-    def run(seed: int) -> int:
-        command = [sys.executable, "-m", "gssc", *words, "--seeds", str(seed), "--out", str(folder)]
-        return subprocess.run(command, env=environment, check=False).returncode
-
-    with ThreadPoolExecutor(jobs) as pool:
-        codes = list(pool.map(run, seeds))
-    failed = [seed for seed, code in zip(seeds, codes, strict=True) if code]
-    if failed:
-        fail("--seeds", "runs that end well", f"errors in seeds {failed}")
-
-
-def _without(words: list[str], options: tuple[str, ...]) -> list[str]:
-    """A command line without some options and their values."""
-    kept, skip = [], False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in options:
-            skip = True
-        elif word.partition("=")[0] not in options:
-            kept.append(word)
-    return kept

@@ -9,9 +9,16 @@ from torch_geometric.data import Data, InMemoryDataset
 from gssc.checks import check_choice, fail
 from gssc.datasets import molhiv as _molhiv
 from gssc.datasets import pyg as _pyg
+from gssc.datasets import sbm as _sbm
 from gssc.datasets.cycles import load_cycles
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
+from gssc.datasets.infer import describe
+from gssc.datasets.inputs import read_inputs
+from gssc.datasets.molecules import open_csv
 from gssc.datasets.open import open_dataset
+from gssc.datasets.own import open_own
+from gssc.datasets.pack import load_pack, write_pack
+from gssc.datasets.places import RAW_FILES, find_place, found, missing
 from gssc.datasets.synthetic import cycle_counting, cycle_counts
 
 __all__ = [
@@ -21,13 +28,18 @@ __all__ = [
     "GraphDataset",
     "cycle_counting",
     "cycle_counts",
+    "describe",
     "flatten",
     "load_dataset",
+    "load_pack",
+    "open_csv",
     "open_dataset",
+    "open_own",
+    "read_inputs",
+    "write_pack",
 ]
 
 CYCLES = {f"cycles-{length}": length for length in (3, 4, 5, 6)}
-RAW_FILES = {**_pyg.RAW_FILES, "molhiv": _molhiv.RAW_FILES}
 DATASETS = (*CYCLES, *RAW_FILES)
 
 
@@ -54,9 +66,17 @@ def load_dataset(
     root = Path(root).expanduser()
     if name in CYCLES:
         return dict(load_cycles(CYCLES[name], root, seed, generate=generate))
+    if generate and name in _sbm.GRAPHS:
+        return dict(_sbm.generate_sbm(name, seed))
     if generate:
         fail("generate", f"false for {name} (only random models can be generated)", "true")
-    place = _place(name, root)
+    place = find_place(name, root)
+    lacking, there = missing(name, place), found(name, place)
+    if lacking and there:
+        raise DatasetError(
+            f"{name}: {lacking[0]} is missing below {place}, where {there[0]} is; "
+            "put it there, or remove what is there to have all downloaded"
+        )
     try:
         parts: dict[str, Any] = _molhiv.load_molhiv(place) if name == "molhiv" else _pyg.load_pyg(name, place)
     except ValueError:
@@ -67,10 +87,3 @@ def load_dataset(
             f"{name}: could not be read or downloaded ({reason}); put {RAW_FILES[name]} below {place}"
         ) from error
     return parts
-
-
-def _place(name: str, root: Path) -> Path:
-    """``root`` where the class would find its raw files there, else ``root/name``."""
-    first = RAW_FILES[name].split("/")[0]
-    # ZINC's two variants share the folder raw: only the names of their files could tell, and they are the same.
-    return root if (root / first).exists() and not (root / name / first).exists() else root / name

@@ -1,8 +1,8 @@
 """Many graphs as flat tensors with features and targets: the form in which a dataset is packed and trained on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -53,15 +53,37 @@ class FlatGraphs:
         return PackedGraphs(self.edge_index.cpu(), self.weight, self.ptr.cpu(), self.edge_ptr.cpu())
 
     def sorted_by_destination(self) -> "FlatGraphs":
-        """The same graphs with the edges of each ordered by destination, then source: once, for all batches."""
+        """The same graphs with the edges of each ordered by destination, then source: once, for all batches.
+
+        Parallel edges keep their order. Graphs that are ordered already come back as they are.
+        """
         starts = self.ptr[:-1].repeat_interleave(self.edge_ptr.diff())
         source, destination = self.edge_index + starts
-        order = torch.argsort(destination * max(self.num_nodes, 1) + source, stable=True)
+        key = destination * max(self.num_nodes, 1) + source
+        if bool((key[1:] >= key[:-1]).all()):
+            return self
+        order = torch.argsort(key, stable=True)
         return replace(
             self,
             edge_index=self.edge_index[:, order],
             edge_attr=None if self.edge_attr is None else self.edge_attr[order],
             weight=None if self.weight is None else self.weight[order],
+        )
+
+    def part(self, start: int, stop: int, rows: Literal["graph", "node"]) -> "FlatGraphs":
+        """Graphs ``start:stop``; ``rows`` says what the rows of ``y`` and ``mask`` are."""
+        nodes = slice(int(self.ptr[start]), int(self.ptr[stop]))
+        edges = slice(int(self.edge_ptr[start]), int(self.edge_ptr[stop]))
+        targets = nodes if rows == "node" else slice(start, stop)
+        return FlatGraphs(
+            self.ptr[start : stop + 1] - self.ptr[start],
+            self.edge_ptr[start : stop + 1] - self.edge_ptr[start],
+            self.edge_index[:, edges].contiguous(),
+            None if self.x is None else self.x[nodes],
+            None if self.edge_attr is None else self.edge_attr[edges],
+            self.y[targets],
+            None if self.weight is None else self.weight[edges],
+            None if self.mask is None else self.mask[targets],
         )
 
     def to(self, device: str | torch.device) -> "FlatGraphs":
@@ -95,27 +117,87 @@ class GraphDataset:
         return {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
 
 
+def from_about(about: Mapping[str, Any]) -> GraphDataset:
+    """The dataset that `GraphDataset.about` describes, without any graphs."""
+    values = {name: about[name] for name in ("task", "node_features", "edge_features", "standardize")}
+    task: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values["task"].items()
+    }
+    node, edge = (tuple(v) if isinstance(v, list) else v for v in (values["node_features"], values["edge_features"]))
+    standardize = {name: (list(mean), list(std)) for name, (mean, std) in values["standardize"].items()}
+    return GraphDataset(str(about["name"]), Task(**task), node, edge, {}, standardize)
+
+
+def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
+    """Several sets of graphs, one behind the other."""
+    joined: dict[str, Tensor | None] = {}
+    for field in fields(FlatGraphs):
+        values = [getattr(part, field.name) for part in parts]
+        present = [value for value in values if value is not None]
+        if present and len(present) < len(values):
+            fail(field.name, "given in every part or in none", f"{len(present)} of {len(values)}")
+        if field.name in ("ptr", "edge_ptr"):
+            counts = torch.cat([value.diff() for value in values])
+            joined[field.name] = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        else:
+            joined[field.name] = torch.cat(present, dim=1 if field.name == "edge_index" else 0) if present else None
+    return FlatGraphs(**joined)  # type: ignore[arg-type]
+
+
 def flatten(
     dataset: InMemoryDataset | Sequence[Data], task: Task, *, node: Sequence[str] = ("x",), edge: str = "edge_attr"
 ) -> FlatGraphs:
     """Read PyG data: ``node`` names the attributes whose columns make up ``x``, ``edge`` that of ``edge_attr``."""
+    flat, y = pack_columns(dataset, node, edge)
+    if y is None:
+        fail("y", "a target for every graph or node", "no y")
+    rows = flat.num_graphs if task.level == "graph" else flat.num_nodes
+    return replace(flat, y=task.targets(y, rows))
+
+
+def pack_columns(
+    dataset: InMemoryDataset | Sequence[Data], node: Sequence[str] = ("x",), edge: str = "edge_attr"
+) -> tuple[FlatGraphs, Tensor | None]:
+    """PyG data as flat tensors without targets (``y`` is empty), and what they call ``y``."""
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()
     graphs = pack(dataset)
-    columns = [_rows(_collect(dataset, name), graphs.num_nodes, name) for name in node]
+    columns = [_rows(collect(dataset, name), graphs.num_nodes, name) for name in node]
     kept = [column for column in columns if column is not None]
     x = kept[0] if len(kept) == 1 else torch.cat(kept, dim=1) if kept else None
-    edge_attr = _rows(_collect(dataset, edge), graphs.edge_index.shape[1], edge)
-    y = _collect(dataset, "y")
-    if y is None:
-        fail("y", "a target for every graph or node", "no y")
-    rows = graphs.num_graphs if task.level == "graph" else graphs.num_nodes
+    edge_attr = _rows(collect(dataset, edge), graphs.edge_index.shape[1], edge)
+    flat = FlatGraphs(
+        graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), weight=graphs.weight
+    )
+    return flat, collect(dataset, "y")
+
+
+def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
+    """The graphs with these numbers, in this order; ``rows`` says what the rows of ``y`` are."""
+    nodes, ptr = _members(flat.ptr, graphs)
+    edges, edge_ptr = _members(flat.edge_ptr, graphs)
+    targets = nodes if rows == "node" else graphs
     return FlatGraphs(
-        graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, task.targets(y, rows), weight=graphs.weight
+        ptr,
+        edge_ptr,
+        flat.edge_index[:, edges],
+        None if flat.x is None else flat.x[nodes],
+        None if flat.edge_attr is None else flat.edge_attr[edges],
+        flat.y[targets],
+        None if flat.weight is None else flat.weight[edges],
+        None if flat.mask is None else flat.mask[targets],
     )
 
 
-def _collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:
+def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
+    counts = ptr.diff()[graphs]
+    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    within = torch.arange(int(starts[-1])) - starts[:-1].repeat_interleave(counts)
+    return ptr[graphs].repeat_interleave(counts) + within, starts
+
+
+def collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:
     """One attribute of all graphs, end to end; None where no graph has it."""
     if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data) and dataset._indices is None:
         value = dataset._data.get(name)

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from gssc.checks import fail
-
-RAW_FILES = "ogbg_molhiv/raw and ogbg_molhiv/split/scaffold, as the archive of OGB unpacks"
+from gssc.datasets.places import remove_empty_folders
 
 
 def load_molhiv(root: Path) -> dict[str, Any]:
@@ -16,6 +15,7 @@ def load_molhiv(root: Path) -> dict[str, Any]:
         from ogb.graphproppred import PygGraphPropPredDataset
     except ImportError:
         fail("molhiv", "the package ogb (pip install 'gssc[ogb]')", "no such package")
+    remove_empty_folders(root / "ogbg_molhiv")
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 

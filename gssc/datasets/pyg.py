@@ -6,19 +6,9 @@ from typing import Any
 
 from torch_geometric.datasets import ZINC, GNNBenchmarkDataset, LRGBDataset, MalNetTiny
 
-# What each class looks for below its root when it does not download, for the error of those who cannot.
-RAW_FILES = {
-    "zinc-12k": "raw/{train,val,test}.pickle and raw/{train,val,test}.index",
-    "zinc-full": "raw/{train,val,test}.pickle and raw/{train,val,test}.index",
-    "mnist": "MNIST/raw/MNIST_v2.pt",
-    "cifar10": "CIFAR10/raw/CIFAR10_v2.pt",
-    "pattern": "PATTERN/raw/PATTERN_v2.pt",
-    "cluster": "CLUSTER/raw/CLUSTER_v2.pt",
-    "malnet-tiny": "raw/malnet-graphs-tiny and raw/split_info_tiny",
-    "voc-sp": "pascalvoc-sp/raw/{train,val,test}.pickle",
-    "peptides-func": "peptides-func/raw/{train,val,test}.pt",
-    "peptides-struct": "peptides-struct/raw/{train,val,test}.pt",
-}
+from gssc.checks import fail
+
+ZINC_GRAPHS = {"zinc-12k": 10_000, "zinc-full": 220_011}
 LRGB_NAMES = {"voc-sp": "PascalVOC-SP", "peptides-func": "Peptides-func", "peptides-struct": "Peptides-struct"}
 
 
@@ -36,4 +26,9 @@ def _class(name: str) -> Callable[[str, str], Any]:
 def load_pyg(name: str, root: Path) -> dict[str, Any]:
     """The official splits, each an InMemoryDataset."""
     make = _class(name)
-    return {split: make(str(root), split) for split in ("train", "val", "test")}
+    parts = {split: make(str(root), split) for split in ("train", "val", "test")}
+    # Both variants of ZINC read files of the same names, so that a wrong folder would go unnoticed.
+    graphs = ZINC_GRAPHS.get(name, len(parts["train"]))
+    if len(parts["train"]) != graphs:
+        fail(f"{name} in {root}", f"{graphs:,} training graphs", f"{len(parts['train']):,}")
+    return parts

@@ -7,11 +7,14 @@ from gssc.nn.gine import GINE
 from gssc.nn.gssconv import GSSConv
 from gssc.nn.heads import GraphHead, MLPHead
 from gssc.nn.layer import GSSCLayer
-from gssc.nn.norm import BatchNorm
+from gssc.nn.local import make_local
+from gssc.nn.norm import BatchNorm, reestimate_batch_norms, synchronize_batch_norms
 from gssc.nn.phi import DeepSetPhi, DiffusionPhi, ElementwisePhi, PageRankPhi, Phi, ResistancePhi, TransformerPhi
+from gssc.nn.pna import PNA
 
 __all__ = [
     "GINE",
+    "PNA",
     "BatchNorm",
     "DeepSetPhi",
     "DiffusionPhi",
@@ -29,4 +32,7 @@ __all__ = [
     "ResistancePhi",
     "SpectralDiagonalEncoder",
     "TransformerPhi",
+    "make_local",
+    "reestimate_batch_norms",
+    "synchronize_batch_norms",
 ]

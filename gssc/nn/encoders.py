@@ -66,15 +66,15 @@ class FeatureEncoder(nn.Module):
 
 
 class RandomWalkEncoder(nn.Module):
-    """Return probabilities [N, steps], normalised over the batch, then a Linear: [N, C]."""
+    """Return probabilities [N, steps], normalised over the (real) nodes of the batch, then a Linear: [N, C]."""
 
     def __init__(self, steps: int, channels: int) -> None:
         super().__init__()
         self.norm = BatchNorm(steps)
         self.linear = nn.Linear(steps, channels)
 
-    def forward(self, rwse: Tensor) -> Tensor:
-        return self.linear(self.norm(rwse))
+    def forward(self, rwse: Tensor, node_mask: Tensor | None = None) -> Tensor:
+        return self.linear(self.norm(rwse, node_mask))
 
 
 class SpectralDiagonalEncoder(nn.Module):
@@ -89,6 +89,6 @@ class SpectralDiagonalEncoder(nn.Module):
         self.norm = BatchNorm(phi_channels)
         self.linear = nn.Linear(phi_channels, channels)
 
-    def forward(self, phi: Tensor, vectors: Tensor, ptr: Tensor) -> Tensor:
+    def forward(self, phi: Tensor, vectors: Tensor, ptr: Tensor, node_mask: Tensor | None = None) -> Tensor:
         sizes = torch.diff(ptr).to(phi.dtype).view(-1, 1, 1)
-        return self.linear(self.norm(from_state(vectors.square(), phi * sizes, ptr)))
+        return self.linear(self.norm(from_state(vectors.square(), phi * sizes, ptr), node_mask))

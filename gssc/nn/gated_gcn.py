@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, check_shape
-from gssc.nn.norm import NormName, make_norm
+from gssc.nn.norm import NormName, apply_norm, make_norm
 
 
 class GatedGCN(nn.Module):
@@ -33,7 +33,8 @@ class GatedGCN(nn.Module):
         residual: Add the input to the output, for nodes and edges.
 
     Shapes:
-        x [N, C], edge_index [2, E], edge_attr [E, C] or None -> x [N, C], edge_attr [E, C]
+        x [N, C], edge_index [2, E], edge_attr [E, C] or None -> x [N, C], edge_attr [E, C]; masks [N] and [E] of real
+        nodes and edges where the batch is padded
     """
 
     def __init__(
@@ -51,7 +52,15 @@ class GatedGCN(nn.Module):
         self.norm_node = make_norm(norm, channels)
         self.norm_edge = make_norm(norm, channels)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        *,
+        node_mask: Tensor | None = None,
+        edge_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         check_shape("x", x, None, self.channels)
         check_shape("edge_index", edge_index, 2, None)
         source, target = edge_index[0], edge_index[1]
@@ -64,12 +73,12 @@ class GatedGCN(nn.Module):
         zeros = message.new_zeros(x.shape[0], self.channels)
         total = zeros.index_add(0, target, message)
         weight = zeros.index_add(0, target, gate)
-        node = self._finish(self.lin_self(x) + total / (weight + self.eps), self.norm_node)
-        edge = self._finish(logits, self.norm_edge)
+        node = self._finish(self.lin_self(x) + total / (weight + self.eps), self.norm_node, node_mask)
+        edge = self._finish(logits, self.norm_edge, edge_mask)
         if self.residual:
             node = x + node
             edge = edge if edge_attr is None else edge_attr + edge
         return node, edge
 
-    def _finish(self, hidden: Tensor, norm: nn.Module) -> Tensor:
-        return F.dropout(F.relu(norm(hidden)), self.dropout, self.training)
+    def _finish(self, hidden: Tensor, norm: nn.Module, mask: Tensor | None) -> Tensor:
+        return F.dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, fail
-from gssc.nn.norm import NormName, make_norm
+from gssc.nn.norm import NormName, apply_norm, make_norm
 
 
 class GSSCLayer(nn.Module):
@@ -22,8 +22,8 @@ class GSSCLayer(nn.Module):
     Args:
         channels: C, channels of nodes.
         local: Any PyG convolution C → C, ``GatedGCN``, or ``None``. It is called with ``x`` and ``edge_index`` and
-            with those of ``edge_attr`` and ``edge_weight`` that its ``forward`` takes; one that returns a pair
-            returns new edge features.
+            with those of ``edge_attr``, ``edge_weight``, ``node_mask`` and ``edge_mask`` that its ``forward`` takes;
+            one that returns a pair returns new edge features.
         glob: ``GSSConv``, ``GlobalAttention``, or ``None``; called as
             ``glob(x, phi, vectors, batch, degree=..., ptr=...)``.
         dropout_local: Dropout after the local part.
@@ -77,7 +77,7 @@ class GSSCLayer(nn.Module):
             nn.Dropout(dropout_ffn),
         )
         self.norm_ffn = make_norm(norm, channels)
-        self._local_takes = _edge_arguments(local)
+        self._local_takes = _arguments(local)
         self._local_adds_residual = bool(getattr(local, "residual", False))
 
     def forward(
@@ -92,31 +92,42 @@ class GSSCLayer(nn.Module):
         edge_weight: Tensor | None = None,
         degree: Tensor | None = None,
         ptr: Tensor | None = None,
+        node_mask: Tensor | None = None,
+        edge_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Node features and edge features after the layer; arguments as in ``GSSConv`` and PyG convolutions."""
+        """Node features and edge features after the layer; arguments as in ``GSSConv`` and PyG convolutions.
+
+        ``node_mask`` [N] and ``edge_mask`` [E] (True = real) keep the rows of a padded batch out of the statistics.
+        """
         parts = []
         if self.local is not None and self.norm_local is not None:
-            given = {"edge_attr": edge_attr, "edge_weight": edge_weight}
+            given = {
+                "edge_attr": edge_attr,
+                "edge_weight": edge_weight,
+                "node_mask": node_mask,
+                "edge_mask": edge_mask,
+            }
             taken = {name: given[name] for name in self._local_takes if given[name] is not None}
             h = self.local(x, edge_index, **taken)
             if isinstance(h, tuple):
                 h, edge_attr = h
             if not self._local_adds_residual:
                 h = x + F.dropout(h, self.dropout_local, self.training)
-            parts.append(self.norm_local(h))
+            parts.append(apply_norm(self.norm_local, h, node_mask))
         if self.glob is not None and self.norm_global is not None:
             h = self.glob(x, phi, vectors, batch, degree=degree, ptr=ptr)
-            parts.append(self.norm_global(x + F.dropout(h, self.dropout_global, self.training)))
+            h = x + F.dropout(h, self.dropout_global, self.training)
+            parts.append(apply_norm(self.norm_global, h, node_mask))
         h = parts[0] + parts[1] if len(parts) == 2 else parts[0]
-        return self.norm_ffn(h + self.feed_forward(h)), edge_attr
+        return apply_norm(self.norm_ffn, h + self.feed_forward(h), node_mask), edge_attr
 
 
-def _edge_arguments(local: nn.Module | None) -> tuple[str, ...]:
-    """Which edge tensors the convolution takes: named in its ``forward``, and not switched off by edge_dim=None."""
+def _arguments(local: nn.Module | None) -> tuple[str, ...]:
+    """Which further tensors the convolution takes: named in ``forward``, and not switched off by edge_dim=None."""
     if local is None:
         return ()
     names = inspect.signature(local.forward).parameters
-    takes = [name for name in ("edge_attr", "edge_weight") if name in names]
+    takes = [name for name in ("edge_attr", "edge_weight", "node_mask", "edge_mask") if name in names]
     if hasattr(local, "edge_dim") and local.edge_dim is None:
         takes = [name for name in takes if name != "edge_attr"]
     return tuple(takes)

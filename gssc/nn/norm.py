@@ -1,27 +1,75 @@
-"""Normalisation of node and edge features."""
+"""Normalisation of node and edge features, also of padded batches and of batches spread over processes."""
 
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, TypeGuard
 
+import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.checks import check_choice
+from gssc.checks import check_choice, check_shape, fail
+from gssc.nn.moments import Moments, merge_moments, moments_over_ranks, row_moments
 
 NormName = Literal["batch", "layer", "none"]
 NORMS = ("batch", "layer", "none")
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of rows [N, C] for batches of any size.
+    """Batch normalisation of rows [N, C] for batches of any size, padded or not, in one process or in several.
 
     One row has no variance and no row no mean: there, PyTorch raises or writes NaN into the running statistics. Here
     such a batch is normalised by the running statistics, which it leaves alone.
+
+    With ``mask`` [N] (True = real) the statistics are those of the real rows, and the others become zero: what stands
+    in them reaches nothing. The number of real rows is never read by the host. After ``synchronize_batch_norms`` the
+    statistics are those of the rows of all processes. Names and shapes in the state are those of ``nn.BatchNorm1d``.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and x.shape[0] < 2:
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        return super().forward(x)
+    synchronized = False
+    process_group: dist.ProcessGroup | None = None
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is not None:
+            check_shape("mask", mask, x.shape[0])
+        spread = self.synchronized and dist.get_world_size(self.process_group) > 1
+        if self.training and (mask is not None or spread):
+            out = self._normalize_by_batch(x, mask, spread)
+        elif self.training and x.shape[0] < 2:
+            out = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        else:
+            out = super().forward(x)
+        return out if mask is None else torch.where(mask.unsqueeze(1), out, 0.0)
+
+    def _normalize_by_batch(self, x: Tensor, mask: Tensor | None, spread: bool) -> Tensor:
+        """Like F.batch_norm(training=True), from moments whose count is a tensor. Half precision sums in float32."""
+        if self.running_mean is None or self.running_var is None:
+            fail("track_running_stats", "True, for masked or synchronised statistics", False)
+        rows = x.to(torch.promote_types(x.dtype, torch.float32))
+        moments = row_moments(rows, mask)
+        if spread:
+            moments = moments_over_ranks(moments, self.process_group)
+        enough = moments.n >= 2
+        self._update_running_statistics(moments, enough)
+        mean = torch.where(enough, moments.mean, self.running_mean)
+        var = torch.where(enough, moments.squares / moments.n.clamp(min=1), self.running_var)
+        scale = torch.rsqrt(var + self.eps)
+        if self.weight is not None:
+            scale = scale * self.weight
+        out = (rows - mean) * scale
+        return (out if self.bias is None else out + self.bias).to(x.dtype)
+
+    @torch.no_grad()
+    def _update_running_statistics(self, moments: Moments, enough: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(enough)
+        step = 1.0 / self.num_batches_tracked.clamp(min=1) if self.momentum is None else self.momentum
+        unbiased = moments.squares / (moments.n - 1).clamp(min=1)
+        for running, batch in ((self.running_mean, moments.mean), (self.running_var, unbiased)):
+            running.copy_(torch.where(enough, (1 - step) * running + step * batch, running))
 
 
 def make_norm(name: NormName, channels: int) -> nn.Module:
@@ -30,3 +78,106 @@ def make_norm(name: NormName, channels: int) -> nn.Module:
     if name == "batch":
         return BatchNorm(channels)
     return nn.LayerNorm(channels) if name == "layer" else nn.Identity()
+
+
+def apply_norm(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    """``norm(x)``; one that looks at other rows is told which of them are real."""
+    return norm(x, mask) if isinstance(norm, BatchNorm) else norm(x)
+
+
+def synchronize_batch_norms(model: nn.Module, process_group: dist.ProcessGroup | None = None) -> None:
+    """Let every ``BatchNorm`` of the model normalise by the rows of all processes, on CPU and GPU.
+
+    Data-parallel training then computes what one process computes with the joint batch: the gradients of the sum of
+    all losses, and the same running statistics everywhere. A process may hold one row or none, but every process must
+    call forward and backward equally often, since each is a collective.
+
+    Args:
+        model: Changed in place; to be called after copies of it are made, if ``process_group`` is given.
+        process_group: The processes; ``None`` for all.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        fail("process_group", "an initialised torch.distributed", "none")
+    for name, module in model.named_modules():
+        if isinstance(module, BatchNorm):
+            module.synchronized, module.process_group = True, process_group
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+            fail(name, "gssc.nn.BatchNorm, which can be synchronised", type(module).__name__)
+
+
+def reestimate_batch_norms(
+    model: nn.Module, batches: Iterable[Mapping[str, Any]], autocast: AbstractContextManager[Any] | None = None
+) -> None:
+    """Replace running statistics by the exact mean and unbiased variance of all rows of all batches together.
+
+    Running averages remember weights that have changed since; these belong to the weights as they are, and to no
+    particular order of batches. Meanwhile BatchNorm works in training mode: later ones must see rows normalised by the
+    weights as they are, hence by each batch (larger batches come closer to evaluation). All else is in eval mode:
+    statistics are for evaluation, where nothing is dropped, and the variance that dropout adds would be wrong there.
+    Modes are as before afterwards; an error leaves the statistics as they were.
+
+    Args:
+        model: Called as ``model(**batch)``, without gradient; not a compiled one, whose hooks may not run.
+        batches: Inputs of ``forward``, with masks where padded. With synchronised norms the statistics are those of
+            the batches of all processes, which must have equally many.
+        autocast: For example ``torch.autocast("cuda", torch.bfloat16)``.
+    """
+    norms = {name: module for name, module in model.named_modules() if _has_running_statistics(module)}
+    modes = [(module, module.training) for module in model.modules()]
+    before = [(norm, norm.momentum, [buffer.clone() for buffer in norm.buffers()]) for norm in norms.values()]
+    found: dict[nn.Module, Moments] = {}
+
+    def observe(norm: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
+        named = dict(zip(("x", "mask"), args, strict=False)) | kwargs
+        rows = named["x"] if "x" in named else named["input"]  # as PyTorch calls it
+        moments = row_moments(rows.double(), named.get("mask"))
+        if norm in found:
+            n, mean, squares = (torch.stack(pair) for pair in zip(found[norm], moments, strict=True))
+            moments = merge_moments(Moments(n.unsqueeze(1), mean, squares))
+        found[norm] = moments
+
+    hooks = [norm.register_forward_pre_hook(observe, with_kwargs=True) for norm in norms.values()]
+    number = 0
+    try:
+        model.eval()
+        for norm in norms.values():
+            norm.train()
+            norm.momentum = 0.0  # a batch of fewer than two rows is to meet the old statistics
+        with torch.no_grad(), autocast if autocast is not None else nullcontext():
+            for batch in batches:
+                model(**batch)
+                number += 1
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module, mode in modes:
+            module.training = mode
+        for norm, momentum, buffers in before:
+            norm.momentum = momentum
+            for buffer, old in zip(norm.buffers(), buffers, strict=True):
+                buffer.copy_(old)
+    if not number:
+        fail("batches", "at least one batch", "none")
+    _set_statistics({name: (norm, found[norm]) for name, norm in norms.items() if norm in found})
+
+
+def _has_running_statistics(module: nn.Module) -> TypeGuard[nn.BatchNorm1d]:
+    return isinstance(module, nn.BatchNorm1d) and module.track_running_stats
+
+
+@torch.no_grad()
+def _set_statistics(found: Mapping[str, tuple[nn.BatchNorm1d, Moments]]) -> None:
+    """All or none; of fewer than two rows there are none to set."""
+    pairs = []
+    for name, (norm, moments) in found.items():
+        if isinstance(norm, BatchNorm) and norm.synchronized:
+            moments = moments_over_ranks(moments, norm.process_group)
+        if not bool(torch.isfinite(moments.squares).all()):
+            fail("batches", "finite activations", f"others before {name}")
+        pairs.append((norm, moments))
+    for norm, (n, mean, squares) in pairs:
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        if n >= 2:
+            norm.running_mean.copy_(mean)
+            norm.running_var.copy_(squares / (n - 1))

@@ -12,19 +12,17 @@ from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.batch_to_ptr import batch_to_ptr
 from gssc.ops.graph_state.eager import from_state, to_state
 from gssc.ops.gssc_conv import eager as _conv_eager
+from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
 from gssc.ops.selective_gssc_conv import eager as _selective_eager
 from gssc.ops.selective_gssc_conv import naive as _selective_naive
+from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["batch_to_ptr", "from_state", "gssc_conv", "selective_gssc_conv", "to_state"]
 
-Backend = Literal["auto", "naive", "eager"]
+Backend = Literal["auto", "naive", "eager", "fused"]
 
-CONV_BACKENDS = {
-    "auto": _conv_eager.gssc_conv,
-    "naive": _conv_naive.gssc_conv,
-    "eager": _conv_eager.gssc_conv,
-}
+CONV_BACKENDS = {"naive": _conv_naive.gssc_conv, "eager": _conv_eager.gssc_conv, "fused": _conv_fused.gssc_conv}
 SELECTIVE_BACKENDS = {
     "auto": _selective_eager.selective_gssc_conv,
     "naive": _selective_naive.selective_gssc_conv,
@@ -55,12 +53,13 @@ def gssc_conv(
         gains: A per graph, frequency and channel, [G, K, C], or [G, K, 1] shared by all channels.
         self_gains: A_s likewise.
         ptr: First node of every graph and, last, N: [G + 1].
-        backend: ``"eager"`` (collapsed), ``"naive"`` (the double sum over pairs of nodes) or ``"auto"``.
+        backend: ``"eager"`` (collapsed), ``"fused"`` (the same in two passes over memory, by Triton on a GPU),
+            ``"naive"`` (the double sum over pairs of nodes), or ``"auto"``: fused where it can be, else eager.
 
     Returns:
         H, [N, C].
     """
-    check_choice("backend", backend, CONV_BACKENDS)
+    check_choice("backend", backend, ("auto", *CONV_BACKENDS))
     if (x_o is None) != (gains is None):
         fail("gains", "given exactly when x_o is", "only one of the two")
     if (x_s is None) != (self_gains is None):
@@ -80,6 +79,11 @@ def gssc_conv(
         channels = x.shape[1]
         shared = gain.dim() == 3 and gain.shape[2] == 1
         check_shape(gain_name, gain, ptr.shape[0] - 1, frequencies, 1 if shared else channels)
+    if backend == "auto":
+        fits = frequencies <= _conv_fused.MAX_FREQUENCIES
+        backend = "fused" if fits and can_fuse(x_o, x_s, vectors, gains, self_gains) else "eager"
+    elif backend == "fused":
+        check_fusible(x_o=x_o, x_s=x_s, vectors=vectors, gains=gains, self_gains=self_gains)
     return CONV_BACKENDS[backend](x_o, x_s, vectors, gains, self_gains, ptr)
 
 

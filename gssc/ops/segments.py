@@ -3,7 +3,7 @@
 Nodes of all graphs stand end to end; ``ptr [G + 1]`` marks where each begins. Graphs of equal size are a plain view
 [G, n, ·]; one graph is the case G = 1. Otherwise graphs are grouped into buckets whose sizes differ by less than a
 factor of two and padded with zero rows to the largest of the bucket: at most 2 N rows in all, and at most log2(n)
-batched products instead of a loop over graphs.
+batched products instead of a loop over graphs. Where one bucket for all graphs has no more rows than that, it is one.
 """
 
 from collections.abc import Iterator
@@ -63,6 +63,8 @@ def _layout(ptr: bytes, device: str) -> Layout:
         return Layout(int(sizes[0]), ())
     buckets = []
     exponent = np.frexp(sizes.astype(np.float64))[1]
+    if sizes.size and sizes.size * sizes.max() <= 2 * sizes.sum():
+        exponent[:] = 0
     for e in np.unique(exponent[sizes > 0]):
         graphs = np.flatnonzero((exponent == e) & (sizes > 0))
         size = int(sizes[graphs].max())

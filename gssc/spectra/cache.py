@@ -22,12 +22,11 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from gssc.checks import fail
+from gssc.files import CHECKSUM, DIGITS, checksum_position, sync_folder, verified_about
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
 SOLVER_VERSION = 1
 CacheArgument = bool | str | os.PathLike[str] | None
-# One metadata string, since safetensors writes several in arbitrary order; the digits are filled in at the end.
-CHECKSUM, DIGITS = b"crc32=", b"00000000"
 
 
 class CacheWarning(UserWarning):
@@ -103,52 +102,22 @@ class Cache:
                 )
                 with temporary.open("r+b") as file:
                     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-                        at, checksum = _checksum_position(raw), zlib.crc32(raw)
+                        at, checksum = checksum_position(raw), zlib.crc32(raw)
                     file.seek(at)
                     file.write(f"{checksum:08x}".encode())
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(temporary, self.path(key))
-                _sync_folder(self.folder)
+                sync_folder(self.folder)
             finally:
                 temporary.unlink(missing_ok=True)
         except (OSError, SafetensorError) as error:
             warnings.warn(f"cache: {self.path(key)} was not written ({error})", CacheWarning, stacklevel=2)
 
 
-def _header(raw: bytes | mmap.mmap) -> bytes:
-    """The JSON header of a safetensors file, whose length is in its first eight bytes."""
-    size = int.from_bytes(raw[:8], "little")
-    if len(raw) < 8 + size:
-        raise ValueError(f"{len(raw)} bytes are too few")
-    return bytes(raw[8 : 8 + size])
-
-
-def _checksum_position(raw: bytes | mmap.mmap) -> int:
-    return 8 + _header(raw).index(CHECKSUM) + len(CHECKSUM)
-
-
 def _verified(raw: bytes, key: str) -> dict[str, Any]:
     """The ``about`` of an entry, or a ValueError where its checksum or its key is not as it should be."""
-    at = _checksum_position(raw)
-    view = memoryview(raw)
-    # The checksum was taken with zeros in its own place.
-    checksum = zlib.crc32(view[at + len(DIGITS) :], zlib.crc32(DIGITS, zlib.crc32(view[:at])))
-    if view[at : at + len(DIGITS)] != f"{checksum:08x}".encode():
-        raise ValueError("wrong checksum")
-    text: str = json.loads(_header(raw))["__metadata__"]["gssc"]
-    about: dict[str, Any] = json.loads(text.partition(" ")[2])
+    about = verified_about(raw)
     if about.pop("key") != key:
         raise ValueError("it belongs to another key")
     return about
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; systems without folder handles (Windows) do so by themselves."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

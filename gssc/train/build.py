@@ -12,11 +12,23 @@ from gssc.datasets.flat import FlatGraphs, GraphDataset
 from gssc.model import GSSC
 from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
 from gssc.spectra.cache import CacheArgument
+from gssc.spectra.prepare import PreparedSpectra
 from gssc.train.store import GraphStore
 
 
+def about_data(recipe: Recipe, dataset: GraphDataset) -> dict[str, Any]:
+    """What a model must know of its dataset: ``GraphDataset.about()``, and for PNA the degrees of training nodes."""
+    about = dataset.about()
+    if recipe.model.local == "pna":
+        graphs = dataset.splits["train"]
+        starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
+        degrees = torch.bincount(graphs.edge_index[1] + starts, minlength=graphs.num_nodes)
+        about["degree_histogram"] = torch.bincount(degrees).tolist()
+    return about
+
+
 def build_model(recipe: Recipe, about: Mapping[str, Any]) -> GSSC:
-    """The model of a recipe for a dataset, described as by ``GraphDataset.about()``."""
+    """The model of a recipe for a dataset, described as by `about_data`."""
     arguments = asdict(recipe.model)
     layers, channels = arguments.pop("layers"), arguments.pop("channels")
     return GSSC(
@@ -27,6 +39,7 @@ def build_model(recipe: Recipe, about: Mapping[str, Any]) -> GSSC:
         edge_features=about["edge_features"],
         rwse=recipe.spectrum.rwse,
         level=about["task"]["level"],
+        degree_histogram=about.get("degree_histogram"),
         **arguments,
     )
 
@@ -38,19 +51,28 @@ def transforms(spectrum: SpectrumConfig, model: ModelConfig) -> tuple[LaplacianS
     return laplacian if wanted else None, RandomWalkSE(spectrum.rwse) if spectrum.rwse else None
 
 
+def prepare_graphs(
+    ordered: FlatGraphs, recipe: Recipe, device: torch.device, cache: CacheArgument, progress: bool = False
+) -> PreparedSpectra | None:
+    """What the recipe wants to know of graphs whose edges are in order; None where that is nothing."""
+    laplacian, walks = transforms(recipe.spectrum, recipe.model)
+    if laplacian is None and walks is None:
+        return None
+    return prepare_spectra(ordered.packed(), laplacian, walks, device=device.type, cache=cache, progress=progress)
+
+
 def build_store(
     graphs: FlatGraphs, recipe: Recipe, level: str, device: torch.device, cache: CacheArgument, progress: bool = False
 ) -> GraphStore:
     """Spectra and encodings of the graphs, from the cache or computed into it, then everything on the device."""
-    laplacian, walks = transforms(recipe.spectrum, recipe.model)
     ordered = graphs.sorted_by_destination()
+    prepared = prepare_graphs(ordered, recipe, device, cache, progress)
     spectra: dict[str, Tensor] = {}
-    if laplacian is not None or walks is not None:
-        where = device.type if device.type in ("cpu", "cuda") else "cpu"
-        flat = prepare_spectra(ordered.packed(), laplacian, walks, device=where, cache=cache, progress=progress).flat
-        if laplacian is not None:
+    if prepared is not None:
+        flat = prepared.flat
+        if flat.eigvals.shape[1]:
             spectra |= {"eigvals": flat.eigvals, "eigvecs": flat.eigvecs, "eigmask": flat.eigmask}
-        if walks is not None:
+        if flat.rwse.shape[1]:
             spectra["rwse"] = flat.rwse
     return GraphStore(ordered, spectra, device, level == "node")
 

@@ -5,6 +5,7 @@ itself, and writes its loss into another. The host only says which shape comes n
 epoch. Without a GPU the same functions run as they are, which is how they are tested.
 """
 
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -138,14 +139,10 @@ class CapturedTrainer(Trainer):
         position.losses = list(self.losses[: position.step].clone().unbind())
         return complete
 
-    def rate(self) -> float:
-        return float(self.rates[-1])
-
     def _capture(self, shape: Shape) -> Replay:
         state = [*self.model.state_dict().values(), self.losses, self.schedule.at]
         state += [value for entry in self.optimizer.state.values() for value in entry.values()]
-        if self.average is not None:
-            state += [*self.average.state.values(), self.average.steps]
+        state += [*self.average.state.values(), self.average.steps] if self.average is not None else []
         before = [tensor.clone() for tensor in state]
 
         def restore() -> None:
@@ -165,12 +162,12 @@ class CapturedTrainer(Trainer):
             raw = self.runner(**batch.inputs)
         loss = self.task.loss(raw.to(torch.get_default_dtype()), batch.y, batch.mask)
         loss.backward()
-        if self.recipe.optim.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip or math.inf)
         self.optimizer.step()
         if self.average is not None:
             self.average.update(self.model)
-        self.losses.index_copy_(0, self.schedule.at, loss.detach().view(1))
+        noted = torch.where(norm.isfinite(), loss.detach(), math.nan)
+        self.losses.index_copy_(0, self.schedule.at, noted.view(1))
         self.schedule.at += 1
 
     def score(self, store: GraphStore) -> tuple[float, float]:

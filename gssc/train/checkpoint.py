@@ -55,10 +55,7 @@ def load_checkpoint(
 ) -> Progress:
     """Restore a run. A checkpoint of another run (``expected`` differs) or a damaged one is a one-line error."""
     tensors, about = read_checkpoint(path)
-    for key, value in expected.items():
-        if about.get(key) != value:
-            detail = _first_difference(about.get(key), value)
-            raise DamagedFileError(f"{path}: expected a checkpoint of the same run, got another {key}{detail}")
+    check_same_run(path, about, expected)
     try:
         model.load_state_dict(part(tensors, "model"))
         load_optimizer_tensors(model, optimizer, part(tensors, "optimizer"))
@@ -79,6 +76,14 @@ def load_checkpoint(
     except (KeyError, RuntimeError) as error:
         line = str(error).splitlines()[0]
         raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {line}") from None
+
+
+def check_same_run(path: Path, about: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Raise, naming the key, where what was stored is of another recipe, seed or dataset."""
+    for key, value in expected.items():
+        if about.get(key) != value:
+            detail = _first_difference(about.get(key), value)
+            raise DamagedFileError(f"{path}: expected a checkpoint of the same run, got another {key}{detail}")
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -15,15 +15,16 @@ SECONDS_BETWEEN_LINES = 10.0
 class Display:
     """Shows epochs of one run; does nothing where ``quiet``."""
 
-    def __init__(self, title: str, epochs: int, metric: str, quiet: bool = False) -> None:
-        self.title, self.epochs, self.metric, self.quiet = title, epochs, metric, quiet
+    def __init__(self, title: str, epochs: int, metric: str, quiet: bool = False, live: bool = True) -> None:
+        self.title, self.epochs, self.metric, self.quiet, self.moves = title, epochs, metric, quiet, live
         self.console = Console(highlight=False, soft_wrap=True)
         self.live: Live | None = None
         self.last_line = -float("inf")
         self.started, self.first_epoch = time.monotonic(), None  # type: float, int | None
 
     def __enter__(self) -> "Display":
-        if self.console.is_terminal and not self.quiet:
+        self.started = time.monotonic()
+        if self.console.is_terminal and self.moves and not self.quiet:
             self.live = Live(console=self.console, refresh_per_second=4)
             self.live.__enter__()
         return self

@@ -33,6 +33,8 @@ class LoadedRun:
 
 def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
     """A finished run, or the best weights so far of one that is not."""
+    if not (folder / "config.yaml").exists():
+        fail("run", "the folder of a run with its config.yaml, OUT/seed-N of `gssc train`", str(folder))
     recipe = load_recipe(folder / "config.yaml")
     about = read_json(folder / "dataset.json")
     summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else None

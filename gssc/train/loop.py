@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.config import Recipe
+from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import BatchNorm
 from gssc.tasks import Task
 from gssc.train.evaluate import autocast, batches_in_order, evaluate
@@ -103,9 +104,10 @@ class Trainer:
             # Processes average their gradients, but their losses are parts of one mean.
             (loss * self.processes.world).backward()
             losses.append(loss.detach())
-        if self.recipe.optim.clip:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip or math.inf)
         total = self.processes.sum(torch.stack(losses).sum())
+        # A gradient that overflows spoils the weights while the loss still looks well.
+        total = torch.where(norm.isfinite(), total, math.nan)
         if total.device.type == "cpu" and not math.isfinite(total.item()):
             # Before the weights are touched. On a GPU the epoch's losses are looked at together.
             raise_if_not_finite([total.item()], position.epoch, position.step)
@@ -127,11 +129,8 @@ class Trainer:
         if self.evaluated is not self.model:
             self.evaluated.load_state_dict(self.average.state if self.average is not None else self.model.state_dict())
         if config.batch_stats == "reestimated" and any(isinstance(m, BatchNorm) for m in self.evaluated.modules()):
-            from gssc.nn.norm import reestimate_batch_norms
-
-            with autocast(self.store.device, config.precision):
-                inputs = (batch.inputs for batch in batches_in_order(self.store, config.batch_size))
-                reestimate_batch_norms(self.evaluated, inputs)
+            inputs = (batch.inputs for batch in batches_in_order(self.store, config.batch_size))
+            reestimate_batch_norms(self.evaluated, inputs, autocast(self.store.device, config.precision))
         result = self.score(store)
         self.clock.saw("evaluation", time.perf_counter() - start)
         return result
@@ -139,10 +138,6 @@ class Trainer:
     def score(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score of the model that is evaluated, as it is."""
         return evaluate(self.evaluated, store, self.task, self.recipe.train.batch_size, self.recipe.train.precision)
-
-    def rate(self) -> float:
-        """The learning rate of the last step."""
-        return float(self.optimizer.param_groups[0]["lr"])
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights that `evaluate` looked at."""
@@ -169,5 +164,6 @@ def raise_if_not_finite(losses: list[float], epoch: int, first_step: int) -> Non
     for number, loss in enumerate(losses):
         if not math.isfinite(loss):
             raise NonFiniteLossError(
-                f"loss: expected a finite number, got {loss} at epoch {epoch}, step {first_step + number + 1}"
+                f"loss and gradient: expected finite numbers, got {loss} at epoch {epoch}, "
+                f"step {first_step + number + 1}"
             )

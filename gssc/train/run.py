@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -14,17 +15,19 @@ import torch
 import yaml
 
 from gssc.checks import fail
-from gssc.config import Recipe
+from gssc.config import Recipe, load_recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.environment import describe
-from gssc.files import read_json, save_tensors, write_atomic, write_json
+from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
+from gssc.nn import synchronize_batch_norms
 from gssc.spectra.cache import CacheArgument
-from gssc.train.build import build_model, build_stores
-from gssc.train.captured import CapturedTrainer, why_not
-from gssc.train.checkpoint import Progress, load_checkpoint, save_checkpoint
+from gssc.train.build import about_data, build_model, build_stores
+from gssc.train.captured import ONE_AT_A_TIME, CapturedTrainer, why_not
+from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, save_checkpoint
 from gssc.train.display import Display, duration
 from gssc.train.evaluate import default_dtype, evaluate, predict
-from gssc.train.loop import NonFiniteLossError, Position, Trainer
+from gssc.train.loop import NonFiniteLossError, Position, Trainer, raise_if_not_finite
+from gssc.train.optimizer import learning_rate
 from gssc.train.processes import Processes
 from gssc.train.randomness import mix
 from gssc.train.store import GraphStore
@@ -39,6 +42,7 @@ class RunSettings:
     resume: bool = False
     deadline: float | None = None  # on time.monotonic()
     quiet: bool = False
+    live: bool = True  # a display that moves, in a terminal
     processes: Processes = field(default_factory=Processes)
 
 
@@ -50,13 +54,13 @@ def train(
     The folder then holds ``config.yaml``, ``environment.json``, ``dataset.json``, ``metrics.jsonl``, ``summary.json``,
     ``model.safetensors`` (the selected weights), ``predictions.safetensors`` and ``checkpoints/last.safetensors``.
     """
+    run = _Run(recipe, dataset, seed, folder, settings)
     if settings.resume and (folder / "summary.json").exists():
-        done: dict[str, Any] = read_json(folder / "summary.json")
-        return done
-    if not settings.resume and (folder / "checkpoints").exists():
+        return run.finished()
+    if not settings.resume and any((folder / name).exists() for name in ("summary.json", "checkpoints")):
         fail("out", "a new folder, or --resume to go on with the run in it", str(folder))
     with default_dtype(recipe.train.precision):
-        return _Run(recipe, dataset, seed, folder, settings).train()
+        return run.train()
 
 
 class _Run:
@@ -65,23 +69,33 @@ class _Run:
         self.writes = settings.processes.first
         self.checkpoint = folder / "checkpoints" / "last.safetensors"
         self.metrics = folder / "metrics.jsonl"
+        self.about = json.loads(json.dumps(about_data(recipe, dataset)))
         # What a checkpoint must agree with.
-        self.identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": json.loads(json.dumps(dataset.about()))}
+        self.identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": self.about}
         self.interrupted = False
         self.last_saved = 0.0
+        self.saved = "there is no checkpoint yet"
+
+    def finished(self) -> dict[str, Any]:
+        """The summary of a run that ended, if it is this one."""
+        summary: dict[str, Any] = read_json(self.folder / "summary.json")
+        there = {"recipe": load_recipe(self.folder / "config.yaml").to_dict(), "seed": summary.get("seed")}
+        check_same_run(self.folder, {**there, "dataset": read_json(self.folder / "dataset.json")}, self.identity)
+        return summary
 
     def train(self) -> dict[str, Any] | None:
         recipe, settings = self.recipe, self.settings
         title = f"{recipe.name} seed {self.seed}"
-        show = Display(title, recipe.train.epochs, self.dataset.task.metric, settings.quiet or not self.writes)
+        quiet = settings.quiet or not self.writes
+        show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
         start = time.perf_counter()
         stores = build_stores(self.dataset, recipe, settings.device, settings.cache, progress=False)
         prepare_seconds = time.perf_counter() - start
-        torch.manual_seed(mix(self.seed))
-        model = build_model(recipe, self.dataset.about()).to(settings.device)
+        with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
+            torch.manual_seed(mix(self.seed))
+            model = build_model(recipe, self.about)
+        model = model.to(settings.device)
         if settings.processes.world > 1:
-            from gssc.nn.norm import synchronize_batch_norms
-
             synchronize_batch_norms(model)
         reason = why_not(recipe, settings.device, settings.processes)
         kind = CapturedTrainer if recipe.train.capture and reason is None else Trainer
@@ -107,15 +121,19 @@ class _Run:
 
     def _start(self, trainer: Trainer) -> Progress:
         """Begin anew, or from the checkpoint."""
+        if self.writes:
+            for folder in (self.folder, self.checkpoint.parent):
+                remove_leftovers(folder)
         if self.settings.resume and self.checkpoint.exists():
             progress = load_checkpoint(
                 self.checkpoint, trainer.model, trainer.optimizer, trainer.average, self.identity
             )
             self._keep_metrics(progress.epoch)
+            self._note_saved(progress)
             return progress
         if self.writes:
             write_atomic(self.folder / "config.yaml", yaml.safe_dump(self.recipe.to_dict(), sort_keys=False))
-            write_json(self.folder / "dataset.json", self.dataset.about())
+            write_json(self.folder / "dataset.json", self.about)
             write_json(self.folder / "environment.json", describe(self.settings.device))
             self._keep_metrics(0)
         return Progress()
@@ -129,7 +147,7 @@ class _Run:
             start = time.perf_counter()
             position = Position(epoch, progress.step, [torch.tensor(x, device=device) for x in progress.losses])
             resumed_at = progress.step
-            while not trainer.run_epoch(position, lambda: self._stops(trainer) or self._due()):
+            while not self._steps(trainer, position):
                 self._save_inside(trainer, progress, position)
                 if self._stops(trainer):
                     return False
@@ -137,15 +155,13 @@ class _Run:
             if evaluating and self._out_of_time(trainer, "evaluation", "checkpoint"):
                 self._save_inside(trainer, progress, position)
                 return False
-            try:
-                train_loss = trainer.finish_epoch(position)
-            except NonFiniteLossError as error:
-                raise NonFiniteLossError(f"{error}; the last good checkpoint is of epoch {progress.epoch}") from None
+            train_loss = self._mean_loss(trainer, position)
             if device.type == "cuda":
                 torch.cuda.synchronize()
             seconds = time.perf_counter() - start
             graphs = self.recipe.train.batch_size * self.recipe.train.accumulate * (position.step - resumed_at)
-            record: dict[str, Any] = {"epoch": epoch, "lr": trainer.rate()}
+            # The rate of the last step, which a resumed run may find already taken.
+            record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, config.epochs)}
             record["train_loss"] = train_loss
             if evaluating:
                 loss, score = trainer.evaluate(validation)
@@ -153,6 +169,9 @@ class _Run:
                 if self.dataset.task.better(score, progress.best_score):
                     progress.best_epoch, progress.best_score = epoch, score
                     progress.best_weights = trainer.weights()
+                elif epoch == config.epochs and not progress.best_weights:
+                    # No score was ever a number: the last weights stand for the run.
+                    progress.best_epoch, progress.best_weights = epoch, trainer.weights()
             record["best_epoch"] = progress.best_epoch
             record["seconds"] = round(time.perf_counter() - start, 4)
             record["graphs_per_second"] = round(min(graphs, trainer.store.num_graphs) / max(seconds, 1e-9), 1)
@@ -165,6 +184,24 @@ class _Run:
                 self._save(trainer, progress)
                 return False
         return True
+
+    def _steps(self, trainer: Trainer, position: Position) -> bool:
+        """Steps to the end of the epoch; False where time ran out or, after at least one step, a checkpoint is due."""
+        first = position.step
+        with self._naming_checkpoint():
+            return trainer.run_epoch(position, lambda: self._stops(trainer) or (position.step > first and self._due()))
+
+    def _mean_loss(self, trainer: Trainer, position: Position) -> float:
+        with self._naming_checkpoint():
+            return trainer.finish_epoch(position)
+
+    @contextmanager
+    def _naming_checkpoint(self) -> Iterator[None]:
+        """An error about a loss says where the run can go on from."""
+        try:
+            yield
+        except NonFiniteLossError as error:
+            raise NonFiniteLossError(f"{error}; {self.saved}") from None
 
     def _finish(
         self,
@@ -213,6 +250,8 @@ class _Run:
         if self.writes:
             with self.metrics.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
         if writer is not None:
             for name, value in record.items():
                 if name != "epoch" and value is not None:
@@ -234,19 +273,24 @@ class _Run:
         return self._out_of_time(trainer, "step", "checkpoint")
 
     def _save(self, trainer: Trainer, progress: Progress) -> None:
+        if self.writes:
+            start = time.perf_counter()
+            save_checkpoint(self.checkpoint, trainer.model, trainer.optimizer, trainer.average, progress, self.identity)
+            trainer.clock.saw("checkpoint", time.perf_counter() - start)
         self.last_saved = time.monotonic()
-        if not self.writes:
-            return
-        start = time.perf_counter()
-        save_checkpoint(self.checkpoint, trainer.model, trainer.optimizer, trainer.average, progress, self.identity)
-        trainer.clock.saw("checkpoint", time.perf_counter() - start)
+        self._note_saved(progress)
+
+    def _note_saved(self, progress: Progress) -> None:
+        inside = f", step {progress.step} of the next" if progress.step else ""
+        self.saved = f"the last good checkpoint is of epoch {progress.epoch}{inside}"
 
     def _save_inside(self, trainer: Trainer, progress: Progress, position: Position) -> None:
-        """A checkpoint in the middle of an epoch, unless its losses already went wrong."""
+        """A checkpoint in the middle of an epoch; raises where its losses already went wrong."""
         losses = torch.stack(position.losses).tolist() if position.losses else []
-        if all(math.isfinite(loss) for loss in losses):
-            progress.step, progress.losses = position.step, losses
-            self._save(trainer, progress)
+        with self._naming_checkpoint():
+            raise_if_not_finite(losses, position.epoch, 0)
+        progress.step, progress.losses = position.step, losses
+        self._save(trainer, progress)
 
     def _out_of_time(self, trainer: Trainer, *work: str) -> bool:
         """Whether the time left is too short for some work, for any of the processes."""

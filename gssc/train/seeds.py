@@ -1,11 +1,23 @@
 """Several seeds of one recipe, and what they amount to."""
 
+import multiprocessing
+import os
 import statistics
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gssc.checks import fail
+from gssc.config import Recipe
+from gssc.datasets.flat import GraphDataset
 from gssc.files import write_json
+from gssc.train.captured import why_not
+from gssc.train.evaluate import default_dtype
+from gssc.train.run import RunSettings, train
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -13,10 +25,65 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for piece in text.split(","):
         first, dash, last = piece.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             fail("seeds", "numbers and ranges such as 0-4 or 0,2,5", repr(text))
         seeds += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(seeds))
+
+
+def train_seeds(
+    recipe: Recipe, dataset: GraphDataset, seeds: list[int], folders: list[Path], settings: RunSettings, jobs: int = 1
+) -> list[dict[str, Any] | None]:
+    """`train` for every seed, one after another or ``jobs`` at a time; ends at the first None, where time ran out.
+
+    Several at a time are threads with a stream each where one GPU replays captured steps, else processes. Each is the
+    same run that it would be alone, as long as it has as many threads.
+    """
+    if jobs == 1 or len(seeds) == 1:
+        results: list[dict[str, Any] | None] = []
+        for seed, folder in zip(seeds, folders, strict=True):
+            results.append(train(recipe, dataset, seed, folder, settings))
+            if results[-1] is None:
+                break
+        return results
+    if settings.processes.world > 1:
+        fail("jobs", "1 where several processes share each batch", jobs)
+    # Displays that move would overwrite each other.
+    settings = replace(settings, live=False)
+    captured = recipe.train.capture and why_not(recipe, settings.device, settings.processes) is None
+    with default_dtype(recipe.train.precision), _threads(jobs) if captured else _processes(jobs) as pool:
+        run = _on_own_stream if captured else train
+        futures = [
+            pool.submit(run, recipe, dataset, seed, folder, settings)
+            for seed, folder in zip(seeds, folders, strict=True)
+        ]
+    return [_result(seed, future) for seed, future in zip(seeds, futures, strict=True)]
+
+
+def _threads(jobs: int) -> Executor:
+    return ThreadPoolExecutor(jobs)
+
+
+def _processes(jobs: int) -> Executor:
+    """New processes that divide the cores, since neither CUDA nor threads survive a fork."""
+    threads = max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,))
+
+
+def _on_own_stream(
+    recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings
+) -> dict[str, Any] | None:
+    with torch.cuda.stream(torch.cuda.Stream(settings.device)):
+        return train(recipe, dataset, seed, folder, settings)
+
+
+def _result(seed: int, future: Future[dict[str, Any] | None]) -> dict[str, Any] | None:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        fail("--jobs", f"a process for seed {seed} that lives", "one that was killed (is there enough memory?)")
+    except (ValueError, RuntimeError) as error:
+        raise type(error)(f"seed {seed}: {error}") from None
 
 
 def aggregate(summaries: list[dict[str, Any]]) -> dict[str, Any]:

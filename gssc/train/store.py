@@ -29,7 +29,8 @@ class Batch:
 class GraphStore:
     """Flat tensors of G graphs on a device.
 
-    Every tensor ends in one row of zeros, and graph G is an empty one: what padding points to.
+    Every tensor ends in one row of zeros, and graph G is an empty one: what padding points to. Floating point is kept
+    in the default dtype.
 
     Args:
         graphs: The graphs, edges sorted by destination.
@@ -53,11 +54,12 @@ class GraphStore:
         self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
-        self.y = _with_zero_row(graphs.y).to(self.device)
+        self.y = _with_zero_row(_in_precision(graphs.y)).to(self.device)
         self.mask = None if graphs.mask is None else _with_zero_row(graphs.mask).to(self.device)
 
     def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
-        return {name: _with_zero_row(t).to(self.device) for name, t in tensors.items() if t is not None}
+        kept = {name: _in_precision(tensor) for name, tensor in tensors.items() if tensor is not None}
+        return {name: _with_zero_row(tensor).to(self.device) for name, tensor in kept.items()}
 
     def sizes(self, graphs: Tensor) -> tuple[int, int]:
         """Nodes and edges of the graphs with these numbers (on the host; G means an empty graph)."""
@@ -85,8 +87,12 @@ class GraphStore:
         batch, node, node_mask = _slots(starts, counts, nodes, self.ptr[-1])
         edge_starts, edge_counts = self.edge_ptr[index], self.edge_ptr[index + 1] - self.edge_ptr[index]
         owner, edge, edge_mask = _slots(edge_starts, edge_counts, edges, self.edge_ptr[-1])
-        first = counts.cumsum(0) - counts
+        ends = counts.cumsum(0)
+        first = ends - counts
+        ptr = torch.cat([first, ends.new_full((1,), nodes)])
         if padded:
+            # The graph that owns the padding begins where the others end.
+            ptr = torch.cat([first, ends[-1:], ptr[-1:]])
             first = torch.cat([first, first.new_zeros(1)])
             index = torch.cat([index, index.new_full((1,), self.num_graphs)])
         edge_index = self.edge_index[edge].t().long() + first[owner]
@@ -96,13 +102,13 @@ class GraphStore:
         inputs |= {name: tensor[edge] for name, tensor in self.of_edges.items()}
         inputs |= {name: tensor[index] for name, tensor in self.of_graphs.items()}
         inputs |= {"x": inputs.get("x"), "edge_index": edge_index, "batch": batch}
-        inputs |= {"num_graphs": index.numel(), "num_nodes": nodes}
+        inputs |= {"num_graphs": index.numel(), "num_nodes": nodes, "ptr": ptr}
         if padded:
             inputs |= {"node_mask": node_mask, "edge_mask": edge_mask}
         at = node if self.node_level else index
         mask = None if self.mask is None else self.mask[at]
-        if padded:
-            real = node_mask if self.node_level else index < self.num_graphs
+        real = node_mask if self.node_level else index < self.num_graphs
+        if padded or rows < at.numel():
             mask = real if mask is None else mask & real
         return Batch(inputs, self.y[at], mask, at, rows)
 
@@ -122,6 +128,11 @@ def _slots(starts: Tensor, counts: Tensor, total: int, zero_row: Tensor) -> tupl
 
 def _with_zero_row(rows: Tensor) -> Tensor:
     return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
+
+
+def _in_precision(values: Tensor) -> Tensor:
+    """Floating point in the default dtype, that of the model."""
+    return values.to(torch.get_default_dtype()) if values.is_floating_point() else values
 
 
 def _closed(starts: Tensor) -> Tensor:

@@ -67,7 +67,10 @@ def _output_dtype(x_o: Tensor | None, x_s: Tensor | None) -> torch.dtype:
 
 
 def _setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs, output[1])
+    x_o, *others = inputs
+    # The gradient of P alone needs X_o: otherwise its memory is free as soon as nobody else needs it.
+    ctx.dtype_o = None if x_o is None else x_o.dtype
+    ctx.save_for_backward(x_o if ctx.needs_input_grad[2] else None, *others, output[1])
     ctx.set_materialize_grads(False)
 
 
@@ -86,7 +89,7 @@ def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple
             d_p = from_state(grad, (gains * state).transpose(1, 2), ptr)
     if gains is not None and d_state is not None:
         if need_o:
-            d_o = from_state(vectors, d_state, ptr).to(x_o.dtype)
+            d_o = from_state(vectors, d_state, ptr).to(ctx.dtype_o)
         if need_p:
             d_p = _add(d_p, from_state(x_o, d_state.transpose(1, 2), ptr))
     if self_gains is not None and grad is not None and (need_s or need_as or need_p):

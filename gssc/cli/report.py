@@ -1,0 +1,43 @@
+"""``gssc report``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+STYLES = {"better": "green", "worse": "red"}
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Outputs of `gssc train`, seed folders, or folders of several outputs.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the report into.")] = Path("report"),
+) -> None:
+    """Put runs beside the published numbers: tables in Markdown, CSV and LaTeX, and one HTML page with plots.
+
+    Seeds are averaged; runs that change the shipped recipe are variants, named by what they change. Unfinished runs are
+    shown as such. The page needs no network and no other file.
+    """
+    from gssc.report import write_report
+
+    written = write_report(runs, output)
+    console = Console()
+    table = Table(box=box.SIMPLE)
+    for heading in ("recipe", "variant", "seeds", "test", "published", "difference"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "recipe")
+    for recipe, one in written.tables.items():
+        published = next((row.text for row in one.rows if row.own), "")
+        for row in one.rows:
+            if row.ours:
+                seeds, name = str(row.seeds or ""), recipe if row is one.rows[0] else ""
+                table.add_row(
+                    name, row.model, seeds, row.text, published, row.difference, style=STYLES.get(row.verdict)
+                )
+    console.print(table)
+    for note in written.notes:
+        console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"written: {', '.join(map(str, written.files))}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,187 @@
+"""What somebody's own data are: the task their targets make, the features their columns make, and their scales.
+
+Targets ``y``
+
+    one row per graph, or one per node            level of the task
+    integers, one column                          multiclass; negative: unknown
+    truth values, or 0 and 1 in several columns,
+      or 0.0 and 1.0 (and NaN: unknown)           binary, one label per column
+    other floating point                          regression; NaN: unknown
+
+Features ``x`` and ``edge_attr``: integers are categories, one vocabulary per column; floating point is continuous and
+standardised by mean and deviation of the training part. Many 0/1 columns of integers (a bag of words) are continuous.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gssc.checks import check_choice, fail
+from gssc.datasets.flat import FlatGraphs, GraphDataset
+from gssc.nn.encoders import Features
+from gssc.tasks import KINDS, METRICS_OF_KIND, Kind, Task
+
+MOST_CATEGORIES, MOST_CLASSES, MOST_CATEGORICAL_COLUMNS = 100_000, 1000, 32
+Level = Literal["graph", "node"]
+
+
+def infer_level(y: Tensor, graphs: int, nodes: int) -> tuple[Level, Tensor]:
+    """Whether ``y`` speaks of graphs or of nodes, and ``y`` as [rows, T]."""
+    if y.dim() == 0 or y.numel() == 0:
+        fail("y", "a target for every graph or node", f"shape {list(y.shape)}")
+    rows = y.shape[0]
+    if y.dim() > 2:
+        fail("y", "shape [rows] or [rows, targets]", list(y.shape))
+    if rows not in (graphs, nodes):
+        if y.dim() == 1 and rows % graphs == 0:
+            fail("y", f"shape [1, {rows // graphs}] in every graph (several targets)", f"shape [{rows // graphs}]")
+        fail("y", f"one row for each of {graphs} graphs or {nodes} nodes", f"{rows} rows")
+    return "graph" if rows == graphs else "node", y.reshape(rows, -1)
+
+
+def infer_task(y: Tensor, level: Level, kind: str | None = None, metric: str | None = None) -> tuple[Task, Tensor]:
+    """The task of targets [rows, T], and the targets in the form it takes; ``kind`` and ``metric`` override."""
+    if kind is not None:
+        check_choice("task", kind, KINDS)
+    chosen: Kind = kind or _kind(y)  # type: ignore[assignment]
+    outputs = y.shape[1]
+    if chosen == "multiclass":
+        if outputs != 1:
+            fail("y", "one class number per row for a multiclass task", f"{outputs} columns")
+        y = torch.where(y == y, y, -torch.ones_like(y)) if y.is_floating_point() else y
+        classes = y[:, 0].long()
+        if y.is_floating_point() and bool((y[:, 0] != classes).any()):
+            fail("y", "class numbers for a multiclass task", "numbers with a fraction")
+        outputs = int(classes.max()) + 1
+        if outputs < 2:
+            fail("y", "two or more classes", f"class {outputs - 1} only" if outputs else "no known class")
+        if outputs > MOST_CLASSES and kind is None:
+            fail("y", f"at most {MOST_CLASSES} classes (floating point, or --task regression, for numbers)", outputs)
+    if chosen == "binary" and not bool(((y == 0) | (y == 1) | (y != y)).all()):
+        fail("y", "0, 1 and NaN for a binary task", f"values from {float(y.min())} to {float(y.max())}")
+    default = {"regression": "mae", "multiclass": "accuracy", "binary": "auroc" if outputs == 1 else "ap"}[chosen]
+    if metric is not None:
+        check_choice("metric", metric, METRICS_OF_KIND[chosen])
+    task = Task(level, chosen, outputs, metric or default)
+    return task, task.targets(y, y.shape[0])
+
+
+def _kind(y: Tensor) -> str:
+    zero_one = bool(((y == 0) | (y == 1) | (y != y)).all())
+    if y.is_complex():
+        fail("y", "real numbers", y.dtype)
+    if y.dtype == torch.bool or (zero_one and (y.is_floating_point() or y.shape[1] > 1)):
+        return "binary"
+    if y.is_floating_point():
+        return "regression"
+    if y.shape[1] > 1:
+        fail("y", "one column of classes, several of 0 and 1, or floating point", f"{y.shape[1]} columns of integers")
+    return "multiclass"
+
+
+def infer_features(values: Tensor | None, name: str) -> tuple[Features, Tensor | None]:
+    """What the columns [rows, D] are (see `FeatureEncoder`), and the columns in the form it takes."""
+    if values is None or values.shape[1] == 0:
+        return None, None
+    if values.is_complex():
+        fail(name, "real numbers", values.dtype)
+    zero_one = values.dtype == torch.bool or bool(((values == 0) | (values == 1)).all())
+    if (
+        values.is_floating_point()
+        or values.dtype == torch.bool
+        or (zero_one and values.shape[1] > MOST_CATEGORICAL_COLUMNS)
+    ):
+        if not bool(values.isfinite().all()):
+            fail(name, "finite numbers", f"{int((~values.isfinite()).sum())} that are not")
+        return values.shape[1], values.to(torch.get_default_dtype())
+    values = values.long()
+    if values.numel() and int(values.min()) < 0:
+        fail(name, "categories from 0 upwards (floating point for numbers)", int(values.min()))
+    largest = values.amax(0) if values.numel() else torch.zeros(values.shape[1], dtype=torch.long)
+    if int(largest.max()) >= MOST_CATEGORIES:
+        fail(name, f"categories below {MOST_CATEGORIES:,} (floating point for numbers)", int(largest.max()))
+    return tuple((largest + 1).tolist()), values
+
+
+def scale_to_training(dataset: GraphDataset) -> GraphDataset:
+    """Continuous columns standardised, and regression targets shifted and scaled, by what the training part holds."""
+    train = dataset.splits["train"]
+    per_node = train.mask if dataset.task.level == "node" else None
+    splits, standardize = dict(dataset.splits), {}
+    for column, features, rows in (("x", dataset.node_features, per_node), ("edge_attr", dataset.edge_features, None)):
+        if not isinstance(features, int):
+            continue
+        values = getattr(train, column).double()
+        values = values if rows is None else values[rows]
+        mean, std = (values.mean(0), values.std(0, unbiased=False)) if len(values) else (torch.zeros(features),) * 2
+        # A column that hardly varies is noise of rounding: it is shifted only.
+        std = torch.where(std > 1e-6 * (1.0 + mean.abs()), std, torch.ones_like(std))
+        standardize[column] = (mean.tolist(), std.tolist())
+        scaled: dict[int, Tensor] = {}  # parts that share one graph go on sharing it
+        for split, flat in splits.items():
+            raw = getattr(flat, column)
+            if id(raw) not in scaled:
+                scaled[id(raw)] = apply_scale(raw, *standardize[column])
+            splits[split] = replace(flat, **{column: scaled[id(raw)]})
+    task = dataset.task
+    if task.kind == "regression":
+        y = train.y if train.mask is None else train.y[train.mask]
+        moments = [_moments(column[column.isfinite()].double()) for column in y.T]
+        shift, scale = zip(*moments, strict=True)
+        task = replace(task, shift=shift[0] if len(shift) == 1 else shift, scale=scale[0] if len(scale) == 1 else scale)
+    return replace(dataset, task=task, splits=splits, standardize=standardize)
+
+
+def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
+    """Columns minus mean, divided by deviation, in double precision, rounded to the default type at the end."""
+    shifted = values.double() - torch.tensor(mean, dtype=torch.float64)
+    return (shifted / torch.tensor(std, dtype=torch.float64)).to(torch.get_default_dtype())
+
+
+def _moments(known: Tensor) -> tuple[float, float]:
+    if known.numel() == 0:
+        return 0.0, 1.0
+    deviation = float(known.std(unbiased=False))
+    return float(known.mean()), deviation if deviation > 0 else 1.0
+
+
+def describe(dataset: GraphDataset) -> str:
+    """What was found in a dataset, in a few lines for people."""
+    task = dataset.task
+    parts = []
+    for name, flat in dataset.splits.items():
+        if flat.mask is not None:
+            parts.append(f"{int(flat.mask.sum()):,} {name} {task.level}s")
+        else:
+            parts.append(f"{flat.num_graphs:,} {name}")
+    flats: dict[int, FlatGraphs] = {flat.edge_index.data_ptr(): flat for flat in dataset.splits.values()}
+    graphs = sum(flat.num_graphs for flat in flats.values())
+    nodes, edges = (sum(getattr(flat, name) for flat in flats.values()) for name in ("num_nodes", "num_edges"))
+    size = (
+        f"{nodes:,} nodes and {edges:,} edges"
+        if graphs == 1
+        else (f"{nodes / graphs:.1f} nodes and {edges / graphs:.1f} edges on average")
+    )
+    what = {
+        "regression": f"regression of {task.outputs} target{'s' * (task.outputs > 1)}",
+        "multiclass": f"classification into {task.outputs} classes",
+        "binary": f"{task.outputs} yes-no label{'s' * (task.outputs > 1)}",
+    }[task.kind]
+    return "\n".join(
+        [
+            f"{dataset.name}: {graphs:,} graph{'s' * (graphs > 1)} ({', '.join(parts)}), {size}",
+            f"task: {what} per {task.level}, metric {task.metric}",
+            f"nodes: {_features(dataset.node_features)}; edges: {_features(dataset.edge_features)}",
+        ]
+    )
+
+
+def _features(features: Features) -> str:
+    if features is None:
+        return "no features"
+    if isinstance(features, int):
+        return f"{features} continuous column{'s' * (features > 1)}"
+    sizes = ", ".join(str(size) for size in features)
+    return f"{len(features)} categorical column{'s' * (len(features) > 1)} of {sizes} values"

@@ -1,0 +1,111 @@
+"""A table of molecules: SMILES in one column of a CSV file, targets in others."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gssc.checks import check_choice, fail
+from gssc.datasets.flat import FlatGraphs, GraphDataset, select
+from gssc.datasets.infer import infer_task, scale_to_training
+from gssc.datasets.smiles import Molecules, read_molecules
+from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
+from gssc.datasets.split import SplitName, random_split, scaffold_split
+
+
+def open_csv(
+    path: Path,
+    *,
+    smiles_column: str,
+    target_columns: Sequence[str],
+    split: SplitName = "random",
+    seed: int = 0,
+    task: str | None = None,
+    metric: str | None = None,
+    skip_invalid: bool = False,
+) -> GraphDataset:
+    """Molecules as graphs with OGB's atom and bond features, ready for a model.
+
+    Args:
+        path: A CSV file with a line of headings.
+        smiles_column: Heading of the SMILES.
+        target_columns: Headings of the targets; an empty cell is an unknown target. Columns of 0 and 1 are yes-no
+            labels, one column of other whole numbers written without a point is classes, anything else regression.
+        split: ``"random"`` or ``"scaffold"`` (Bemis-Murcko; deterministic).
+        seed: Of the random split.
+        task: ``"regression"``, ``"multiclass"`` or ``"binary"`` where the guess would be wrong.
+        metric: One that fits the task.
+        skip_invalid: Leave out rows whose SMILES RDKit cannot read, instead of an error.
+    """
+    check_choice("split", split, ("random", "scaffold"))
+    if not target_columns:
+        fail("target_columns", "one or more headings", "none")
+    smiles, cells, where = read_table(path, smiles_column, target_columns)
+    molecules = read_molecules(smiles, where, scaffolds=split == "scaffold", skip_invalid=skip_invalid)
+    y = torch.from_numpy(_numbers(cells, where, target_columns)[molecules.rows])
+    found, y = infer_task(_classes(y, cells) if task is None else y, "graph", task, metric)
+    flat = flat_molecules(molecules, y)
+    parts = scaffold_split(molecules.scaffolds) if split == "scaffold" else random_split(len(flat), seed, "molecules")
+    splits = {name: select(flat, torch.from_numpy(members), "graph") for name, members in parts.items()}
+    name = f"{path.stem}-own" if path.stem in SPECS else path.stem
+    return scale_to_training(GraphDataset(name, found, OGB_ATOM, OGB_BOND, splits, {}))
+
+
+def flat_molecules(molecules: Molecules, y: Tensor) -> FlatGraphs:
+    """Molecules with their targets."""
+    ptr, edge_ptr = (
+        torch.cat([counts.new_zeros(1), counts.cumsum(0)]) for counts in (molecules.counts, molecules.bonds)
+    )
+    return FlatGraphs(ptr, edge_ptr, molecules.edge_index, molecules.x, molecules.edge_attr, y)
+
+
+def read_table(
+    path: Path, smiles_column: str, target_columns: Sequence[str] = ()
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """SMILES, cells of the targets, and how errors call each row, e.g. "molecules.csv line 3"."""
+    smiles, cells, where = [], [], []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            headings = reader.fieldnames or []
+            for heading in (smiles_column, *target_columns):
+                check_choice(f"column of {path.name}", heading, headings)
+            for row in reader:
+                place = f"{path.name} line {reader.line_num}"
+                if any(row[heading] is None for heading in (smiles_column, *target_columns)):
+                    fail(place, f"{len(headings)} cells", f"{sum(cell is not None for cell in row.values())}")
+                smiles.append(row[smiles_column].strip())
+                cells.append([row[heading].strip() for heading in target_columns])
+                where.append(place)
+    except FileNotFoundError:
+        fail("csv", "an existing file", str(path))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        fail("csv", "a CSV file in UTF-8", f"{path} ({error})")
+    if not smiles:
+        fail("csv", "one or more rows below the headings", f"none in {path}")
+    return smiles, cells, where
+
+
+def _numbers(cells: list[list[str]], where: list[str], headings: Sequence[str]) -> np.ndarray:
+    values = np.full((len(cells), len(headings)), np.nan)
+    for number, row in enumerate(cells):
+        for column, text in enumerate(row):
+            if not text:
+                continue
+            try:
+                values[number, column] = float(text)
+            except ValueError:
+                fail(f"{where[number]}, column {headings[column]}", "a number or an empty cell", repr(text))
+    return values
+
+
+def _classes(y: Tensor, cells: list[list[str]]) -> Tensor:
+    """Whole numbers in one column, written without a point, are classes (0 and 1 are left to be yes and no)."""
+    whole = y.shape[1] == 1 and all(text.isdigit() for (text,) in cells if text)
+    known = y[y.isfinite()]
+    if whole and known.numel() and float(known.max()) > 1:
+        return torch.where(y.isfinite(), y, -torch.ones_like(y)).long()
+    return y

@@ -1,0 +1,170 @@
+"""Your own graphs from a file: a list of PyG ``Data``, one ``Data``, or what ``InMemoryDataset.save`` writes.
+
+Files are read with ``torch.load(weights_only=True)`` and PyG's data classes allow-listed; nothing in them is executed,
+and there is no other way in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from gssc.checks import check_choice, fail
+from gssc.datasets.flat import FlatGraphs, GraphDataset, collect, pack_columns, select
+from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.specs import SPECS
+from gssc.datasets.split import NAMES, SplitName, random_split, scaffold_split
+
+Saved: TypeAlias = InMemoryDataset | Sequence[Data]
+EXPECTED = "a list of torch_geometric.data.Data, or what InMemoryDataset.save writes"
+MASKS = tuple(f"{name}_mask" for name in NAMES)
+SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, 0: 0, 1: 1, 2: 2}
+
+
+def open_own(
+    path: Path, *, split: SplitName = "random", seed: int = 0, task: str | None = None, metric: str | None = None
+) -> GraphDataset:
+    """A dataset ready for a model, with task, features and split found in the data (see `describe`).
+
+    Args:
+        path: The file.
+        split: Where the data bring no split (node masks ``train_mask``, ``val_mask``, ``test_mask``, or ``split`` in
+            every graph): ``"random"``, or ``"scaffold"`` for molecules with an attribute ``smiles``.
+        seed: Of the random split.
+        task: ``"regression"``, ``"multiclass"`` or ``"binary"`` where the guess would be wrong.
+        metric: One that fits the task.
+    """
+    check_choice("split", split, ("random", "scaffold"))
+    saved = load_saved(path)
+    flat, raw_y = pack_columns(saved)
+    if raw_y is None:
+        fail("y", "a target for every graph or node", f"no y in {path}")
+    level, y = infer_level(raw_y, flat.num_graphs, flat.num_nodes)
+    found, y = infer_task(y, level, task, metric)
+    node_features, x = infer_features(flat.x, "x")
+    edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
+    flat = replace(flat, x=x, edge_attr=edge_attr, y=y)
+    name = f"{path.stem}-own" if path.stem in SPECS else path.stem
+    splits = _split(saved, flat, level, split, seed)
+    return scale_to_training(GraphDataset(name, found, node_features, edge_features, splits, {}))
+
+
+def load_saved(path: Path) -> Saved:
+    """The graphs in a file, not yet looked at."""
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
+
+    allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, NodeStorage, EdgeStorage]
+    try:
+        with torch.serialization.safe_globals(allowed):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        fail("data", "an existing file", str(path))
+    except Exception as error:  # whatever an unpickler may meet in bytes of another kind
+        reason = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), "")
+        if reason:
+            fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {reason[:200]}")
+        first = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        fail("data", EXPECTED, f"{path}, which cannot be read ({first})")
+    return _graphs(content, path)
+
+
+def _graphs(content: Any, path: Path) -> Saved:
+    if isinstance(content, Data):
+        return [content]
+    if isinstance(content, tuple) and len(content) in (2, 3) and isinstance(content[0], (dict, Data)):
+        if len(content) == 3 and content[2] is not Data:
+            fail("data", "graphs of the class torch_geometric.data.Data", f"{path}: {content[2]!r}")
+        stored = content[0] if isinstance(content[0], Data) else Data.from_dict(content[0])
+        slices = content[1]
+        if slices is None:
+            return [stored]
+        if isinstance(slices, dict) and all(isinstance(cuts, Tensor) for cuts in slices.values()):
+            dataset = InMemoryDataset()
+            dataset.data, dataset.slices = stored, slices
+            return dataset
+    if not isinstance(content, (list, tuple)) or not content:
+        fail("data", EXPECTED, f"{path}: {type(content).__name__}")
+    others = sorted({type(item).__name__ for item in content if not isinstance(item, Data)})
+    if others:
+        fail("data", EXPECTED, f"{path}: {type(content).__name__} of {', '.join(others)}")
+    return list(content)
+
+
+def _split(saved: Saved, flat: FlatGraphs, level: str, split: SplitName, seed: int) -> dict[str, FlatGraphs]:
+    masks = [collect(saved, name) for name in MASKS]
+    if level == "node" and masks[0] is not None:
+        return _masked(flat, masks)
+    own = _own_split(saved)
+    if own is not None:
+        parts = {name: np.flatnonzero(own == number) for number, name in enumerate(NAMES)}
+        empty = [name for name, members in parts.items() if len(members) == 0]
+        if empty:
+            fail("split", "graphs in each of train, val and test", f"none in {' and '.join(empty)}")
+    elif split == "scaffold":
+        parts = scaffold_split(_scaffolds(saved))
+    elif level == "node" and flat.num_graphs < 3:
+        nodes = random_split(flat.num_nodes, seed, "nodes")
+        chosen = [torch.zeros(flat.num_nodes, dtype=torch.bool) for _ in NAMES]
+        for mask, members in zip(chosen, nodes.values(), strict=True):
+            mask[torch.from_numpy(members)] = True
+        return {name: replace(flat, mask=mask) for name, mask in zip(NAMES, chosen, strict=True)}
+    else:
+        parts = random_split(flat.num_graphs, seed)
+    return {name: select(flat, torch.from_numpy(members), level) for name, members in parts.items()}
+
+
+def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatGraphs]:
+    """The same graphs three times, with the nodes that count marked in each."""
+    splits = {}
+    for name, mask in zip(NAMES, masks, strict=True):
+        if mask is None:
+            fail(f"{name}_mask", "given, like train_mask", "none")
+        if mask.dim() == 2 and mask.shape[1] > 1:
+            fail(f"{name}_mask", "one split (data.train_mask = data.train_mask[:, 0], ...)", f"{mask.shape[1]} splits")
+        mask = mask.reshape(-1)
+        if mask.numel() != flat.num_nodes:
+            fail(f"{name}_mask", f"one truth value for each of {flat.num_nodes} nodes", f"{mask.numel()}")
+        if not bool(mask.any()):
+            fail(f"{name}_mask", "one or more nodes", "none")
+        splits[name] = replace(flat, mask=mask.bool())
+    return splits
+
+
+def _own_split(saved: Saved) -> np.ndarray | None:
+    """The attribute ``split`` of every graph as 0, 1, 2; None where there is none."""
+    words = _per_graph(saved, "split")
+    if words is None:
+        return None
+    for word in words:
+        check_choice("split of a graph", word, SPLIT_WORDS)
+    return np.array([SPLIT_WORDS[word] for word in words])
+
+
+def _per_graph(saved: Saved, name: str) -> list[Any] | None:
+    """An attribute that is one word or number per graph."""
+    if isinstance(saved, InMemoryDataset):
+        stored = saved._data.get(name)
+        values = stored.tolist() if isinstance(stored, Tensor) else stored
+        if values is None or not isinstance(values, list):
+            return None
+    else:
+        values = [graph.get(name) for graph in saved]
+        if all(value is None for value in values):
+            return None
+    values = [value.item() if isinstance(value, Tensor) and value.numel() == 1 else value for value in values]
+    return [value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value for value in values]
+
+
+def _scaffolds(saved: Saved) -> list[str]:
+    smiles = _per_graph(saved, "smiles")
+    if smiles is None or not all(isinstance(text, str) for text in smiles):
+        fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
+    from gssc.datasets.smiles import read_molecules
+
+    return read_molecules(smiles, [f"smiles of graph {i}" for i in range(len(smiles))], scaffolds=True).scaffolds

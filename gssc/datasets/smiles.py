@@ -1,0 +1,117 @@
+"""Molecules from SMILES: graphs with the nine atom and three bond columns that OGB defines, and their scaffolds.
+
+Every column is a number in a vocabulary; its last number stands for whatever the vocabulary does not name.
+RDKit is imported where it is used.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gssc.checks import fail
+from gssc.datasets.specs import OGB_ATOM, OGB_BOND
+
+CHIRALITY = ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER")
+HYBRIDIZATION = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
+BOND_TYPE = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
+BOND_STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
+LOWEST_CHARGE = -5
+
+
+@dataclass(frozen=True)
+class Molecules:
+    """G molecules end to end, both directions of every bond; ``rows`` are their numbers among what was given."""
+
+    counts: Tensor
+    bonds: Tensor
+    edge_index: Tensor
+    x: Tensor
+    edge_attr: Tensor
+    scaffolds: list[str]
+    rows: list[int]
+    skipped: int
+
+
+def read_molecules(
+    smiles: Sequence[str], where: Sequence[str], *, scaffolds: bool = False, skip_invalid: bool = False
+) -> Molecules:
+    """Graphs of SMILES strings.
+
+    Args:
+        smiles: One molecule each.
+        where: How an error calls each of them, e.g. "row 3".
+        scaffolds: Whether Bemis-Murcko scaffolds are needed as well.
+        skip_invalid: Leave out what RDKit cannot read, instead of an error that names it.
+    """
+    try:
+        from rdkit import Chem, rdBase
+        from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+    except ImportError:
+        fail("SMILES", "the package rdkit (pip install 'gssc[molecules]')", "no such package")
+    atoms: list[list[int]] = []
+    bonds: list[list[int]] = []
+    ends: list[tuple[int, int]] = []
+    counts, bond_counts, rows, found = [], [], [], []
+    with rdBase.BlockLogs():
+        for number, text in enumerate(smiles):
+            molecule = Chem.MolFromSmiles(text)
+            if molecule is None or molecule.GetNumAtoms() == 0:
+                if skip_invalid:
+                    continue
+                fail(where[number], "a SMILES that RDKit can read (--skip-invalid leaves such rows out)", repr(text))
+            rows.append(number)
+            counts.append(molecule.GetNumAtoms())
+            bond_counts.append(2 * molecule.GetNumBonds())
+            atoms += [_atom(atom) for atom in molecule.GetAtoms()]
+            for bond in molecule.GetBonds():
+                i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+                ends += [(i, j), (j, i)]
+                bonds += [_bond(bond)] * 2
+            if scaffolds:
+                found.append(MurckoScaffoldSmiles(mol=molecule, includeChirality=False))
+    if not rows:
+        fail("SMILES", "one or more molecules", f"none among {len(smiles)} rows")
+    return Molecules(
+        torch.tensor(counts),
+        torch.tensor(bond_counts),
+        torch.from_numpy(np.array(ends, dtype=np.int64).reshape(-1, 2).T.copy()),
+        torch.tensor(atoms),
+        torch.from_numpy(np.array(bonds, dtype=np.int64).reshape(-1, len(OGB_BOND))),
+        found,
+        rows,
+        len(smiles) - len(rows),
+    )
+
+
+def _atom(atom: Any) -> list[int]:
+    values = (
+        atom.GetAtomicNum() - 1,
+        _number(CHIRALITY, atom.GetChiralTag()),
+        atom.GetTotalDegree(),
+        atom.GetFormalCharge() - LOWEST_CHARGE,
+        atom.GetTotalNumHs(),
+        atom.GetNumRadicalElectrons(),
+        _number(HYBRIDIZATION, atom.GetHybridization()),
+        int(atom.GetIsAromatic()),
+        int(atom.IsInRing()),
+    )
+    return [value if 0 <= value < size else size - 1 for value, size in zip(values, OGB_ATOM, strict=True)]
+
+
+def _bond(bond: Any) -> list[int]:
+    values = (
+        _number(BOND_TYPE, bond.GetBondType()),
+        _number(BOND_STEREO, bond.GetStereo()),
+        int(bond.GetIsConjugated()),
+    )
+    return [value if 0 <= value < size else size - 1 for value, size in zip(values, OGB_BOND, strict=True)]
+
+
+def _number(names: Sequence[str], value: Any) -> int:
+    """Place of a value in a vocabulary, -1 where it has none."""
+    name = str(value)
+    return names.index(name) if name in names else -1

@@ -1,0 +1,67 @@
+"""Number, mean and centred second moment of rows: masked, merged, and reduced over processes.
+
+A set of rows [N, C] is summarised by (n, μ, M) with M = Σ (x - μ)², centred before it is squared, so that a large mean
+costs no digits. Sets merge without a second look at their rows (Chan, Golub and LeVeque):
+
+    n = Σ n_r,   μ = Σ n_r μ_r / n,   M = Σ M_r + n_r (μ_r - μ)²
+
+Everything is differentiable and stays on the device: the host never reads n.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Moments(NamedTuple):
+    """Of one set: n [], μ [C], M [C]. Of R sets, stacked: n [R, 1], μ [R, C], M [R, C]."""
+
+    n: Tensor
+    mean: Tensor
+    squares: Tensor
+
+
+def row_moments(x: Tensor, mask: Tensor | None = None) -> Moments:
+    """Moments of the rows of x [N, C] that ``mask`` [N] leaves; all zero where there is none."""
+    if mask is None:
+        mean = x.sum(0) / max(1, x.shape[0])
+        return Moments(x.new_full((), x.shape[0]), mean, (x - mean).square().sum(0))
+    n, real = mask.sum().to(x.dtype), mask.unsqueeze(1)
+    mean = torch.where(real, x, 0.0).sum(0) / n.clamp(min=1)
+    return Moments(n, mean, torch.where(real, x - mean, 0.0).square().sum(0))
+
+
+def merge_moments(sets: Moments) -> Moments:
+    """Moments of the union of stacked sets."""
+    n = sets.n.sum()
+    mean = (sets.n * sets.mean).sum(0) / n.clamp(min=1)
+    return Moments(n, mean, (sets.squares + sets.n * (sets.mean - mean).square()).sum(0))
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def moments_over_ranks(own: Moments, group: dist.ProcessGroup | None) -> Moments:
+    """Moments of the rows of all processes together: the same bits on each of them."""
+    row = torch.cat([own.n.view(1), own.mean, own.squares])
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    # A sum in which each process fills its own row: one collective for all three, and adding zeros rounds nothing.
+    before, after = row.new_zeros(rank, row.shape[0]), row.new_zeros(ranks - rank - 1, row.shape[0])
+    gathered = _AllReduce.apply(torch.cat([before, row.unsqueeze(0), after]), group)
+    n, mean, squares = gathered.tensor_split([1, 1 + own.mean.shape[0]], dim=1)
+    return merge_moments(Moments(n, mean, squares))
+
+
+class _AllReduce(torch.autograd.Function):
+    """The sum over processes. The loss of the whole is the sum of theirs, so gradients are summed likewise."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.group = group
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _AllReduce.apply(grads[0], ctx.group), None

@@ -1,0 +1,67 @@
+"""What the fused kernels share: where they can run, how exact products are, how many tiles there are.
+
+Triton is optional and imported only by the modules named ``kernels``, at the first launch.
+"""
+
+import importlib.util
+import os
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from gssc.checks import fail
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def interpreting() -> bool:
+    """Whether Triton runs kernels in Python on the CPU (TRITON_INTERPRET=1, set before Triton is imported)."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def can_fuse(*tensors: Tensor | None) -> bool:
+    """Whether ``"auto"`` takes the kernels: all tensors on a GPU, in float32, bfloat16 or float16."""
+    return HAS_TRITON and all(t is None or (t.is_cuda and t.dtype in FLOATS) for t in tensors)
+
+
+def check_fusible(**tensors: Tensor | None) -> None:
+    """A one-line error where ``backend="fused"`` was asked for and cannot be."""
+    if not HAS_TRITON:
+        fail("backend", "'eager' or 'auto' where Triton is not installed", "'fused'")
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if not tensor.is_cuda and not interpreting():
+            fail(name, "a tensor on a GPU for backend='fused'", tensor.device)
+        if tensor.dtype not in FLOATS:
+            fail(name, "float32, bfloat16 or float16 for backend='fused'", tensor.dtype)
+
+
+def wants_exact(*tensors: Tensor | None) -> bool:
+    """Whether products are to be those of float32: as ``torch.set_float32_matmul_precision`` says, at run time.
+
+    Under "highest", PyTorch's default, they are, where any factor is float32; under "high" and "medium" they are tf32.
+    Half precision is exact in tf32 to begin with, and sums are float32 in any case.
+    """
+    wide = any(t is not None and t.dtype == torch.float32 for t in tensors)
+    return wide and torch.get_float32_matmul_precision() == "highest"
+
+
+@lru_cache(maxsize=16)
+def multiprocessors(device: torch.device) -> int:
+    """Processors of a GPU; a few for the interpreter."""
+    if device.type != "cuda":
+        return 4
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def power_of_two(number: int, least: int = 1) -> int:
+    """The smallest power of two that is at least ``number`` and at least ``least``."""
+    return max(least, 1 << max(number - 1, 0).bit_length())
+
+
+def search_steps(graphs: int) -> int:
+    """Steps of a binary search among ``graphs`` graphs."""
+    return max(graphs - 1, 0).bit_length() + 1

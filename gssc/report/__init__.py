@@ -1,0 +1,19 @@
+"""Finished and unfinished runs beside the published numbers: tables, figures, one page.
+
+In the order in which data flows: `published` (the paper's tables), `runs` (run folders), `variants` (seeds of one
+setting), `tables`, `results` (with where they come from), `figures` and `predicted` (plots), `page` (HTML), `write`.
+"""
+
+from gssc.report.published import Published, published_gssc, published_rows
+from gssc.report.results import results_markdown, write_results
+from gssc.report.write import Report, write_report
+
+__all__ = [
+    "Published",
+    "Report",
+    "published_gssc",
+    "published_rows",
+    "results_markdown",
+    "write_report",
+    "write_results",
+]

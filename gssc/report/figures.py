@@ -1,0 +1,122 @@
+"""The plots of scores: learning curves and ablation bars. Each returns a matplotlib figure."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from gssc.report.runs import SeedRun, is_number
+from gssc.report.svg import INK, SERIES
+from gssc.report.variants import Variant
+
+WIDTH = 10.4  # inches
+
+
+def learning_curves(variants: Sequence[Variant]) -> Any | None:
+    """Training loss and validation metric by epoch, a line for each seed; the dot marks the selected epoch.
+
+    Colours stand for variants, or for seeds where there is only one variant. None without a single epoch.
+    """
+    single = len(variants) == 1
+    lines = [
+        (
+            SERIES[(i if single else v) % len(SERIES)],
+            f"seed {run.seed}" if single else textwrap.shorten(variant.label, 90, placeholder=" …"),
+            run,
+        )
+        for v, variant in enumerate(variants)
+        for i, run in enumerate(run for run in variant.runs if run.history)
+    ]
+    if not lines:
+        return None
+    figure, (left, right) = panels(1, 2, 2.7)
+    shown: dict[str, Any] = {}
+    losses: list[float] = []
+    scores: list[float] = []
+    for colour, label, run in lines:
+        epochs, values = _series(run, "train_loss")
+        losses += values
+        (line,) = left.plot(epochs, values, color=colour, alpha=0.85)
+        shown.setdefault(label, line)
+        epochs, values = _series(run, "val")
+        scores += values
+        right.plot(epochs, values, color=colour, alpha=0.85, marker="." if len(epochs) < 8 else None)
+        selected = (run.summary or {}).get("epoch_selected")
+        if selected in epochs:
+            right.plot([selected], [values[epochs.index(selected)]], "o", color=colour, markersize=4)
+    left.set(title="training loss", xlabel="epoch")
+    right.set(title=f"validation {variants[0].metric}", xlabel="epoch")
+    for axis, values in ((left, losses), (right, scores)):
+        if values and min(values) > 0 and max(values) > 10 * min(values):
+            axis.set_yscale("log")
+            _plain_numbers(axis.yaxis)
+    columns = max(1, min(5, 100 // max(len(label) + 6 for label in shown)))
+    figure.legend(shown.values(), shown.keys(), loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=columns)
+    return figure
+
+
+def ablation_bars(variants: Sequence[Variant]) -> Any | None:
+    """A bar for each variant with its deviation over seeds, a dot for each seed, and the paper's result as a line."""
+    scored = [(variant, spread) for variant in variants if (spread := variant.spread("test")) is not None]
+    scored = [(variant, spread) for variant, spread in scored if math.isfinite(spread.mean)]
+    if len(scored) < 2:
+        return None
+    published = scored[0][0].published_gssc()
+    factor = published.factor if published else 1.0
+    figure, (axis,) = panels(1, 1, 0.9 + sum(0.22 + 0.16 * _wrapped(v.label).count("\n") + 0.16 for v, _ in scored))
+    for place, (variant, spread) in enumerate(scored):
+        mean, std = spread.mean * factor, spread.std * factor
+        axis.barh(place, mean, height=0.62, color=SERIES[1 if variant.overrides else 0], alpha=0.75)
+        axis.errorbar(mean, place, xerr=std if spread.n > 1 else None, color=INK, capsize=3, linewidth=1.1)
+        seeds = [float(run.summary["test"]) * factor for run in variant.finished if run.summary]
+        axis.plot(seeds, [place] * len(seeds), ".", color=INK, markersize=4, alpha=0.6)
+    values = [s.mean * factor + sign * s.std * factor for _, s in scored for sign in (-1, 1)]
+    if published:
+        mean, std = float(published.mean), float(published.std or 0)
+        values += [mean - std, mean + std]
+        axis.axvline(mean, color=SERIES[2], linestyle="--", label=f"GSSC as published, {published.text}")
+        axis.axvspan(mean - std, mean + std, color=SERIES[2], alpha=0.15, linewidth=0)
+        axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    low, high = min(values), max(values)
+    zero = low <= 0 or low < 0.7 * high
+    room = 0.06 * (high - low) or 0.05 * abs(high)
+    axis.set_xlim(min(0.0, low) if zero else low - 4 * room, high + room)
+    axis.set_yticks(range(len(scored)), [_wrapped(variant.label) for variant, _ in scored])
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    unit = " (%)" if factor == 100 else ""
+    axis.set_xlabel(f"test {scored[0][0].metric}{unit}{'' if zero else '; the axis does not start at zero'}")
+    return figure
+
+
+def panels(rows: int, columns: int, height: float, width: float = WIDTH) -> tuple[Any, list[Any]]:
+    """A figure and its axes, row by row; sizes in inches."""
+    # Not through pyplot, which keeps every figure and picks a backend for screens.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
+
+
+def _series(run: SeedRun, key: str) -> tuple[list[int], list[float]]:
+    """Epochs and finite values of a column of metrics.jsonl."""
+    points = [
+        (int(line["epoch"]), float(line[key]))
+        for line in run.history
+        if is_number(line.get(key)) and math.isfinite(line[key])
+    ]
+    return [epoch for epoch, _ in points], [value for _, value in points]
+
+
+def _plain_numbers(axis: Any) -> None:
+    """0.01 instead of the formula that a logarithmic axis is labelled with by default."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _wrapped(label: str) -> str:
+    """A label in at most three lines."""
+    return "\n".join(textwrap.wrap(label, 38, max_lines=3, placeholder=" …"))

@@ -1,0 +1,121 @@
+"""The numbers of the paper's tables, as published in arXiv 2406.05815.
+
+``published.csv`` holds one line per printed cell, means and deviations with the digits of the print; a dash or N/A has
+no line, NaN has one without a number. A value of ours compares as ``ours × factor`` (the paper prints accuracies and
+AUROC in percent). ``published_costs.csv`` holds times (Table 4) and numbers of parameters (Tables 6 to 9).
+"""
+
+import csv
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+
+@dataclass(frozen=True)
+class Published:
+    """One printed cell.
+
+    Args:
+        recipe: The task, by the name of its recipe and dataset.
+        model: As the paper calls it.
+        own: Whether it is the paper's own method, GSSC.
+        mean: As printed, e.g. ``"77.642"``; ``"NaN"`` where the paper prints that.
+        std: As printed, or empty.
+        seeds: How many the paper says it averaged over; none for rows that it quotes.
+        printed_metric: As the paper calls it.
+        higher_is_better: Direction.
+        metric: What `gssc.tasks` calls it.
+        factor: Printed value = our value × factor.
+        source: Where it is printed.
+    """
+
+    recipe: str
+    model: str
+    own: bool
+    mean: str
+    std: str
+    seeds: int | None
+    printed_metric: str
+    higher_is_better: bool
+    metric: str
+    factor: float
+    source: str
+
+    @property
+    def decimals(self) -> int:
+        """Digits behind the point of the printed mean."""
+        return len(self.mean.partition(".")[2])
+
+    @property
+    def text(self) -> str:
+        """Mean ± deviation as printed."""
+        return f"{self.mean} ± {self.std}" if self.std else self.mean
+
+
+@dataclass(frozen=True)
+class PublishedCost:
+    """A time or size that the paper reports of its own method."""
+
+    recipe: str
+    quantity: str
+    value: float
+    unit: str
+    source: str
+
+
+@cache
+def all_published() -> tuple[Published, ...]:
+    """Every printed cell, table by table."""
+    return tuple(
+        Published(
+            recipe=row["recipe"],
+            model=row["model"],
+            own=row["own"] == "yes",
+            mean=row["mean"],
+            std=row["std"],
+            seeds=int(row["seeds"]) if row["seeds"] else None,
+            printed_metric=row["printed_metric"],
+            higher_is_better=row["better"] == "higher",
+            metric=row["metric"],
+            factor=float(row["factor"]),
+            source=row["source"],
+        )
+        for row in _lines("published.csv")
+    )
+
+
+@cache
+def published_rows(recipe: str, metric: str | None = None) -> tuple[Published, ...]:
+    """The rows of one task in the order of the print; none for a task or metric that is not in the paper.
+
+    A result that is printed in two tables appears once, with both as its source.
+    """
+    found: dict[tuple[str, str, str], Published] = {}
+    for row in all_published():
+        if row.recipe != recipe or metric not in (None, row.metric):
+            continue
+        key = (row.model, row.mean, row.std)
+        if key in found:
+            row = replace(found[key], source=f"{found[key].source} and {row.source.rpartition(', ')[2]}")
+        found[key] = row
+    return tuple(found.values())
+
+
+def published_gssc(recipe: str, metric: str | None = None) -> Published | None:
+    """The paper's own result on a task."""
+    return next((row for row in published_rows(recipe, metric) if row.own), None)
+
+
+@cache
+def published_costs(recipe: str) -> dict[str, PublishedCost]:
+    """Times and sizes that the paper reports of GSSC on a task, by quantity."""
+    return {
+        row["quantity"]: PublishedCost(recipe, row["quantity"], float(row["value"]), row["unit"], row["source"])
+        for row in _lines("published_costs.csv")
+        if row["recipe"] == recipe
+    }
+
+
+def _lines(name: str) -> list[dict[str, str]]:
+    text = files("gssc.report").joinpath(name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

@@ -1,0 +1,233 @@
+"""Run folders as they lie on disk: finished, unfinished or damaged.
+
+Whatever is missing or cannot be read becomes a note that names the file; nothing here raises on the content of a run.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+import yaml
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from gssc.checks import fail
+
+SEED_FOLDER = re.compile(r"seed-(\d+)")
+NEEDED = ("metric", "validation", "test")  # of a seed's summary.json
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """One folder ``seed-N``.
+
+    Args:
+        folder: Where it is.
+        seed: Its number.
+        config: The complete recipe as plain values; empty if unreadable.
+        environment: Versions, commit, hardware, command, date.
+        dataset: Name and task of the dataset.
+        history: One mapping per epoch, in order.
+        summary: What the finished run scored; none before that.
+        notes: What is missing or damaged, one line each.
+    """
+
+    folder: Path
+    seed: int | None
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    dataset: dict[str, Any]
+    history: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+    notes: tuple[str, ...]
+
+    @property
+    def recipe(self) -> str:
+        return str(self.config.get("name") or (self.summary or {}).get("recipe") or "unknown")
+
+    @property
+    def dataset_name(self) -> str:
+        """By name; own data goes by the name of its file, which is no dataset of the paper whatever the recipe is."""
+        if file := self.section("data").get("file"):
+            return Path(str(file)).name
+        named = self.section("data").get("dataset")
+        return str(named or (self.summary or {}).get("dataset") or self.dataset.get("name") or "unknown")
+
+    @property
+    def task(self) -> dict[str, Any]:
+        return _mapping(self.dataset.get("task"))
+
+    @property
+    def status(self) -> str:
+        if self.summary is not None:
+            return "finished"
+        if any("summary.json" in note for note in self.notes):
+            return "damaged"
+        last = self.history[-1]["epoch"] if self.history else 0
+        planned = self.section("train").get("epochs", "?")
+        return f"unfinished (epoch {last} of {planned})"
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A section of the recipe."""
+        return _mapping(self.config.get(name))
+
+    def predictions(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Predictions [rows, outputs] and targets on the test set; none if the run has not come so far.
+
+        Raises:
+            ValueError: If the file is damaged.
+        """
+        path = self.folder / "predictions.safetensors"
+        if not path.exists():
+            return None
+        try:
+            tensors = load_file(path)
+            prediction, target = tensors["prediction"], tensors["target"]
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+            fail(str(path), "a safetensors file with prediction and target", _reason(error))
+        if prediction.ndim != 2 or len(prediction) != len(target):
+            fail(str(path), "as many targets as predictions", f"shapes {prediction.shape} and {target.shape}")
+        return prediction, target
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All seeds that were found, and notes on what lies around them."""
+
+    seeds: tuple[SeedRun, ...]
+    notes: tuple[str, ...]
+
+
+def read_runs(paths: Iterable[Path]) -> Runs:
+    """Read seed folders, outputs of ``gssc train``, or folders of several of them; each seed folder once."""
+    folders: dict[Path, Path] = {}
+    for path in paths:
+        for folder in find_seed_folders(path):
+            folders.setdefault(folder.resolve(), folder)
+    seeds = tuple(read_seed(folder) for folder in folders.values())
+    by_out: dict[Path, list[SeedRun]] = {}
+    for run in seeds:
+        by_out.setdefault(run.folder.parent, []).append(run)
+    outside = [note for out, mine in by_out.items() for note in _compare_with_summary(out, mine)]
+    return Runs(seeds, (*(note for run in seeds for note in run.notes), *outside))
+
+
+def find_seed_folders(path: Path) -> list[Path]:
+    """The seed folders in or below a folder, or the folder itself, in order."""
+    if not path.is_dir():
+        fail("run", "an existing folder", str(path))
+    if SEED_FOLDER.fullmatch(path.resolve().name):
+        return [path]
+    found = [below for below in path.rglob("seed-*") if below.is_dir() and SEED_FOLDER.fullmatch(below.name)]
+    if not found and any((path / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
+        return [path]  # a seed folder under another name
+    if not found:
+        fail("run", "a folder with seed-N folders, as gssc train writes it", str(path))
+    return sorted(found, key=lambda folder: (folder.parent, int(folder.name[5:])))
+
+
+def read_seed(folder: Path) -> SeedRun:
+    """Read one seed folder, noting what cannot be read."""
+    notes: list[str] = []
+    named = SEED_FOLDER.fullmatch(folder.resolve().name)
+    config: dict[str, Any] = {}
+    try:
+        config = _mapping(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+        if not config:
+            notes.append(f"{folder / 'config.yaml'}: damaged (no settings in it)")
+    except FileNotFoundError:
+        notes.append(f"{folder / 'config.yaml'}: missing")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        notes.append(f"{folder / 'config.yaml'}: damaged ({_reason(error)})")
+    environment = _read_json(folder / "environment.json", notes) or {}
+    dataset = _read_json(folder / "dataset.json", notes) or {}
+    summary = _read_json(folder / "summary.json", notes)
+    if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary.get(key))]):
+        notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
+        summary = None
+    history = _read_history(folder / "metrics.jsonl", notes)
+    written = (summary or {}).get("seed")
+    seed = int(named.group(1)) if named else int(written) if is_number(written) else None
+    return SeedRun(folder, seed, config, environment, dataset, history, summary, tuple(notes))
+
+
+def _read_history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """The epochs of metrics.jsonl; a repeated epoch (after a resume) counts as last written."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        notes.append(f"{path}: damaged ({_reason(error)})")
+        return []
+    epochs: dict[int, dict[str, Any]] = {}
+    broken = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            epoch = json.loads(line)
+            if not is_number(epoch["epoch"]):
+                raise ValueError
+            epochs[int(epoch["epoch"])] = epoch
+        except (ValueError, KeyError, TypeError, OverflowError):
+            broken.append(number)
+    if broken:
+        which = f"line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first is {broken[0]}"
+        notes.append(f"{path}: damaged ({which} of {len(lines)})")
+    return [epochs[number] for number in sorted(epochs)]
+
+
+def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:
+    """Notes where ``OUT/summary.json`` and the seeds beside it tell different stories."""
+    notes: list[str] = []
+    path = out / "summary.json"
+    summary = _read_json(path, notes)
+    if summary is None or "seeds" not in summary:
+        return notes
+    finished = {str(run.seed): run.summary["test"] for run in runs if run.summary is not None}
+    unfinished = {str(run.seed) for run in runs if run.summary is None}
+    listed = [str(seed) for seed in summary["seeds"]] if isinstance(summary["seeds"], list) else []
+    # A seed that was not asked for is no fault; one that is gone or has lost its score is.
+    gone = [seed for seed in listed if seed in unfinished or not (out / f"seed-{seed}").is_dir()]
+    if gone:
+        notes.append(f"{path}: lists seed {', '.join(gone)}, of which there is no score")
+    elif set(listed) == set(finished):
+        mean = _mapping(summary.get("test")).get("mean")
+        if is_number(mean) and not math.isclose(mean, float(np.mean(list(finished.values()))), rel_tol=1e-6):
+            notes.append(f"{path}: its mean {mean:g} is not that of its seeds")
+    return notes
+
+
+def _read_json(path: Path, notes: list[str]) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        notes.append(f"{path}: damaged ({_reason(error)})")
+        return None
+    if not isinstance(value, dict):
+        notes.append(f"{path}: damaged (expected an object, got {type(value).__name__})")
+        return None
+    return value
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number that a float can hold (not a truth value)."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < 10**300)
+
+
+def _fits(key: str, value: object) -> bool:
+    return isinstance(value, str) if key == "metric" else is_number(value)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return {str(key): entry for key, entry in value.items()} if isinstance(value, Mapping) else {}
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,224 @@
+"""Our results beside the published ones: the same rows as Markdown, CSV and LaTeX.
+
+All values are in the units of the print (accuracies and AUROC in percent). The difference is that of a row to the
+paper's own result, with its sign: whether it is for the better depends on the metric.
+"""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gssc.report.published import Published
+from gssc.report.variants import Spread, Variant
+
+PAPER = "arXiv 2406.05815"
+COLUMNS = (
+    *("recipe", "dataset", "metric", "better", "percent", "origin", "model", "seeds"),
+    *("mean", "std", "difference", "verdict", "validation", "parameters", "source"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table, ours or published; values in the units of the print."""
+
+    model: str
+    ours: bool
+    own: bool = False  # the paper's own method
+    seeds: int | None = None
+    value: float | None = None
+    std: float | None = None
+    text: str = ""
+    difference: str = ""
+    verdict: str = ""  # better, worse, equal
+    validation: str = ""
+    parameters: int | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One task: its metric and all rows, ours first."""
+
+    recipe: str
+    dataset: str
+    metric: str
+    higher_is_better: bool
+    percent: bool
+    rows: tuple[Row, ...]
+
+    @property
+    def metric_text(self) -> str:
+        """Metric with direction and unit."""
+        return f"{self.metric} {'↑' if self.higher_is_better else '↓'}{' (%)' if self.percent else ''}"
+
+
+def compare(variants: Sequence[Variant]) -> Comparison:
+    """The table of one recipe: its variants, the paper's own result, its other rows."""
+    first = variants[0]
+    rows = [_our_row(variant) for variant in variants]
+    published = sorted(first.published(), key=lambda row: not row.own)
+    rows += [_published_row(row, first.published_gssc()) for row in published]
+    percent = any(row.factor == 100 for row in first.published())
+    return Comparison(first.recipe, first.dataset, first.metric, first.higher_is_better, percent, tuple(rows))
+
+
+def digits_for(value: float, published: Published | None = None) -> int:
+    """Decimals to print: those of the paper, or three significant digits if that is more, six at most."""
+    significant = 2 - math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 3
+    return min(6, max(published.decimals if published else 0, significant, 0))
+
+
+def spread_text(spread: Spread | None, published: Published | None) -> str:
+    """Mean ± deviation over seeds in the units of the print; one seed has no deviation."""
+    if spread is None:
+        return ""
+    factor = published.factor if published else 1.0
+    digits = digits_for(spread.mean * factor, published)
+    mean = f"{spread.mean * factor:.{digits}f}"
+    return f"{mean} ± {spread.std * factor:.{digits}f}" if spread.n > 1 else mean
+
+
+def difference_text(value: float, digits: int, published: Published | None) -> tuple[str, str]:
+    """A value of the print's units minus the paper's own result, and whether that is better."""
+    if published is None or not math.isfinite(value):
+        return "", ""
+    difference = value - float(published.mean)
+    text = f"{difference:+.{digits}f}".replace("-", "−")
+    if round(difference, digits) == 0:
+        return text.replace("−", "±").replace("+", "±"), "equal"
+    return text, "better" if (difference > 0) == published.higher_is_better else "worse"
+
+
+def _our_row(variant: Variant) -> Row:
+    published = variant.published_gssc()
+    test = variant.spread("test")
+    status = variant.status
+    if test is None:
+        return Row(variant.label, ours=True, text="–", source=f"this run; {status}")
+    factor = published.factor if published else 1.0
+    difference, verdict = difference_text(test.mean * factor, digits_for(test.mean * factor, published), published)
+    parameters = variant.spread("parameters")
+    return Row(
+        variant.label,
+        ours=True,
+        seeds=test.n,
+        value=test.mean * factor,
+        std=test.std * factor if test.n > 1 else None,
+        text=spread_text(test, published),
+        difference=difference,
+        verdict=verdict,
+        validation=spread_text(variant.spread("validation"), published),
+        parameters=round(parameters.mean) if parameters else None,
+        source="this run" if status == "finished" else f"this run; {status}",
+    )
+
+
+def _published_row(row: Published, gssc: Published | None) -> Row:
+    value = float(row.mean)
+    difference, verdict = ("", "") if row.own else difference_text(value, row.decimals, gssc)
+    return Row(
+        row.model,
+        ours=False,
+        own=row.own,
+        seeds=row.seeds,
+        value=value if math.isfinite(value) else None,
+        std=float(row.std) if row.std else None,
+        text=row.text,
+        difference=difference,
+        verdict=verdict,
+        source=row.source,
+    )
+
+
+def to_markdown(comparisons: Sequence[Comparison]) -> str:
+    """One table for each task."""
+    parts = ["# Results beside the published ones", f"Differences are to GSSC as published in {PAPER}."]
+    for one in comparisons:
+        lines = [
+            "| | seeds | " + one.metric_text + " | difference | validation | parameters | source |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for row in one.rows:
+            name = f"**ours: {row.model}**" if row.ours else f"{row.model}{' (the paper)' if row.own else ''}"
+            cells = [name, str(row.seeds or ""), row.text, _verdict(row), row.validation, count(row), row.source]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        parts += [f"## {title(one)}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def to_csv(comparisons: Sequence[Comparison]) -> str:
+    """All tasks in one table of plain values, at full precision for ours and as printed for the paper's."""
+    written = io.StringIO()
+    table = csv.writer(written, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for one in comparisons:
+        gssc = next((row.value for row in one.rows if row.own), None)
+        for row in one.rows:
+            difference = "" if gssc is None or row.value is None or row.own else repr(round(row.value - gssc, 12))
+            task = (one.recipe, one.dataset, one.metric, "higher" if one.higher_is_better else "lower")
+            what = ("yes" if one.percent else "no", "ours" if row.ours else "published", row.model, row.seeds)
+            values = (row.value, row.std, difference, row.verdict, row.validation, row.parameters, row.source)
+            table.writerow((*task, *what, *values))
+    return written.getvalue()
+
+
+def to_latex(comparisons: Sequence[Comparison]) -> str:
+    """One booktabs table for each task."""
+    parts = ["% Needs \\usepackage{booktabs}."]
+    for one in comparisons:
+        lines = [
+            "\\begin{table}",
+            "  \\centering",
+            f"  \\caption{{{escape_latex(title(one))}, {escape_latex(one.metric_text)}.}}",
+            "  \\begin{tabular}{lrrr}",
+            "    \\toprule",
+            "    & seeds & test & difference \\\\",
+            "    \\midrule",
+        ]
+        for before, row in zip((None, *one.rows), one.rows, strict=False):
+            if before is not None and before.ours and not row.ours:
+                lines.append("    \\midrule")
+            name = escape_latex(f"ours: {row.model}" if row.ours else row.model + (" (the paper)" if row.own else ""))
+            name = f"\\textbf{{{name}}}" if row.ours else name
+            cells = [name, str(row.seeds or ""), escape_latex(row.text), escape_latex(row.difference)]
+            lines.append("    " + " & ".join(cells) + " \\\\")
+        lines += ["    \\bottomrule", "  \\end{tabular}", "\\end{table}"]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def title(one: Comparison) -> str:
+    """Recipe, and dataset where it has another name."""
+    return one.recipe if one.recipe == one.dataset else f"{one.recipe} on {one.dataset}"
+
+
+def count(row: Row) -> str:
+    """The number of parameters."""
+    return f"{row.parameters:,}" if row.parameters else ""
+
+
+def _verdict(row: Row) -> str:
+    return f"{row.difference} ({row.verdict})" if row.verdict in ("better", "worse") else row.difference
+
+
+LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": "\\textbackslash{}",
+    "~": "\\textasciitilde{}",
+    "^": "\\textasciicircum{}",
+    "±": "$\\pm$",
+    "×": "$\\times$",
+    "−": "$-$",
+    "–": "--",
+    "²": "$^2$",
+    "↑": "$\\uparrow$",
+    "↓": "$\\downarrow$",
+}
+
+
+def escape_latex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return re.sub("|".join(map(re.escape, LATEX)), lambda found: LATEX[found.group()], text)

@@ -1,0 +1,162 @@
+"""Seeds of one setting, taken together: the shipped recipe, or a variant of it named by what it changes."""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gssc.config import SECTIONS
+from gssc.datasets.specs import SPECS
+from gssc.recipes import find_recipe, recipe_names
+from gssc.report.published import Published, published_gssc, published_rows
+from gssc.report.runs import SeedRun, is_number
+from gssc.tasks import METRICS
+
+# Settings that cannot change a result.
+NEUTRAL = {"train.checkpoint_every", "train.checkpoint_minutes", "train.tensorboard"}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation (n - 1) over seeds; the deviation of one value is 0."""
+
+    mean: float
+    std: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread | None":
+        """The spread of some values, none of no values."""
+        known = [float(value) for value in values]
+        if not known:
+            return None
+        if not all(map(math.isfinite, known)):
+            return cls(sum(known) / len(known), math.nan, len(known))
+        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0, len(known))
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Runs that differ by their seed alone.
+
+    Args:
+        recipe: Name of the recipe.
+        overrides: What differs from the shipped recipe, as ``section.key=value``.
+        runs: One per seed.
+        folder: Set where the same seed of the same setting was run in several folders.
+    """
+
+    recipe: str
+    overrides: tuple[str, ...]
+    runs: tuple[SeedRun, ...]
+    folder: str = ""
+
+    @property
+    def label(self) -> str:
+        """What to call it beside other variants of the recipe."""
+        name = ", ".join(self.overrides) or "as shipped"
+        return f"{name} ({self.folder})" if self.folder else name
+
+    @property
+    def finished(self) -> tuple[SeedRun, ...]:
+        return tuple(run for run in self.runs if run.summary is not None)
+
+    @property
+    def status(self) -> str:
+        """Finished, or which seeds are not."""
+        others: dict[str, list[str]] = {}
+        for run in self.runs:
+            if run.summary is None:
+                others.setdefault(run.status, []).append(str(run.seed))
+        said = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {status}" for status, seeds in others.items()]
+        return "; ".join(said) or "finished"
+
+    @property
+    def dataset(self) -> str:
+        return self.runs[0].dataset_name
+
+    @property
+    def metric(self) -> str:
+        for run in self.runs:
+            if name := (run.summary or {}).get("metric") or run.task.get("metric"):
+                return str(name)
+        return SPECS[self.dataset].task.metric if self.dataset in SPECS else "metric"
+
+    @property
+    def higher_is_better(self) -> bool:
+        for run in self.finished:
+            if run.summary and isinstance(run.summary.get("higher_is_better"), bool):
+                return bool(run.summary["higher_is_better"])
+        return METRICS.get(self.metric, True)
+
+    def spread(self, key: str) -> Spread | None:
+        """Of a number in the summaries, e.g. ``"test"``."""
+        values = [(run.summary or {}).get(key) for run in self.finished]
+        return Spread.of(float(value) for value in values if is_number(value))
+
+    def published(self) -> tuple[Published, ...]:
+        """The paper's rows for this dataset and metric."""
+        return published_rows(self.dataset, self.metric)
+
+    def published_gssc(self) -> Published | None:
+        """The paper's own result for this dataset and metric."""
+        return published_gssc(self.dataset, self.metric)
+
+
+def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:
+    """Variants by recipe (``RECIPE on DATASET`` where it is run on another dataset): as shipped first.
+
+    Seeds of one setting are taken together over all folders unless one of them occurs twice; then each folder stands
+    for itself.
+    """
+    by_task: dict[str, list[SeedRun]] = {}
+    shipped = {name: find_recipe(name).data.dataset for name in recipe_names()}
+    for run in runs:
+        elsewhere = run.recipe in shipped and run.dataset_name != shipped[run.recipe]
+        by_task.setdefault(f"{run.recipe} on {run.dataset_name}" if elsewhere else run.recipe, []).append(run)
+    return {name: _variants(mine[0].recipe, mine) for name, mine in sorted(by_task.items())}
+
+
+def differences(config: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a complete recipe changes in another, as ``section.key=value``; keys that it does not have do not count."""
+    changed = []
+    for section in SECTIONS:
+        mine, theirs = config.get(section), base.get(section) or {}
+        for key, value in mine.items() if isinstance(mine, Mapping) else ():
+            known = key in theirs
+            if f"{section}.{key}" not in NEUTRAL and (not known or theirs[key] != value):
+                changed.append(f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")
+    return tuple(changed)
+
+
+def _variants(recipe: str, runs: list[SeedRun]) -> list[Variant]:
+    base = find_recipe(recipe).to_dict() if recipe in recipe_names() else _common(runs)
+    grouped: dict[tuple[str, ...], list[SeedRun]] = {}
+    for run in runs:
+        overrides = differences(run.config, base) if run.config else ("unknown settings",)
+        grouped.setdefault(overrides, []).append(run)
+    found = []
+    for overrides, mine in sorted(grouped.items(), key=lambda item: (len(item[0]), item[0])):
+        seeds = [run.seed for run in mine]
+        if len(set(seeds)) == len(seeds):
+            found.append(Variant(recipe, overrides, tuple(sorted(mine, key=lambda run: run.seed or 0))))
+            continue
+        outs: dict[str, list[SeedRun]] = {}
+        for run in mine:
+            outs.setdefault(str(run.folder.parent), []).append(run)
+        found += [Variant(recipe, overrides, tuple(inside), out) for out, inside in outs.items()]
+    return found
+
+
+def _common(runs: list[SeedRun]) -> dict[str, Any]:
+    """The settings that all runs of a recipe of one's own share: what differs between them names the variants."""
+    configs = [run.config for run in runs if run.config]
+    common: dict[str, Any] = {}
+    for section in SECTIONS:
+        sections = [config.get(section) for config in configs]
+        if sections and all(isinstance(one, Mapping) for one in sections):
+            first = dict(sections[0] or {})
+            common[section] = {k: v for k, v in first.items() if all(one and one.get(k) == v for one in sections)}
+    return common

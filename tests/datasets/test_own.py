@@ -1,0 +1,190 @@
+import io
+import pickle
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
+
+from gssc.datasets import describe, open_own
+from gssc.datasets.flat import flatten
+
+
+def graphs(count=20, y=lambda n: torch.randn(1), **extra):
+    made = []
+    for i in range(count):
+        n = 3 + i % 4
+        edge_index = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
+        made.append(
+            Data(
+                x=torch.randint(7, (n, 2)),
+                edge_index=torch.cat([edge_index, edge_index.flip(0)], dim=1),
+                edge_attr=torch.randn(2 * n, 3),
+                y=y(n),
+                **{name: values[i] for name, values in extra.items()},
+            )
+        )
+    return made
+
+
+def saved(tmp_path, content, name="mine.pt"):
+    torch.save(content, tmp_path / name)
+    return tmp_path / name
+
+
+@pytest.mark.parametrize("form", ["list", "tuple", "save"])
+def test_graphs_in_every_form_are_the_same_dataset(form, tmp_path):
+    data = graphs()
+    path = tmp_path / "mine.pt"
+    if form == "save":
+        InMemoryDataset.save(data, path)
+    else:
+        torch.save(data if form == "list" else tuple(data), path)
+    dataset = open_own(path, seed=3)
+    assert dataset.name == "mine"
+    assert {name: len(flat) for name, flat in dataset.splits.items()} == {"train": 16, "val": 2, "test": 2}
+    assert (dataset.task.level, dataset.task.kind) == ("graph", "regression")
+    assert dataset.node_features == tuple((torch.cat([g.x for g in data]).amax(0) + 1).tolist())
+    assert dataset.edge_features == 3
+    reference = open_own(saved(tmp_path, data, "other.pt"), seed=3)
+    for name, flat in dataset.splits.items():
+        for field in ("ptr", "edge_index", "x", "edge_attr", "y"):
+            assert torch.equal(getattr(flat, field), getattr(reference.splits[name], field))
+
+
+def test_scales_are_those_of_the_training_part(tmp_path):
+    dataset = open_own(saved(tmp_path, graphs(y=lambda n: torch.randn(1, 2) * 5 + 3)))
+    train = dataset.splits["train"]
+    torch.testing.assert_close(train.edge_attr.mean(0), torch.zeros(3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(train.edge_attr.std(0, unbiased=False), torch.ones(3))
+    scaled = (train.y - torch.tensor(dataset.task.shift)) / torch.tensor(dataset.task.scale)
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(2), atol=1e-6, rtol=0)
+    torch.testing.assert_close(scaled.std(0, unbiased=False), torch.ones(2))
+    assert set(dataset.standardize) == {"edge_attr"}
+
+
+def test_the_split_of_the_data_is_kept(tmp_path):
+    words = ["train", "test", "valid", "train"] * 5
+    for values in (words, [torch.tensor({"train": 0, "valid": 1, "test": 2}[word]) for word in words]):
+        data = graphs(split=values)
+        for path in (saved(tmp_path, data), tmp_path / "other.pt"):
+            if path.name == "other.pt":
+                InMemoryDataset.save(data, path)
+            splits = open_own(path).splits
+            assert {name: len(flat) for name, flat in splits.items()} == {"train": 10, "val": 5, "test": 5}
+            expected = flatten([g for g, word in zip(data, words, strict=True) if word == "test"], open_own(path).task)
+            assert torch.equal(splits["test"].x, expected.x)
+    with pytest.raises(ValueError, match="graphs in each of train, val and test, got none in val"):
+        open_own(saved(tmp_path, graphs(split=["train", "test"] * 10)))
+    with pytest.raises(ValueError, match=r"split of a graph: expected one of .*did you mean 'train'"):
+        open_own(saved(tmp_path, graphs(split=["trian", "test"] * 10)))
+
+
+def one_graph(nodes=50, **masks):
+    edge_index = torch.randint(nodes, (2, 200))
+    return Data(x=torch.randn(nodes, 4) * 3 + 1, edge_index=edge_index, y=torch.randint(3, (nodes,)), **masks)
+
+
+def test_one_graph_with_masks_is_shared_by_the_parts(tmp_path):
+    part = torch.arange(50) % 3
+    masks = {f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))}
+    data = one_graph(**masks)
+    for content in (data, [data]):
+        dataset = open_own(saved(tmp_path, content))
+        assert dataset.task.level == "node"
+        assert dataset.task.outputs == 3
+        for name, flat in dataset.splits.items():
+            assert torch.equal(flat.mask, masks[f"{name}_mask"])
+            assert flat.x is dataset.splits["train"].x
+            assert flat.edge_index is dataset.splits["train"].edge_index
+        # Standardised by the nodes that are trained on.
+        torch.testing.assert_close(dataset.splits["train"].x[part == 0].mean(0), torch.zeros(4), atol=1e-6, rtol=0)
+        assert "17 train nodes, 17 val nodes, 16 test nodes" in describe(dataset)
+        assert "1 graph (" in describe(dataset)
+
+
+def test_one_graph_without_masks_is_split_by_nodes(tmp_path):
+    dataset = open_own(saved(tmp_path, one_graph()))
+    masks = torch.stack([flat.mask for flat in dataset.splits.values()])
+    assert masks.sum(0).tolist() == [1] * 50
+    assert masks.sum(1).tolist() == [40, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("masks", "message"),
+    [
+        ({"train_mask": torch.ones(50, dtype=torch.bool)}, "val_mask: expected given, like train_mask, got none"),
+        ({f"{n}_mask": torch.ones(50, 10) > 0 for n in ("train", "val", "test")}, "train_mask: expected one split"),
+        ({f"{n}_mask": torch.ones(49) > 0 for n in ("train", "val", "test")}, "one truth value for each of 50 nodes"),
+        ({f"{n}_mask": torch.zeros(50) > 0 for n in ("train", "val", "test")}, "one or more nodes, got none"),
+    ],
+)
+def test_masks_that_do_not_fit(masks, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        open_own(saved(tmp_path, one_graph(**masks)))
+
+
+def test_molecules_split_by_scaffold(tmp_path):
+    pytest.importorskip("rdkit")
+    smiles = ["c1ccccc1", "Cc1ccccc1", "C1CCCCC1", "C1CCNCC1", "CCO", "c1ccncc1", "CCc1ccccc1", "C1CC1"] * 2
+    dataset = open_own(saved(tmp_path, graphs(16, smiles=smiles)), split="scaffold")
+    assert sum(len(flat) for flat in dataset.splits.values()) == 16
+    with pytest.raises(ValueError, match="an attribute smiles in every graph"):
+        open_own(saved(tmp_path, graphs()), split="scaffold")
+    with pytest.raises(ValueError, match="split: expected one of 'random', 'scaffold'"):
+        open_own(saved(tmp_path, graphs()), split="scafold")
+
+
+class Harmful:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot be read"),
+        (b"hello", "cannot be read"),
+        (pickle.dumps([1, 2], protocol=2), "data: expected a list of torch_geometric"),
+        ([1, 2], "got .*list of int"),
+        ([], "got .*list"),
+        ({"a": 1}, "got .*dict"),
+        (torch.zeros(3), "got .*Tensor"),
+        (Harmful(), "without objects of other classes"),
+        ([HeteroData()], "HeteroData|without objects of other classes"),
+        ([Data(x=torch.zeros(2, 1), edge_index=torch.zeros(2, 0).long())] * 4, "y: expected a target"),
+        (graphs(2), "three or more graphs"),
+    ],
+)
+def test_other_files_are_errors_of_one_line(content, message, tmp_path, capsys):
+    path = tmp_path / "mine.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    with pytest.raises(ValueError, match=message) as caught:
+        open_own(path)
+    assert "\n" not in str(caught.value)
+    assert capsys.readouterr().out == ""
+
+
+def test_truncated_files_and_missing_ones(tmp_path):
+    file = io.BytesIO()
+    torch.save(graphs(), file)
+    path = tmp_path / "mine.pt"
+    path.write_bytes(file.getvalue()[: len(file.getvalue()) // 2])
+    with pytest.raises(ValueError, match=r"data: expected .*cannot be read"):
+        open_own(path)
+    with pytest.raises(ValueError, match="data: expected an existing file"):
+        open_own(tmp_path / "nothing.pt")
+
+
+def test_a_name_that_is_taken_gets_another(tmp_path):
+    assert open_own(saved(tmp_path, graphs(), "mnist.pt")).name == "mnist-own"
+
+
+def test_description_says_what_was_found(tmp_path):
+    dataset = open_own(saved(tmp_path, graphs(y=lambda n: torch.randint(4, (n,)))))
+    text = describe(dataset)
+    assert text.splitlines()[0] == "mine: 20 graphs (16 train, 2 val, 2 test), 4.5 nodes and 9.0 edges on average"
+    assert text.splitlines()[1] == "task: classification into 4 classes per node, metric accuracy"
+    assert text.splitlines()[2] == "nodes: 2 categorical columns of 7, 7 values; edges: 3 continuous columns"

@@ -1,0 +1,79 @@
+import itertools
+
+import numpy as np
+
+from gssc.datasets import superpixels
+
+
+def positions(seed=0):
+    """Centroids as superpixels have them: float16 multiples of a pixel, divided by the side; with exact ties."""
+    rng = np.random.default_rng(seed)
+    sizes = np.array([12, 9, 30, 12, 40])
+    pos = (rng.random((sizes.sum(), 2)) * 28).astype(np.float16)
+    pos[-40:] = np.stack(np.meshgrid(np.arange(8), np.arange(5)), -1).reshape(-1, 2) * 3
+    return np.concatenate([[0], np.cumsum(sizes)]), (pos.astype(np.float32) / np.float32(28))
+
+
+def reference(ptr, pos):
+    """The definition, one node at a time: (source, destination) -> weight."""
+    edges = []
+    for start, stop in itertools.pairwise(ptr):
+        p = pos[start:stop].astype(np.float64)
+        d = np.sqrt(((p[:, None] - p[None]) ** 2).sum(-1))
+        width = np.sort(d, axis=1)[:, : superpixels.K + 1].sum(1) / superpixels.K + 1e-8
+        a = (np.exp(-((d / width[:, None]) ** 2)) + np.exp(-((d / width[None, :]) ** 2))) / 2
+        np.fill_diagonal(a, 0)
+        graph = {}
+        for i, row in enumerate(a):
+            for j in sorted(range(len(row)), key=lambda j: (-round(row[j], 10), j))[: superpixels.K]:
+                graph[j, i] = row[j]
+        edges += [(source, destination, graph[destination, source]) for destination, source in sorted(graph)]
+    return np.array(edges)
+
+
+def nothing():
+    return np.zeros(0, np.int64), np.zeros((0, superpixels.K), np.int64)
+
+
+def test_rebuilt_edges_follow_the_definition():
+    ptr, pos = positions()
+    edge_index, weight = superpixels.rebuild(ptr, pos, *nothing())
+    expected = reference(ptr, pos)
+    assert np.array_equal(edge_index.T, expected[:, :2])
+    np.testing.assert_allclose(weight, expected[:, 2], rtol=1e-12)
+
+
+def test_what_does_not_follow_the_rule_is_an_exception():
+    ptr, pos = positions()
+    edge_index, _ = superpixels.rebuild(ptr, pos, *nothing())
+    # Node 0 of the first graph leads elsewhere than to its nearest nodes.
+    moved = edge_index.copy()
+    far = sorted(set(range(1, 12)) - set(edge_index[1][:96][edge_index[0][:96] == 0].tolist()))[0]
+    first = int(np.flatnonzero(moved[0][:96] == 0)[0])
+    moved[1, first] = far
+    order = np.lexsort([moved[0][:96], moved[1][:96]])
+    moved[:, :96] = moved[:, :96][:, order]
+    nodes, neighbours = superpixels.exceptions(ptr, pos, moved)
+    assert 0 in nodes
+    back, _ = superpixels.rebuild(ptr, pos, nodes, neighbours)
+    assert np.array_equal(back, moved)
+
+
+def test_edges_of_another_kind_are_no_superpixels():
+    ptr, pos = positions()
+    edge_index, _ = superpixels.rebuild(ptr, pos, *nothing())
+    assert superpixels.exceptions(ptr, np.random.default_rng(9).permutation(pos), edge_index) is None
+
+
+def test_weights_next_to_a_rounding_boundary_are_stored():
+    middle = np.float64(np.float32(0.5)) * (1 + 2.0**-24)
+    exact = np.array([0.3, middle, 0.7])
+    assert superpixels.unsafe_weights(exact, exact.astype(np.float32)).tolist() == [1]
+    wrong = exact.astype(np.float32)
+    wrong[2] = np.nextafter(wrong[2], np.float32(1))
+    assert superpixels.unsafe_weights(exact, wrong).tolist() == [1, 2]
+
+
+def test_ties_go_to_the_smaller_number():
+    a = np.array([[[0.0, 0.5, 0.5 + 1e-13, 0.7]]])
+    assert np.argsort(-superpixels.sort_keys(a)).tolist() == [[[3, 1, 2, 0]]]

@@ -1,0 +1,23 @@
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from gssc.cli import app
+from gssc.datasets.specs import SPECS
+from gssc.recipes import find_recipe, recipe_names
+from gssc.report.published import published_gssc
+
+
+@pytest.mark.parametrize("columns", ["80", "140"])
+def test_every_recipe_with_dataset_metric_and_published_number(columns):
+    output = CliRunner().invoke(app, ["recipes"], env={"COLUMNS": columns}, catch_exceptions=False).output
+    assert max(map(len, output.splitlines())) <= int(columns)
+    for name in recipe_names():
+        (line,) = [line for line in output.splitlines() if re.match(rf"\s*{name}\s", line)]
+        dataset = find_recipe(name).data.dataset
+        task = SPECS[dataset].task
+        assert f" {dataset} " in line
+        assert f"{task.metric} {'↑' if task.higher_is_better else '↓'}" in line
+        assert published_gssc(name).text in line
+    assert ("superpixel" in output.lower()) == (columns == "140")

@@ -1,0 +1,79 @@
+"""Captured steps, called as they are where there is no GPU, against the plain loop."""
+
+import pytest
+import torch
+from small_run import small_dataset, small_recipe
+
+from gssc.train.build import about_data, build_model, build_stores
+from gssc.train.captured import CapturedTrainer, why_not
+from gssc.train.evaluate import default_dtype
+from gssc.train.loop import Position, Trainer
+from gssc.train.processes import Processes
+
+CPU = torch.device("cpu")
+NO_DROPOUT = ("model.dropout_local=0", "model.dropout_global=0", "train.precision=float64", "train.batch_size=5")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def trainers(root, *overrides):
+    recipe, dataset = small_recipe(*NO_DROPOUT, *overrides), small_dataset(root)
+    stores = build_stores(dataset, recipe, CPU, root / "cache")
+    for kind in (Trainer, CapturedTrainer):
+        torch.manual_seed(0)
+        model = build_model(recipe, about_data(recipe, dataset))
+        yield kind(model, stores["train"], dataset.task, recipe, 0, Processes()), stores
+
+
+def never():
+    return False
+
+
+@pytest.mark.parametrize("overrides", [(), ("train.ema=0.9", "optim.clip=0"), ("model.norm=layer", "optim.clip=0.01")])
+def test_steps_and_scores_are_those_of_the_plain_loop(root, overrides):
+    """Batches of 5, 5 and 2 graphs, padded to static shapes."""
+    with default_dtype("float64"):
+        found = []
+        for trainer, stores in trainers(root, *overrides):
+            losses = []
+            for epoch in (1, 2):
+                position = Position(epoch, 0, [])
+                assert trainer.run_epoch(position, never)
+                losses += [float(loss) for loss in position.losses]
+            scores = [trainer.evaluate(stores[split]) for split in ("val", "test", "val")]
+            assert scores[0] == scores[2]
+            found.append((losses, scores, trainer.model.state_dict(), trainer.weights()))
+        torch.testing.assert_close(found[0][:2], found[1][:2], rtol=1e-7, atol=1e-8)
+        # Adam divides by the size of a gradient, and some are little more than rounding.
+        torch.testing.assert_close(found[0][2:], found[1][2:], rtol=0, atol=1e-6)
+
+
+def test_an_epoch_goes_on_where_it_stopped(root):
+    with default_dtype("float64"):
+        whole, parts = (trainer for _ in range(2) for trainer, _ in list(trainers(root))[1:])
+        complete, position = Position(1, 0, []), Position(1, 0, [])
+        assert whole.run_epoch(complete, never)
+        assert not parts.run_epoch(position, lambda: position.step == 2)
+        assert len(position.losses) == position.step == 2
+        assert parts.run_epoch(Position(1, 2, position.losses), never)
+        torch.testing.assert_close(parts.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+def test_a_gradient_that_overflows_counts_as_a_loss_that_is_no_number(root):
+    with default_dtype("float64"):
+        _, (trainer, _) = trainers(root)
+        next(trainer.model.parameters()).register_hook(lambda gradient: gradient * float("inf"))
+        position = Position(1, 0, [])
+        trainer.run_epoch(position, never)
+        assert not torch.stack(position.losses).isfinite().any()
+
+
+def test_what_cannot_be_captured_has_a_reason():
+    cuda = torch.device("cuda")
+    assert why_not(small_recipe(), cuda, Processes()) is None
+    assert why_not(small_recipe(), CPU, Processes()) == "there is no GPU"
+    assert "several processes" in why_not(small_recipe(), cuda, Processes(0, 2))
+    assert "accumulated" in why_not(small_recipe("train.accumulate=2"), cuda, Processes())

@@ -1,0 +1,350 @@
+import json
+import math
+import time
+
+import pytest
+import torch
+import yaml
+from small_run import outcome, run_small, small_dataset, small_recipe
+
+from gssc.files import DamagedFileError, load_tensors
+from gssc.tasks import Task
+from gssc.train import RunSettings, load_run, train
+from gssc.train import loop as loop_module
+from gssc.train import run as run_module
+from gssc.train.loop import NonFiniteLossError
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder with data and cache; ``plain`` in it is a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("runs")
+    run_small(folder, "plain")
+    return folder
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class FakeClock:
+    """A clock that stands still, until ``seconds`` are added; replaces the clock of a run."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+
+def test_the_folder_holds_what_the_documentation_says(root):
+    folder = root / "plain"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert set(summary) == {
+        *("recipe", "seed", "dataset", "metric", "higher_is_better", "validation", "test"),
+        *("epoch_selected", "epochs_run", "parameters", "train_seconds", "prepare_seconds"),
+    }
+    assert summary["epochs_run"] == 4
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("checkpoints", "config.yaml", "dataset.json", "environment.json", "metrics.jsonl", "model.safetensors"),
+        *("predictions.safetensors", "summary.json"),
+    ]
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == small_recipe().to_dict()
+    environment = json.loads((folder / "environment.json").read_text())
+    assert set(environment) == {"command", "commit", "date", "versions", "hardware"}
+    assert environment["versions"]["torch"] == torch.__version__
+    for epoch, record in enumerate(lines(folder), start=1):
+        assert set(record) == {
+            *("epoch", "lr", "train_loss", "val_loss", "val", "best_epoch", "seconds", "graphs_per_second")
+        }
+        assert record["epoch"] == epoch
+    best = min(lines(folder), key=lambda record: record["val"])
+    assert summary["validation"] == best["val"]
+    assert summary["epoch_selected"] == best["epoch"]
+
+
+def test_predictions_give_the_score_of_the_summary(root):
+    tensors, about = load_tensors(root / "plain" / "predictions.safetensors")
+    task = Task(**json.loads((root / "plain" / "dataset.json").read_text())["task"])
+    error = (tensors["prediction"] - tensors["target"]).abs().mean() / task.scale
+    assert float(error) == pytest.approx(about["test"], rel=1e-6)
+
+
+def test_the_stored_model_is_the_selected_one(root):
+    loaded = load_run(root / "plain")
+    tensors, _ = load_tensors(root / "plain" / "checkpoints" / "last.safetensors")
+    for name, value in loaded.model.state_dict().items():
+        assert torch.equal(value, tensors[f"best:{name}"])
+    assert sum(p.numel() for p in loaded.model.parameters()) == loaded.summary["parameters"]
+
+
+def test_a_run_depends_on_recipe_and_seed_alone(root):
+    torch.rand(3)
+    again, _ = run_small(root, "again")
+    assert outcome(again) == outcome(root / "plain")
+    other, summary = run_small(root, "other", seed=1)
+    assert outcome(other)["model.safetensors"] != outcome(again)["model.safetensors"]
+    assert summary["seed"] == 1
+
+
+def test_resuming_a_finished_run_changes_nothing(root):
+    folder = root / "plain"
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*.*") if path.is_file()}
+    _, summary = run_small(root, "plain", resume=True)
+    assert summary == json.loads((folder / "summary.json").read_text())
+    assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*.*") if p.is_file()}
+
+
+@pytest.mark.parametrize("kept", ["summary.json", "checkpoints/last.safetensors"])
+def test_without_resume_a_used_folder_is_left_alone(root, tmp_path, kept):
+    used = tmp_path / kept
+    used.parent.mkdir(exist_ok=True)
+    used.write_bytes((root / "plain" / kept).read_bytes())
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
+    with pytest.raises(ValueError, match=r"^out: expected a new folder, or --resume"):
+        train(small_recipe(), small_dataset(root), 0, tmp_path, settings)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [used]
+
+
+def test_a_finished_run_of_another_recipe_is_not_taken_for_this_one(root):
+    with pytest.raises(DamagedFileError, match=r"another recipe \(train.epochs: 4 there, 5 here\)"):
+        run_small(root, "plain", "train.epochs=5", resume=True)
+    with pytest.raises(DamagedFileError, match=r"another seed \(0 there, 1 here\)"):
+        run_small(root, "plain", seed=1, resume=True)
+
+
+@pytest.mark.parametrize("step", [0, 2, 6, 12])
+def test_a_time_limit_stops_anywhere_and_the_rest_gives_the_same_bytes(root, tmp_path, monkeypatch, step):
+    """The clock jumps past the deadline after a step, inside or at the end of an epoch of 3; 12 is the last of all."""
+    clock, steps = FakeClock(monkeypatch), 0
+    original = torch.optim.AdamW.step
+
+    def counted(*args, **kwargs):
+        nonlocal steps
+        steps += 1
+        if steps == step:
+            clock.now += 1000.0
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    settings = {"cache": root / "cache", "quiet": True}
+    dataset = small_dataset(root)
+    deadline = clock.now + (100.0 if step else 0.5)
+    where = RunSettings(torch.device("cpu"), deadline=deadline, **settings)
+    assert train(small_recipe(), dataset, 0, tmp_path, where) is None
+    assert steps == step
+    assert not (tmp_path / "summary.json").exists()
+    _, about = load_tensors(tmp_path / "checkpoints" / "last.safetensors")
+    assert 3 * about["epoch"] + about["step"] == step
+    train(small_recipe(), dataset, 0, tmp_path, RunSettings(torch.device("cpu"), resume=True, **settings))
+    assert steps == 12
+    assert outcome(tmp_path) == outcome(root / "plain")
+
+
+def test_there_is_time_for_what_was_seen_before(root, tmp_path, monkeypatch):
+    """A run stops before a step, or an evaluation, that would end after the deadline."""
+    clock = loop_module.Clock()
+    assert clock.needs("step", "checkpoint") == 1.0
+    clock.saw("step", 2.0)
+    clock.saw("step", 1.0)
+    clock.saw("checkpoint", 4.0)
+    assert clock.needs("step", "checkpoint") == 10.0
+
+
+def test_a_polite_request_to_end_leaves_a_checkpoint(root, tmp_path, monkeypatch):
+    import signal
+
+    original, steps = torch.optim.AdamW.step, 0
+
+    def counted(*args, **kwargs):
+        nonlocal steps
+        steps += 1
+        if steps == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return original(*args, **kwargs)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    settings = {"cache": root / "cache", "quiet": True}
+    assert train(small_recipe(), small_dataset(root), 0, tmp_path, RunSettings(torch.device("cpu"), **settings)) is None
+    assert steps == 5
+    assert signal.getsignal(signal.SIGTERM) is before
+    resumed = RunSettings(torch.device("cpu"), resume=True, **settings)
+    train(small_recipe(), small_dataset(root), 0, tmp_path, resumed)
+    assert outcome(tmp_path) == outcome(root / "plain")
+
+
+def nan_at(monkeypatch, number, what="loss"):
+    """The loss (or one gradient) of training step ``number`` is not a number."""
+    original, steps = loop_module.Trainer.step, 0
+
+    def step(self, group, position):
+        nonlocal steps
+        steps += 1
+        if steps != number:
+            return original(self, group, position)
+        parameter = next(p for p in self.model.parameters() if p.requires_grad)
+        if what == "loss":
+            with torch.no_grad():
+                kept = parameter.clone()
+                parameter.fill_(math.nan)
+            try:
+                return original(self, group, position)
+            finally:
+                with torch.no_grad():
+                    parameter.copy_(kept)
+        hook = parameter.register_hook(lambda gradient: gradient * math.inf)
+        try:
+            return original(self, group, position)
+        finally:
+            hook.remove()
+
+    monkeypatch.setattr(loop_module.Trainer, "step", step)
+
+
+@pytest.mark.parametrize(
+    ("what", "overrides", "number", "message"),
+    [
+        ("loss", (), 8, "at epoch 3, step 2; the last good checkpoint is of epoch 2"),
+        ("gradient", ("train.checkpoint_every=2",), 11, "at epoch 4, step 2; the last good checkpoint is of epoch 2"),
+        ("loss", (), 1, "at epoch 1, step 1; there is no checkpoint yet"),
+        ("gradient", ("train.checkpoint_minutes=0",), 6, "the last good checkpoint is of epoch 1, step 2 of"),
+    ],
+)
+def test_a_loss_that_is_no_number_stops_the_run(root, tmp_path, monkeypatch, what, overrides, number, message):
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
+    dataset, recipe = small_dataset(root), small_recipe(*overrides)
+    with monkeypatch.context() as patched:
+        nan_at(patched, number, what)
+        with pytest.raises(NonFiniteLossError, match=message):
+            train(recipe, dataset, 0, tmp_path, settings)
+    assert not (tmp_path / "summary.json").exists()
+    # It was the moment, not the data: from the last good checkpoint the run gets to the same end.
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True, resume=True)
+    train(recipe, dataset, 0, tmp_path, settings)
+    assert outcome(tmp_path)["predictions.safetensors"] == outcome(root / "plain")["predictions.safetensors"]
+
+
+def test_losses_found_late_are_named_too():
+    """On a GPU the losses of an epoch are looked at together."""
+    position = loop_module.Position(7, 3, [torch.tensor(1.0), torch.tensor(math.nan), torch.tensor(2.0)])
+    with pytest.raises(NonFiniteLossError, match="got nan at epoch 7, step 2"):
+        loop_module.Trainer.finish_epoch(None, position)
+
+
+def test_accumulated_batches_are_one_large_batch(root):
+    """Two graphs one by one or together: equal numbers of nodes, so that the loss is the mean of their losses."""
+    common = ("model.norm=layer", "model.dropout_local=0", "model.dropout_global=0", "train.precision=float64")
+    dataset = small_dataset(root)
+    sizes = dataset.splits["train"].ptr.diff()
+    two = (sizes == sizes.mode().values).nonzero().squeeze(1)[:2]
+    results = []
+    for size in (2, 1):
+        recipe = small_recipe(*common, f"train.batch_size={size}", f"train.accumulate={2 // size}")
+        with run_module.default_dtype("float64"):
+            stores = run_module.build_stores(dataset, recipe, torch.device("cpu"), root / "cache")
+            torch.manual_seed(0)
+            model = run_module.build_model(recipe, dataset.about())
+            trainer = loop_module.Trainer(model, stores["train"], dataset.task, recipe, 0, run_module.Processes())
+            loss = trainer.step(list(two.split(size)), loop_module.Position(1, 0, []))
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+        results.append((loss, gradients, model.state_dict()))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("train.ema=0.9",),
+        ("train.precision=bf16",),
+        ("train.precision=float64",),
+        ("train.last_batch=drop", "train.batch_size=5"),
+        ("train.eval_every=3", "train.checkpoint_every=3"),
+        ("model.glob=none", "spectrum.rwse=4", "model.rwse_channels=4"),
+        ("optim.clip=0",),
+        ("train.batch_stats=reestimated",),
+        ("train.pad=true", "model.local=pna"),
+    ],
+)
+def test_variants_run_and_resume(root, tmp_path, monkeypatch, overrides):
+    """Every variant ends, differs from the plain run, and resumed from epoch 2 has the same bytes."""
+    dataset, recipe = small_dataset(root), small_recipe(*overrides)
+    settings = {"cache": root / "cache", "quiet": True}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    summary = train(recipe, dataset, 0, whole, RunSettings(torch.device("cpu"), **settings))
+    assert math.isfinite(summary["test"])
+    with monkeypatch.context() as patched:
+        clock = FakeClock(patched)
+        log = run_module._Run._log
+
+        def slow_log(self, record, writer):
+            log(self, record, writer)
+            clock.now += 10.0
+
+        patched.setattr(run_module._Run, "_log", slow_log)
+        deadline = clock.now + 15.0
+        assert train(recipe, dataset, 0, parts, RunSettings(torch.device("cpu"), deadline=deadline, **settings)) is None
+    assert len(lines(parts)) == 2
+    train(recipe, dataset, 0, parts, RunSettings(torch.device("cpu"), resume=True, **settings))
+    assert outcome(parts) == outcome(whole)
+    assert outcome(whole)["model.safetensors"] != outcome(root / "plain")["model.safetensors"]
+
+
+def test_evaluation_and_checkpoints_may_be_rare(root, tmp_path, monkeypatch):
+    saved = []
+    original = run_module.save_checkpoint
+    monkeypatch.setattr(
+        run_module, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
+    )
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
+    recipe = small_recipe("train.eval_every=3", "train.checkpoint_every=2", "train.epochs=5")
+    train(recipe, small_dataset(root), 0, tmp_path, settings)
+    assert [record["epoch"] for record in lines(tmp_path) if "val" in record] == [3, 5]
+    assert saved == [(2, 0), (4, 0), (5, 0)]
+
+
+def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path, monkeypatch):
+    saved = []
+    original = run_module.save_checkpoint
+    monkeypatch.setattr(
+        run_module, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
+    )
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
+    train(small_recipe("train.checkpoint_minutes=0", "train.epochs=2"), small_dataset(root), 0, tmp_path, settings)
+    assert saved == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]
+
+
+def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, monkeypatch):
+    """Also where averaged weights live in a model of their own, and the run stops before the test."""
+    monkeypatch.setattr(loop_module.Trainer, "score", lambda self, store: (1.0, math.nan))
+    monkeypatch.setattr(run_module, "evaluate", lambda *args, **kwargs: (1.0, math.nan))
+    settings = {"cache": root / "cache", "quiet": True}
+    dataset, recipe = small_dataset(root), small_recipe("train.ema=0.9")
+    summary = train(recipe, dataset, 0, tmp_path / "whole", RunSettings(torch.device("cpu"), **settings))
+    assert summary["validation"] is None
+    assert summary["test"] is None
+    assert summary["epoch_selected"] == 4
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module._Run, "_finish", lambda *args: None)
+        train(recipe, dataset, 0, tmp_path / "parts", RunSettings(torch.device("cpu"), **settings))
+    train(recipe, dataset, 0, tmp_path / "parts", RunSettings(torch.device("cpu"), resume=True, **settings))
+    assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
+
+
+def test_averaged_weights_are_those_that_are_selected(root, tmp_path):
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
+    train(small_recipe("train.ema=0.9", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
+    tensors, _ = load_tensors(tmp_path / "checkpoints" / "last.safetensors")
+    averaged = {name[5:]: value for name, value in tensors.items() if name.startswith("best:")}
+    assert all(torch.equal(value, tensors[f"average:{name}"]) for name, value in averaged.items())
+    assert any(not torch.equal(value, tensors[f"model:{name}"]) for name, value in averaged.items())
+
+
+def test_tensorboard_events_are_written_where_it_is_installed(root, tmp_path):
+    pytest.importorskip("tensorboard")
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
+    train(small_recipe("train.tensorboard=true", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert {"train_loss", "val_loss", "val", "lr"} <= set(events.Tags()["scalars"])
+    logged = events.Scalars("train_loss")[0].value
+    assert logged == pytest.approx(lines(tmp_path)[0]["train_loss"], rel=1e-6)
