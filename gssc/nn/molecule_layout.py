@@ -124,6 +124,23 @@ class FlatModels:
                 at += norm.num_features
             norm._buffers["num_batches_tracked"] = self._take(self.tracked[row], number, norm.num_batches_tracked)
 
+    def memory(self) -> list[Tensor]:
+        """All that training changes of the models: ``params``, ``running`` and ``tracked``."""
+        return [self.params, self.running, self.tracked]
+
+    def named_state(self, row: int, memory: Sequence[Tensor]) -> dict[str, Tensor]:
+        """What the state of a model is in tensors like those of `memory`: views, by name; constants are its own."""
+        params, running, tracked = memory
+        model = self.models[row]
+        names = {module: name for name, module in model.named_modules()}
+        found, at = self.views(params, row), 0
+        for number, norm in enumerate(self._norms(model)):
+            for name in ("running_mean", "running_var"):
+                found[f"{names[norm]}.{name}"] = running[row, at : at + norm.num_features]
+                at += norm.num_features
+            found[f"{names[norm]}.num_batches_tracked"] = tracked[row, number]
+        return {name: found.get(name, value) for name, value in model.state_dict().items()}
+
     @staticmethod
     def _take(row: Tensor, at: int, values: Tensor | None) -> Tensor:
         """A view of a row that holds these values."""

@@ -23,7 +23,7 @@ class Warps:
 
     mix_forward: int = 4
     ffn_forward: int = 4
-    ffn_backward: int = 8
+    ffn_backward: int = 4
     mix_backward: int = 8
     encode_forward: int = 4
     encode_backward: int = 4
@@ -253,7 +253,7 @@ class MoleculeModel:
             self._launch(
                 "adamw", adamw, (-(-flat.used // ADAM_BLOCK), self.replicas),
                 work.at, work.grads, work.squares, flat.params, moments.exp_avg, moments.exp_avg_sq, moments.steps,
-                flat.tracked, work.now, clip, decay, blocks, tensors, norms, BLOCK=ADAM_BLOCK,
+                flat.tracked, work.losses, work.now, clip, decay, blocks, tensors, norms, BLOCK=ADAM_BLOCK,
                 BLOCKS=power_of_two(blocks), COUNTERS=power_of_two(max(tensors, norms)), **sizes,
             ),
         ]  # fmt: skip

@@ -8,7 +8,7 @@ from gssc.ops.molecule_layer.kernels.common import rows_in_batch
 BETA_1 = tl.constexpr(0.9)
 BETA_2 = tl.constexpr(0.999)
 ADAM_EPS = tl.constexpr(1e-8)
-NOW = tl.constexpr(8)  # numbers that `sum_gradients` leaves for `adamw`: four of the table, loss, whether rows >= 2
+NOW = tl.constexpr(8)  # numbers that `sum_gradients` leaves for `adamw`: four of the table, step, whether rows >= 2
 
 
 @triton.jit
@@ -49,7 +49,7 @@ def sum_gradients(
         enough = rows_in_batch(slots + first * 8, graphs, CHUNK) >= 2.0
         column = tl.arange(0, 4)
         tl.store(now + replica * NOW + column, tl.load(table + step * 4 + column))
-        tl.store(now + replica * NOW + 4, loss)
+        tl.store(now + replica * NOW + 4, step.to(tl.float32))
         tl.store(now + replica * NOW + 5, enough.to(tl.float32))
 
 
@@ -63,6 +63,7 @@ def adamw(
     exp_avg_sq,
     steps,  # [replicas, tensors], the step of every parameter
     tracked,  # [replicas, norms], batches that BatchNorms have seen
+    losses,  # [steps, replicas]
     now,
     clip,
     decay,
@@ -106,5 +107,9 @@ def adamw(
         enough = tl.load(now + 5).to(tl.int64)
         tl.store(tracked + replica * norms + c, tl.load(tracked + replica * norms + c, mask=c < norms) + enough,
                  mask=c < norms)  # fmt: skip
+        # A gradient that overflows spoils the weights while the loss still looks well.
+        if (norm < float("inf")) == 0:
+            step = tl.load(now + 4).to(tl.int64)
+            tl.store(losses + step * tl.num_programs(1) + replica, float("nan"))
         if replica == 0:
             tl.store(at, tl.load(at) + 1)
