@@ -12,7 +12,7 @@ VOCABULARY, BONDS, STEPS, FREQUENCIES = 7, 3, 5, 6
 SIZES = (5, 9, 1, 12, 2, 16, 7, 3)
 
 
-def molecule_store(sizes=SIZES, device="cpu", seed=0, frequencies=FREQUENCIES, steps=STEPS, outputs=1) -> GraphStore:
+def molecule_graphs(sizes=SIZES, seed=0, outputs=1) -> FlatGraphs:
     """Random trees with some rings, categorical nodes and edges, both directions of every edge."""
     generator = torch.Generator().manual_seed(seed)
     edges, edge_counts = [], []
@@ -21,7 +21,7 @@ def molecule_store(sizes=SIZES, device="cpu", seed=0, frequencies=FREQUENCIES, s
         pairs += [(i, i - 4) for i in range(5, n, 4) if (i, i - 4) not in pairs]
         edges += pairs + [(j, i) for i, j in pairs]
         edge_counts.append(2 * len(pairs))
-    flat = FlatGraphs(
+    return FlatGraphs(
         ptr=torch.tensor([0, *sizes]).cumsum(0),
         edge_ptr=torch.tensor([0, *edge_counts]).cumsum(0),
         edge_index=torch.tensor(edges).reshape(-1, 2).T.contiguous(),
@@ -29,6 +29,10 @@ def molecule_store(sizes=SIZES, device="cpu", seed=0, frequencies=FREQUENCIES, s
         edge_attr=torch.randint(BONDS, (len(edges), 1), generator=generator),
         y=torch.randn(len(sizes), outputs, generator=generator, dtype=torch.get_default_dtype()),
     ).sorted_by_destination()
+
+
+def molecule_store(sizes=SIZES, device="cpu", seed=0, frequencies=FREQUENCIES, steps=STEPS, outputs=1) -> GraphStore:
+    flat = molecule_graphs(sizes, seed, outputs)
     found = prepare_spectra(
         flat.packed(), LaplacianSpectrum(frequencies, "combinatorial", "drop"), RandomWalkSE(steps), cache=None
     ).flat

@@ -129,7 +129,7 @@ class FlatModels:
         return [self.params, self.running, self.tracked]
 
     def named_state(self, row: int, memory: Sequence[Tensor]) -> dict[str, Tensor]:
-        """What the state of a model is in tensors like those of `memory`: views, by name; constants are its own."""
+        """What the state of a model is in tensors like those of `memory`: views, by name, and copies of constants."""
         params, running, tracked = memory
         model = self.models[row]
         names = {module: name for name, module in model.named_modules()}
@@ -139,7 +139,7 @@ class FlatModels:
                 found[f"{names[norm]}.{name}"] = running[row, at : at + norm.num_features]
                 at += norm.num_features
             found[f"{names[norm]}.num_batches_tracked"] = tracked[row, number]
-        return {name: found.get(name, value) for name, value in model.state_dict().items()}
+        return {name: found[name] if name in found else value.clone() for name, value in model.state_dict().items()}
 
     @staticmethod
     def _take(row: Tensor, at: int, values: Tensor | None) -> Tensor:

@@ -67,7 +67,7 @@ class Reestimation:
         # A batch of fewer than two rows is to meet the old statistics.
         self.model.flat.running.copy_(self.before)
         run(self.launches)
-        work, channels = self.work, self.model.channels
+        work = self.work
         for replica in range(self.model.replicas):
             # Copies of one shape, so that sums have the same bits whatever the number of replicas.
             own = slice(replica * work.graphs, (replica + 1) * work.graphs)

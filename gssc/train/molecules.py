@@ -89,14 +89,10 @@ class MoleculeGroup:
         self.trainers, self.store, self.task, self.recipe = list(trainers), first.store, first.task, first.recipe
         self.device, self.clock, config = first.store.device, first.clock, first.recipe.train
         exact = "tf32x3" if self.device.type == "cuda" else "ieee"
-        settings = {
-            "precision": "tf32" if config.precision == "tf32" else exact,
-            "squared": first.task.metric == "rmse",
-        }
-        self.fused = MoleculeModel(_models(t.model for t in trainers), **settings)
-        self.judged = self.fused
+        precision, squared = "tf32" if config.precision == "tf32" else exact, first.task.metric == "rmse"
+        self.fused = self.judged = MoleculeModel([_model(t.model) for t in trainers], precision, squared)
         if first.evaluated is not first.model:
-            self.judged = MoleculeModel(_models(t.evaluated for t in trainers), **settings)
+            self.judged = MoleculeModel([_model(t.evaluated) for t in trainers], precision, squared)
             self.judged.dropouts = (0.0, 0.0, 0.0)
         self.data = molecule_data(first.store, self.fused.first, first.task)
         self.graphs = min(config.batch_size, self.data.num_graphs)
@@ -237,7 +233,10 @@ class MoleculeGroup:
             run(launches)
             work.at.add_(1)
 
-        return _Pass(work, batches, store.y[:-1].cpu(), Replay(forward, self.device, lambda: work.at.zero_()))
+        def restore() -> None:
+            work.at.zero_()
+
+        return _Pass(work, batches, store.y[:-1].cpu(), Replay(forward, self.device, restore))
 
     def keep_weights(self, row: int) -> dict[str, Tensor]:
         """Copy what was evaluated of a trainer, on the device; the same memory is used every time."""
@@ -246,7 +245,6 @@ class MoleculeGroup:
         return self.kept_names[row]
 
 
-def _models(modules: object) -> list[GSSC]:
-    found = list(modules)  # type: ignore[call-overload]
-    assert all(isinstance(module, GSSC) for module in found)
-    return found
+def _model(module: nn.Module) -> GSSC:
+    assert isinstance(module, GSSC)
+    return module

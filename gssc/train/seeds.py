@@ -74,7 +74,7 @@ def _in_turn(
             results += _in_turn(recipe, dataset, *alone, settings)
         else:
             results += train_side_by_side(recipe, dataset, group, places, settings)
-        if results[-1] is None:
+        if None in results:
             break
     return results
 
