@@ -97,7 +97,7 @@ class TrainConfig:
     pad: bool = False  # pad batches to a few static shapes
     compile: bool = False
     capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
-    kernels: Literal["auto", "off"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
+    kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: int = 1  # epochs between evaluations on validation
     checkpoint_every: int = 1  # epochs between checkpoints; short ones are not saved more often than pace.py says
     checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well

@@ -23,8 +23,8 @@ MOST_GRADIENTS = 2**32
 def why_not(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> str | None:
     """Why the kernels for small graphs do not take a run, in a few words; None where they do."""
     config, task = recipe.train, dataset.task
-    if config.kernels == "off":
-        return "train.kernels is off"
+    if config.kernels == "none":
+        return "train.kernels is none"
     if device.type != "cuda":
         return "there is no GPU"
     if find_spec("triton") is None:
