@@ -92,13 +92,14 @@ class TrainConfig:
     accumulate: int = 1  # batches per optimiser step
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
-    precision: Literal["float32", "bf16", "float64"] = "float32"
+    precision: Literal["float32", "tf32", "bf16", "float64"] = "float32"  # tf32: float32 with coarser products
     last_batch: Literal["keep", "drop"] = "keep"  # an epoch's last batch where it is short
     pad: bool = False  # pad batches to a few static shapes
     compile: bool = False
     capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
+    kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: int = 1  # epochs between evaluations on validation
-    checkpoint_every: int = 1  # epochs between checkpoints
+    checkpoint_every: int = 1  # epochs between checkpoints; short ones are not saved more often than pace.py says
     checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
 

@@ -44,7 +44,7 @@ def train(
     ] = False,
     cache: CacheOption = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="How many seeds to train at once: in processes, or on streams of one GPU.")
+        int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
     ] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
@@ -57,7 +57,7 @@ def train(
 
     For example:
 
-        gssc train zinc-12k --seeds 0-4
+        gssc train zinc-12k --seeds 0-4 --jobs 5
         gssc train zinc-12k model.glob=none train.epochs=100 --out runs/no-global
         gssc train --data my_graphs.pt train.epochs=50
         gssc train --csv molecules.csv --target-column logP --split scaffold

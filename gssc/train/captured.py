@@ -6,7 +6,6 @@ epoch. Without a GPU the same functions run as they are, which is how they are t
 """
 
 import math
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -20,12 +19,9 @@ from gssc.train.loop import Position, Trainer
 from gssc.train.optimizer import learning_rate, make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.randomness import seed_step
+from gssc.train.replay import ONE_AT_A_TIME, Replay
 from gssc.train.shapes import Shape, smallest_fit, static_shapes
 from gssc.train.store import GraphStore
-
-WARM_UP_STEPS = 3
-# Capturing, and seeding with the replay that draws from the seed, concern one run at a time.
-ONE_AT_A_TIME = threading.RLock()
 
 
 def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str | None:
@@ -41,37 +37,6 @@ def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str |
     if recipe.model.glob == "attention" or (recipe.model.glob == "gssc" and recipe.model.selective):
         return "attention and selection look at sizes of graphs on the host"
     return None
-
-
-class Replay:
-    """A function without arguments or result, captured as a CUDA graph where there is a GPU, called as it is elsewhere.
-
-    What it writes must be allocated before. ``restore`` undoes what the warm-up calls have changed.
-    """
-
-    def __init__(self, function: Callable[[], None], device: torch.device, restore: Callable[[], None]) -> None:
-        self.function = function
-        self.graph: torch.cuda.CUDAGraph | None = None
-        if device.type != "cuda":
-            return
-        with ONE_AT_A_TIME:
-            current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-            side.wait_stream(current)
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UP_STEPS):
-                    function()
-            current.wait_stream(side)
-            restore()
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, stream=side, capture_error_mode="thread_local"):
-                function()
-            current.wait_stream(side)
-
-    def __call__(self) -> None:
-        if self.graph is None:
-            self.function()
-        else:
-            self.graph.replay()
 
 
 class Schedule:

@@ -17,13 +17,17 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 @contextmanager
 def default_dtype(precision: str) -> Iterator[None]:
-    """float64 as the default where the recipe asks for it."""
-    before = torch.get_default_dtype()
+    """float64 as the default where the recipe asks for it; products of float32 in tf32 where it asks for that."""
+    before, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     torch.set_default_dtype(torch.float64 if precision == "float64" else before)
+    if precision == "tf32":
+        torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
         torch.set_default_dtype(before)
+        if precision == "tf32":
+            torch.set_float32_matmul_precision(products)
 
 
 @contextmanager
@@ -63,8 +67,12 @@ def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision:
 
 def score(raw: Tensor, store: GraphStore, task: Task) -> tuple[float, float]:
     """Loss and metric of raw outputs for all rows of a store; the device is asked once, at the end."""
-    target, mask = store.y[:-1], None if store.mask is None else store.mask[:-1]
-    metric = task.make_metric(store.device)
+    return score_against(raw, store.y[:-1], None if store.mask is None else store.mask[:-1], task)
+
+
+def score_against(raw: Tensor, target: Tensor, mask: Tensor | None, task: Task) -> tuple[float, float]:
+    """Loss and metric of raw outputs for these targets, where they are."""
+    metric = task.make_metric(raw.device)
     metric.update(raw, target, mask)
     return float(task.loss(raw, target, mask)), metric.compute()
 

@@ -1,12 +1,11 @@
-"""One run: a recipe, a dataset and a seed, from nothing or from its checkpoint, into a folder."""
+"""One run: a recipe, a dataset and a seed, from nothing or from its checkpoint, into a folder; or several at once."""
 
 import json
 import math
 import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,21 @@ from gssc.config import Recipe, load_recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.environment import describe
 from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
+from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
 from gssc.spectra.cache import CacheArgument
 from gssc.train.build import about_data, build_model, build_stores
-from gssc.train.captured import ONE_AT_A_TIME, CapturedTrainer, why_not
-from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, save_checkpoint
+from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
 from gssc.train.display import Display, duration
 from gssc.train.evaluate import default_dtype, evaluate, predict
 from gssc.train.loop import NonFiniteLossError, Position, Trainer, raise_if_not_finite
 from gssc.train.optimizer import learning_rate
+from gssc.train.pace import Pace
 from gssc.train.processes import Processes
 from gssc.train.randomness import mix
+from gssc.train.replay import ONE_AT_A_TIME
 from gssc.train.store import GraphStore
+from gssc.train.trainers import SideBySide, make_trainers
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,134 @@ def train(
     The folder then holds ``config.yaml``, ``environment.json``, ``dataset.json``, ``metrics.jsonl``, ``summary.json``,
     ``model.safetensors`` (the selected weights), ``predictions.safetensors`` and ``checkpoints/last.safetensors``.
     """
-    run = _Run(recipe, dataset, seed, folder, settings)
-    if settings.resume and (folder / "summary.json").exists():
-        return run.finished()
-    if not settings.resume and any((folder / name).exists() for name in ("summary.json", "checkpoints")):
-        fail("out", "a new folder, or --resume to go on with the run in it", str(folder))
-    with default_dtype(recipe.train.precision):
-        return run.train()
+    return train_side_by_side(recipe, dataset, [seed], [folder], settings)[0]
+
+
+def train_side_by_side(
+    recipe: Recipe, dataset: GraphDataset, seeds: list[int], folders: list[Path], settings: RunSettings
+) -> list[dict[str, Any] | None]:
+    """`train` for several seeds that take their steps together; the kernels for small graphs must take the recipe.
+
+    Those that are not finished must stand at the same step. One whose loss is no number drops out, and is an error once
+    the others have come to their end.
+    """
+    runs = [_Run(recipe, dataset, *own, settings) for own in zip(seeds, folders, strict=True)]
+    results: dict[int, dict[str, Any] | None] = {}
+    for run in runs:
+        if settings.resume and (run.folder / "summary.json").exists():
+            results[run.seed] = run.finished()
+        elif not settings.resume and any((run.folder / name).exists() for name in ("summary.json", "checkpoints")):
+            fail("out", "a new folder, or --resume to go on with the run in it", str(run.folder))
+    runs = [run for run in runs if run.seed not in results]
+    if runs:
+        with default_dtype(recipe.train.precision):
+            results |= _train(runs)
+    return [results[seed] for seed in seeds]
+
+
+def position_of(folder: Path) -> tuple[int, int]:
+    """Epochs, and steps of the next one, after which the run in a folder goes on."""
+    path = folder / "checkpoints" / "last.safetensors"
+    if not path.exists():
+        return 0, 0
+    _, about = read_checkpoint(path)
+    return about["epoch"], about["step"]
+
+
+def _train(runs: list["_Run"]) -> dict[int, dict[str, Any] | None]:
+    """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
+    recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
+    start = time.perf_counter()
+    stores = build_stores(dataset, recipe, settings.device, settings.cache, progress=False)
+    prepare_seconds = time.perf_counter() - start
+    models, seeds = [run.new_model() for run in runs], [run.seed for run in runs]
+    together, remarks = make_trainers(
+        recipe, dataset, settings.device, settings.processes, stores["train"], models, seeds
+    )
+    for run, trainer in zip(runs, together.trainers, strict=True):
+        run.begin(trainer, prepare_seconds)
+    for remark in remarks:
+        runs[0].show.say(remark)
+    clock = together.trainers[0].clock
+    pace = Pace(recipe.train, settings.deadline, settings.processes, clock, len(runs))
+    with ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(run.show)
+        stack.enter_context(pace.terminable())
+        finished = _epochs(runs, together, stores["val"], pace)
+    results: dict[int, dict[str, Any] | None] = {}
+    for run in runs:
+        if run.writer is not None:
+            run.writer.close()
+        if run.error is not None:
+            continue
+        if not finished or pace.out_of_time("evaluation", "evaluation", "checkpoint"):
+            epochs = f"{run.progress.epoch} of {recipe.train.epochs}"
+            run.show.say(f"stopped after epoch {epochs}; --resume goes on from here")
+            results[run.seed] = None
+        else:
+            results[run.seed] = run._finish(stores["test"])
+    for run in runs:
+        if run.error is not None:
+            raise run.error if len(runs) == 1 else NonFiniteLossError(f"seed {run.seed}: {run.error}")
+    return results
+
+
+def _epochs(runs: list["_Run"], together: SideBySide, validation: GraphStore, pace: Pace) -> bool:
+    """The epochs that are left of all runs; False where time ran out."""
+    config, device = runs[0].recipe.train, runs[0].settings.device
+
+    def save() -> None:
+        with pace.saving():
+            for run in runs:
+                run.save()
+
+    for epoch in range(runs[0].progress.epoch + 1, config.epochs + 1):
+        positions = [run.begin_epoch(epoch) for run in runs]
+        while not _steps(runs, together, positions, pace):
+            save()
+            if pace.stops() or all(run.error for run in runs):
+                return False
+        evaluating = epoch % config.eval_every == 0 or epoch == config.epochs
+        if evaluating and pace.out_of_time("evaluation", "checkpoint"):
+            save()
+            return False
+        for run in runs:
+            run.finish_steps()
+        if all(run.error for run in runs):
+            return False
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - runs[0].started
+        scores = together.evaluate(validation) if evaluating else [None] * len(runs)
+        for run, found in zip(runs, scores, strict=True):
+            run.finish_epoch(seconds, found)
+        saves = pace.saves_after(epoch)
+        if saves:
+            save()
+        if epoch < config.epochs and pace.stops():
+            if not saves:
+                save()
+            return False
+    return True
+
+
+def _steps(runs: list["_Run"], together: SideBySide, positions: list[Position], pace: Pace) -> bool:
+    """Steps to the end of the epoch; False where time ran out or, after at least one step, a checkpoint is due."""
+    position = positions[0]
+    first = position.step
+    with runs[0]._naming_checkpoint():
+        return together.run_epoch(positions, lambda: pace.stops() or (position.step > first and pace.due()))
 
 
 class _Run:
+    """A run and its folder. A loss that is not a number becomes its ``error``; nothing is written after it."""
+
+    trainer: Trainer
+    show: Display
+    progress: Progress
+    position: Position | None = None
+
     def __init__(self, recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> None:
         self.recipe, self.dataset, self.seed, self.folder, self.settings = recipe, dataset, seed, folder, settings
         self.writes = settings.processes.first
@@ -72,9 +192,10 @@ class _Run:
         self.about = json.loads(json.dumps(about_data(recipe, dataset)))
         # What a checkpoint must agree with.
         self.identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": self.about}
-        self.interrupted = False
-        self.last_saved = 0.0
         self.saved = "there is no checkpoint yet"
+        self.error: NonFiniteLossError | None = None
+        self.writer: Any = None
+        self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
 
     def finished(self) -> dict[str, Any]:
         """The summary of a run that ended, if it is this one."""
@@ -83,41 +204,33 @@ class _Run:
         check_same_run(self.folder, {**there, "dataset": read_json(self.folder / "dataset.json")}, self.identity)
         return summary
 
-    def train(self) -> dict[str, Any] | None:
-        recipe, settings = self.recipe, self.settings
-        title = f"{recipe.name} seed {self.seed}"
-        quiet = settings.quiet or not self.writes
-        show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
-        start = time.perf_counter()
-        stores = build_stores(self.dataset, recipe, settings.device, settings.cache, progress=False)
-        prepare_seconds = time.perf_counter() - start
+    def new_model(self) -> GSSC:
+        """The model as the seed makes it."""
         with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
             torch.manual_seed(mix(self.seed))
-            model = build_model(recipe, self.about)
-        model = model.to(settings.device)
-        if settings.processes.world > 1:
+            model = build_model(self.recipe, self.about)
+        model = model.to(self.settings.device)
+        if self.settings.processes.world > 1:
             synchronize_batch_norms(model)
-        reason = why_not(recipe, settings.device, settings.processes)
-        kind = CapturedTrainer if recipe.train.capture and reason is None else Trainer
-        trainer = kind(model, stores["train"], self.dataset.task, recipe, self.seed, settings.processes)
-        progress = self._start(trainer)
-        parameters = sum(p.numel() for p in model.parameters())
-        show.say(
-            f"{stores['train'].num_graphs:,} training graphs, {parameters:,} parameters, on {settings.device}; "
+        return model
+
+    def begin(self, trainer: Trainer, prepare_seconds: float) -> None:
+        """Take up the trainer, from nothing or from the checkpoint."""
+        recipe, settings = self.recipe, self.settings
+        self.trainer, self.prepare_seconds = trainer, prepare_seconds
+        quiet = settings.quiet or not self.writes
+        title = f"{recipe.name} seed {self.seed}"
+        self.show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
+        self.progress = progress = self._start(trainer)
+        self.show.say(
+            f"{trainer.store.num_graphs:,} training graphs, {self._parameters():,} parameters, on {settings.device}; "
             f"prepared in {prepare_seconds:.1f} s"
             + (f"; resumed after epoch {progress.epoch}" if progress.epoch or progress.step else "")
         )
-        if recipe.train.capture and reason is not None and settings.device.type == "cuda":
-            show.say(f"steps are not captured as CUDA graphs, because {reason}")
-        writer = self._tensorboard(progress.epoch)
-        with show, self._terminable():
-            finished = self._epochs(trainer, stores["val"], progress, show, writer)
-        if writer is not None:
-            writer.close()
-        if not finished or self._out_of_time(trainer, "evaluation", "evaluation", "checkpoint"):
-            show.say(f"stopped after epoch {progress.epoch} of {recipe.train.epochs}; --resume goes on from here")
-            return None
-        return self._finish(trainer, stores["test"], progress, show, prepare_seconds, parameters)
+        self.writer = self._tensorboard(progress.epoch)
+
+    def _parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.trainer.model.parameters())
 
     def _start(self, trainer: Trainer) -> Progress:
         """Begin anew, or from the checkpoint."""
@@ -138,62 +251,60 @@ class _Run:
             self._keep_metrics(0)
         return Progress()
 
-    def _epochs(self, trainer: Trainer, validation: GraphStore, progress: Progress, show: Display, writer: Any) -> bool:
-        """The epochs that are left; False where time ran out."""
-        config = self.recipe.train
-        device = self.settings.device
-        self.last_saved = time.monotonic()
-        for epoch in range(progress.epoch + 1, config.epochs + 1):
-            start = time.perf_counter()
-            position = Position(epoch, progress.step, [torch.tensor(x, device=device) for x in progress.losses])
-            resumed_at = progress.step
-            while not self._steps(trainer, position):
-                self._save_inside(trainer, progress, position)
-                if self._stops(trainer):
-                    return False
-            evaluating = epoch % config.eval_every == 0 or epoch == config.epochs
-            if evaluating and self._out_of_time(trainer, "evaluation", "checkpoint"):
-                self._save_inside(trainer, progress, position)
-                return False
-            train_loss = self._mean_loss(trainer, position)
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            seconds = time.perf_counter() - start
-            graphs = self.recipe.train.batch_size * self.recipe.train.accumulate * (position.step - resumed_at)
-            # The rate of the last step, which a resumed run may find already taken.
-            record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, config.epochs)}
-            record["train_loss"] = train_loss
-            if evaluating:
-                loss, score = trainer.evaluate(validation)
-                record |= {"val_loss": _plain(loss), "val": _plain(score)}
-                if self.dataset.task.better(score, progress.best_score):
-                    progress.best_epoch, progress.best_score = epoch, score
-                    progress.best_weights = trainer.weights()
-                elif epoch == config.epochs and not progress.best_weights:
-                    # No score was ever a number: the last weights stand for the run.
-                    progress.best_epoch, progress.best_weights = epoch, trainer.weights()
-            record["best_epoch"] = progress.best_epoch
-            record["seconds"] = round(time.perf_counter() - start, 4)
-            record["graphs_per_second"] = round(min(graphs, trainer.store.num_graphs) / max(seconds, 1e-9), 1)
-            progress.epoch, progress.step, progress.losses = epoch, 0, []
-            self._log(record, writer)
-            show.epoch(record, progress.best_score)
-            if epoch % config.checkpoint_every == 0 or epoch == config.epochs or self._due():
-                self._save(trainer, progress)
-            if epoch < config.epochs and self._stops(trainer):
-                self._save(trainer, progress)
-                return False
-        return True
+    def begin_epoch(self, epoch: int) -> Position:
+        """Where the epoch stands that comes next: at its beginning, or where the checkpoint was written."""
+        progress, device = self.progress, self.settings.device
+        self.position = Position(epoch, 0, [])
+        if self.error is None:
+            losses = [torch.tensor(x, device=device) for x in progress.losses]
+            self.position = Position(epoch, progress.step, losses)
+        self.started, self.resumed_at = time.perf_counter(), self.position.step
+        return self.position
 
-    def _steps(self, trainer: Trainer, position: Position) -> bool:
-        """Steps to the end of the epoch; False where time ran out or, after at least one step, a checkpoint is due."""
-        first = position.step
-        with self._naming_checkpoint():
-            return trainer.run_epoch(position, lambda: self._stops(trainer) or (position.step > first and self._due()))
+    def finish_steps(self) -> None:
+        """The mean loss of the epoch."""
+        assert self.position is not None
+        if self.error is not None:
+            return
+        with self._failing():
+            self.train_loss = self.trainer.finish_epoch(self.position)
 
-    def _mean_loss(self, trainer: Trainer, position: Position) -> float:
-        with self._naming_checkpoint():
-            return trainer.finish_epoch(position)
+    def finish_epoch(self, seconds: float, found: tuple[float, float] | None) -> None:
+        """Take note of an epoch that took so long, and of its loss and score on validation, if there are any."""
+        if self.error is not None:
+            return
+        assert self.position is not None
+        config, progress, trainer = self.recipe.train, self.progress, self.trainer
+        epoch = self.position.epoch
+        graphs = config.batch_size * config.accumulate * (self.position.step - self.resumed_at)
+        # The rate of the last step, which a resumed run may find already taken.
+        record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, config.epochs)}
+        record["train_loss"] = self.train_loss
+        if found is not None:
+            loss, score = found
+            record |= {"val_loss": _plain(loss), "val": _plain(score)}
+            if self.dataset.task.better(score, progress.best_score):
+                progress.best_epoch, progress.best_score = epoch, score
+                progress.best_weights = trainer.weights()
+            elif epoch == config.epochs and not progress.best_weights:
+                # No score was ever a number: the last weights stand for the run.
+                progress.best_epoch, progress.best_weights = epoch, trainer.weights()
+        record["best_epoch"] = progress.best_epoch
+        record["seconds"] = round(time.perf_counter() - self.started, 4)
+        record["graphs_per_second"] = round(min(graphs, trainer.store.num_graphs) / max(seconds, 1e-9), 1)
+        progress.epoch, progress.step, progress.losses = epoch, 0, []
+        self.position = None
+        self._log(record, self.writer)
+        self.show.epoch(record, progress.best_score)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """A loss that is not a number is the end of this run alone."""
+        try:
+            with self._naming_checkpoint():
+                yield
+        except NonFiniteLossError as error:
+            self.error = error
 
     @contextmanager
     def _naming_checkpoint(self) -> Iterator[None]:
@@ -203,18 +314,10 @@ class _Run:
         except NonFiniteLossError as error:
             raise NonFiniteLossError(f"{error}; {self.saved}") from None
 
-    def _finish(
-        self,
-        trainer: Trainer,
-        test: GraphStore,
-        progress: Progress,
-        show: Display,
-        prepare_seconds: float,
-        parameters: int,
-    ) -> dict[str, Any]:
+    def _finish(self, test: GraphStore) -> dict[str, Any]:
         """Score the test set once, with the selected weights, and write what is left to write."""
-        config, task = self.recipe.train, self.dataset.task
-        model = trainer.evaluated
+        config, task, progress = self.recipe.train, self.dataset.task, self.progress
+        model = self.trainer.evaluated
         if progress.best_weights:
             model.load_state_dict(progress.best_weights)
         _, score = evaluate(model, test, task, config.batch_size, config.precision)
@@ -228,7 +331,7 @@ class _Run:
             "test": _plain(score),
             "epoch_selected": progress.best_epoch or config.epochs,
             "epochs_run": config.epochs,
-            "parameters": parameters,
+            "parameters": self._parameters(),
         }
         if not self.writes:
             return summary
@@ -238,9 +341,9 @@ class _Run:
         about = {"kind": "model", "summary": summary, **self.identity}
         save_tensors(self.folder / "model.safetensors", model.state_dict(), about)
         seconds = math.fsum(json.loads(line)["seconds"] for line in self.metrics.read_text().splitlines())
-        summary |= {"train_seconds": round(seconds, 3), "prepare_seconds": round(prepare_seconds, 3)}
+        summary |= {"train_seconds": round(seconds, 3), "prepare_seconds": round(self.prepare_seconds, 3)}
         write_json(self.folder / "summary.json", summary)
-        show.say(
+        self.show.say(
             f"validation {task.metric} {_digits(summary['validation'])} (epoch {summary['epoch_selected']}), "
             f"test {_digits(summary['test'])}, {duration(seconds)} of training"
         )
@@ -248,10 +351,9 @@ class _Run:
 
     def _log(self, record: dict[str, Any], writer: Any) -> None:
         if self.writes:
+            # Not flushed to the disk before a checkpoint needs it: without one, the epoch is trained again.
             with self.metrics.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
         if writer is not None:
             for name, value in record.items():
                 if name != "epoch" and value is not None:
@@ -264,58 +366,28 @@ class _Run:
         lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
         write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[:epochs]))
 
-    def _due(self) -> bool:
-        """Whether the last checkpoint is too old; the processes of a run agree on it."""
-        late = time.monotonic() - self.last_saved > 60 * self.recipe.train.checkpoint_minutes
-        return self.settings.processes.any(late)
-
-    def _stops(self, trainer: Trainer) -> bool:
-        return self._out_of_time(trainer, "step", "checkpoint")
-
-    def _save(self, trainer: Trainer, progress: Progress) -> None:
+    def save(self) -> None:
+        """A checkpoint, also in the middle of an epoch; not where the losses of that already went wrong."""
+        if self.position is not None and self.error is None:
+            losses = torch.stack(self.position.losses).tolist() if self.position.losses else []
+            with self._failing():
+                raise_if_not_finite(losses, self.position.epoch, 0)
+            if self.error is None:
+                self.progress.step, self.progress.losses = self.position.step, losses
+        if self.error is not None:
+            return
+        trainer = self.trainer
         if self.writes:
-            start = time.perf_counter()
-            save_checkpoint(self.checkpoint, trainer.model, trainer.optimizer, trainer.average, progress, self.identity)
-            trainer.clock.saw("checkpoint", time.perf_counter() - start)
-        self.last_saved = time.monotonic()
-        self._note_saved(progress)
+            with self.metrics.open("a", encoding="utf-8") as file:
+                os.fsync(file.fileno())
+            save_checkpoint(
+                self.checkpoint, trainer.model, trainer.optimizer, trainer.average, self.progress, self.identity
+            )
+        self._note_saved(self.progress)
 
     def _note_saved(self, progress: Progress) -> None:
         inside = f", step {progress.step} of the next" if progress.step else ""
         self.saved = f"the last good checkpoint is of epoch {progress.epoch}{inside}"
-
-    def _save_inside(self, trainer: Trainer, progress: Progress, position: Position) -> None:
-        """A checkpoint in the middle of an epoch; raises where its losses already went wrong."""
-        losses = torch.stack(position.losses).tolist() if position.losses else []
-        with self._naming_checkpoint():
-            raise_if_not_finite(losses, position.epoch, 0)
-        progress.step, progress.losses = position.step, losses
-        self._save(trainer, progress)
-
-    def _out_of_time(self, trainer: Trainer, *work: str) -> bool:
-        """Whether the time left is too short for some work, for any of the processes."""
-        deadline = self.settings.deadline
-        over = self.interrupted or (deadline is not None and time.monotonic() + trainer.clock.needs(*work) > deadline)
-        if deadline is None and self.settings.processes.world == 1:
-            return over
-        return self.settings.processes.any(over)
-
-    @contextmanager
-    def _terminable(self) -> Iterator[None]:
-        """A polite request to end (SIGTERM) is treated like a time limit; only the main thread may listen."""
-
-        def note(number: int, frame: object) -> None:
-            self.interrupted = True
-
-        try:
-            before = signal.signal(signal.SIGTERM, note)
-        except ValueError:
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
 
     def _tensorboard(self, epoch: int) -> Any:
         if not (self.writes and self.recipe.train.tensorboard):

@@ -15,9 +15,10 @@ from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.files import write_json
-from gssc.train.captured import why_not
+from gssc.train import captured, molecule_fit
+from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
-from gssc.train.run import RunSettings, train
+from gssc.train.run import RunSettings, position_of, train, train_side_by_side
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -36,28 +37,46 @@ def train_seeds(
 ) -> list[dict[str, Any] | None]:
     """`train` for every seed, one after another or ``jobs`` at a time; ends at the first None, where time ran out.
 
-    Several at a time are threads with a stream each where one GPU replays captured steps, else processes. Each is the
-    same run that it would be alone, as long as it has as many threads.
+    Several at a time take their steps in the same launches where the kernels for small graphs take the recipe; else
+    they are threads with a stream each where one GPU replays captured steps, else processes. Each is the same run that
+    it would be alone, as long as it has as many threads.
     """
     if jobs == 1 or len(seeds) == 1:
-        results: list[dict[str, Any] | None] = []
-        for seed, folder in zip(seeds, folders, strict=True):
-            results.append(train(recipe, dataset, seed, folder, settings))
-            if results[-1] is None:
-                break
-        return results
+        return _in_turn(recipe, dataset, [[seed] for seed in seeds], [[folder] for folder in folders], settings)
     if settings.processes.world > 1:
         fail("jobs", "1 where several processes share each batch", jobs)
     # Displays that move would overwrite each other.
     settings = replace(settings, live=False)
-    captured = recipe.train.capture and why_not(recipe, settings.device, settings.processes) is None
-    with default_dtype(recipe.train.precision), _threads(jobs) if captured else _processes(jobs) as pool:
-        run = _on_own_stream if captured else train
+    if molecule_fit.why_not(recipe, dataset, settings.device, settings.processes) is None:
+        groups = [slice(start, start + jobs) for start in range(0, len(seeds), jobs)]
+        return _in_turn(recipe, dataset, [seeds[g] for g in groups], [folders[g] for g in groups], settings)
+    replays = recipe.train.capture and captured.why_not(recipe, settings.device, settings.processes) is None
+    with default_dtype(recipe.train.precision), _threads(jobs) if replays else _processes(jobs) as pool:
+        run = _on_own_stream if replays else train
         futures = [
             pool.submit(run, recipe, dataset, seed, folder, settings)
             for seed, folder in zip(seeds, folders, strict=True)
         ]
     return [_result(seed, future) for seed, future in zip(seeds, futures, strict=True)]
+
+
+def _in_turn(
+    recipe: Recipe, dataset: GraphDataset, seeds: list[list[int]], folders: list[list[Path]], settings: RunSettings
+) -> list[dict[str, Any] | None]:
+    """Groups of runs one after another, up to the first that runs out of time."""
+    results: list[dict[str, Any] | None] = []
+    for group, places in zip(seeds, folders, strict=True):
+        open_folders = [folder for folder in places if not (folder / "summary.json").exists()]
+        if settings.resume and len(group) > 1 and len({position_of(folder) for folder in open_folders}) > 1:
+            show = Display(f"{recipe.name} seeds {group[0]} to {group[-1]}", 0, "", settings.quiet)
+            show.say("trained one after another, because their checkpoints are of different steps")
+            alone = [[seed] for seed in group], [[folder] for folder in places]
+            results += _in_turn(recipe, dataset, *alone, settings)
+        else:
+            results += train_side_by_side(recipe, dataset, group, places, settings)
+        if None in results:
+            break
+    return results
 
 
 def _threads(jobs: int) -> Executor:

@@ -2,7 +2,7 @@ import itertools
 
 import torch
 
-from gssc.train.randomness import mix, seed_step, shuffled
+from gssc.train.randomness import mix, mix_each, seed_step, shuffled
 
 
 def test_an_order_is_a_permutation_that_follows_from_seed_and_epoch():
@@ -43,3 +43,8 @@ def test_the_order_of_graphs_does_not_disturb_the_global_generator():
     torch.manual_seed(0)
     shuffled(10, 1, 1)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_many_seeds_at_once_are_the_single_ones():
+    for numbers in ((0,), (3, 1, 2000), (2**40, 7)):
+        assert mix_each(50, *numbers).tolist() == [mix(*numbers, i) for i in range(50)]

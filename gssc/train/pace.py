@@ -1,0 +1,82 @@
+"""When a run saves, and when it stops: by the clock, by the recipe, on request."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gssc.config import TrainConfig
+from gssc.train.loop import Clock
+from gssc.train.processes import Processes
+
+# ``train.checkpoint_every`` counts epochs, but where they are short a run is not saved more often than this, except at
+# its end and where it stops. Runs that go side by side wait for each other's checkpoints, and so many times as long.
+SECONDS_BETWEEN_CHECKPOINTS = 5.0
+
+
+class Pace:
+    """Decisions for runs that go side by side; the processes of a run agree on them.
+
+    Args:
+        config: How often to save.
+        deadline: On ``time.monotonic()``.
+        processes: Those that share each batch.
+        clock: Times seen so far.
+        runs: How many there are.
+    """
+
+    def __init__(
+        self, config: TrainConfig, deadline: float | None, processes: Processes, clock: Clock, runs: int
+    ) -> None:
+        self.config, self.deadline, self.processes, self.clock, self.runs = config, deadline, processes, clock, runs
+        self.interrupted = False
+        self.last_saved = time.monotonic()
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Around the writing of checkpoints."""
+        start = time.perf_counter()
+        yield
+        self.clock.saw("checkpoint", time.perf_counter() - start)
+        self.last_saved = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether the last checkpoint is too old."""
+        late = time.monotonic() - self.last_saved > 60 * self.config.checkpoint_minutes
+        return self.processes.any(late)
+
+    def saves_after(self, epoch: int) -> bool:
+        """Whether a checkpoint is to be written after this epoch."""
+        if epoch == self.config.epochs or self.due():
+            return True
+        rested = time.monotonic() - self.last_saved >= SECONDS_BETWEEN_CHECKPOINTS * self.runs
+        return epoch % self.config.checkpoint_every == 0 and self.processes.any(rested)
+
+    def stops(self) -> bool:
+        """Whether there is no time for another step."""
+        return self.out_of_time("step", "checkpoint")
+
+    def out_of_time(self, *work: str) -> bool:
+        """Whether the time left is too short for some work, for any of the processes."""
+        late = self.deadline is not None and time.monotonic() + self.clock.needs(*work) > self.deadline
+        over = self.interrupted or late
+        if self.deadline is None and self.processes.world == 1:
+            return over
+        return self.processes.any(over)
+
+    @contextmanager
+    def terminable(self) -> Iterator[None]:
+        """A polite request to end (SIGTERM) is treated like a time limit; only the main thread may listen."""
+
+        def note(number: int, frame: object) -> None:
+            self.interrupted = True
+
+        try:
+            before = signal.signal(signal.SIGTERM, note)
+        except ValueError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)

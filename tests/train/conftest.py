@@ -1,0 +1,11 @@
+"""Fixtures of the tests of training."""
+
+import pytest
+
+from gssc.train import pace
+
+
+@pytest.fixture(autouse=True)
+def _checkpoints_as_often_as_asked(monkeypatch) -> None:
+    """Epochs of tests take milliseconds."""
+    monkeypatch.setattr(pace, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
