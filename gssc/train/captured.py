@@ -45,9 +45,7 @@ class Schedule:
     def __init__(self, store: GraphStore, batch_size: int, steps: int) -> None:
         self.store = store
         self.shapes = static_shapes(store.node_counts, store.edge_counts, batch_size)
-        # Warm-up calls move on as well, at the end of the table beyond it: there they find empty graphs.
-        self.rows = steps + WARM_UP_STEPS
-        self.order = torch.full((self.rows, self.shapes[0].graphs), store.num_graphs, device=store.device)
+        self.order = torch.full((steps, self.shapes[0].graphs), store.num_graphs, device=store.device)
         self.at = torch.zeros(1, dtype=torch.long, device=store.device)
         self.next: list[Shape] = []
 
@@ -78,8 +76,7 @@ class CapturedTrainer(Trainer):
         self.schedule = Schedule(store, config.batch_size, steps)
         self.lr = torch.zeros((), device=device)
         self.optimizer = make_optimizer(model, recipe.optim, self.lr)
-        rows = self.schedule.rows
-        self.rates, self.losses = torch.zeros(rows, device=device), torch.zeros(rows, device=device)
+        self.rates, self.losses = torch.zeros(steps, device=device), torch.zeros(steps, device=device)
         self.steps: dict[Shape, Replay] = {}
         self.passes: dict[int, tuple[Schedule, Tensor, dict[Shape, Replay]]] = {}
         # Dropout draws from the default generator: each run has a state of its own to put in there.

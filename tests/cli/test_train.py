@@ -156,9 +156,12 @@ def test_names_of_own_files_and_columns_are_taken_literally():
 
     from gssc.cli.train import _recipe
 
-    recipe = _recipe(None, ["train.epochs=3"], None, Path("a #1: 2024.csv"), "yes", "2,null", "scaffold")
+    recipe = _recipe(
+        None, ["train.epochs=3"], None, Path("a #1: 2024.csv"), "yes", "2,null", "scaffold", skip_invalid=True
+    )
     assert recipe.data.file == "a #1: 2024.csv"
     assert (recipe.data.smiles_column, recipe.data.target_columns) == ("yes", "2,null")
+    assert recipe.data.skip_invalid
     assert recipe.train.epochs == 3
 
 
