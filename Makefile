@@ -33,6 +33,7 @@ format: .venv/ready
 bench: .venv/ready
 	$(BENCH_ENV) $(BIN)/python -m gssc.bench.conv --out $(RESULTS)
 	$(BIN)/python -m gssc.bench.spectra_small --out $(RESULTS)
+	$(BIN)/python -m gssc.bench.training --seconds 10 --out $(RESULTS)
 
 bench-spectra: .venv/ready
 	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS) --plot benchmarks/spectra_large_cpu.png
