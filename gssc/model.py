@@ -260,7 +260,7 @@ class GSSC(nn.Module):
             outputs.append(h)
         if self.jumping_knowledge:
             h = torch.cat(outputs, dim=1)
-        return self.head(h, batch, graphs) if self.level == "graph" else self.head(h)
+        return self.head(h, batch, graphs, ptr) if self.level == "graph" else self.head(h)
 
 
 def model_inputs(data: Data) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def gine_messages(
     check_shape("edge_index", edge_index, 2, None)
     if edge_attr is not None:
         check_shape("edge_attr", edge_attr, edge_index.shape[1], x.shape[1])
-    if _fused(backend, x=x, edge_attr=edge_attr):
+    if takes_kernels(backend, x=x, edge_attr=edge_attr):
         return _gine_fused.gine_messages(x, edge_attr, edge_index, _plan(plan, edge_index, x.shape[0]))
     return (_gine_naive if backend == "naive" else _gine_eager).gine_messages(x, edge_attr, edge_index)
 
@@ -117,7 +117,7 @@ def gated_gcn(
         for name in ("scale", "shift", "mean", "variance"):
             check_shape(f"norm.{name}", getattr(norm, name), channels)
     parts = (target, source, neighbor, edge_index, edge_attr, weight, bias, norm, mask, residual, eps)
-    if _fused(backend, target=target, source=source, neighbor=neighbor, edge_attr=edge_attr):
+    if takes_kernels(backend, target=target, source=source, neighbor=neighbor, edge_attr=edge_attr):
         return _gated_fused.gated_gcn(*parts, dropout, _plan(plan, edge_index, nodes))
     if backend == "naive":
         if dropout:
@@ -126,7 +126,8 @@ def gated_gcn(
     return _gated_eager.gated_gcn(*parts, dropout)
 
 
-def _fused(backend: str, **tensors: Tensor | None) -> bool:
+def takes_kernels(backend: str, **tensors: Tensor | None) -> bool:
+    """Whether the fused form is asked for or, by ``"auto"``, can run; a one-line error where it was asked for in vain."""
     check_choice("backend", backend, BACKENDS)
     if backend == "fused":
         check_fusible(**tensors)
