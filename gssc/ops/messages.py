@@ -64,6 +64,7 @@ def gated_gcn(
     eps: float = 1e-6,
     dropout: float = 0.0,
     plan: EdgePlan | None = None,
+    need_edges: bool = True,
     backend: Backend = "auto",
 ) -> GatedOutput:
     r"""What GatedGCN does on edges, for edges from j to i.
@@ -87,6 +88,7 @@ def gated_gcn(
         eps: ε.
         dropout: Probability of dropout, 0 outside of training. ``"fused"`` draws other numbers than ``"eager"``.
         plan: ``edge_plan(edge_index, N)``, if there is one already; only ``"fused"`` needs it.
+        need_edges: Whether e' is needed; where it is not, ``"fused"`` returns [0, C] in its place.
         backend: ``"naive"`` (no dropout), ``"eager"``, ``"fused"`` (Triton, e' is the only tensor of size E × C), or
             ``"auto"``: fused where it can be, else eager.
 
@@ -118,7 +120,7 @@ def gated_gcn(
             check_shape(f"norm.{name}", getattr(norm, name), channels)
     parts = (target, source, neighbor, edge_index, edge_attr, weight, bias, norm, mask, residual, eps)
     if takes_kernels(backend, target=target, source=source, neighbor=neighbor, edge_attr=edge_attr):
-        return _gated_fused.gated_gcn(*parts, dropout, _plan(plan, edge_index, nodes))
+        return _gated_fused.gated_gcn(*parts, dropout, _plan(plan, edge_index, nodes), need_edges)
     if backend == "naive":
         if dropout:
             fail("dropout", "0.0 for backend='naive'", dropout)
