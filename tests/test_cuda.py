@@ -67,7 +67,11 @@ def parameter_gradients(model, inputs):
     return {"output": out.detach(), **dict(zip(parameters, found, strict=True))}
 
 
-SETTINGS = [{"local": "gatedgcn"}, {"local": "gine", "pool": "sum"}, {"local": "gine", "selective": True, "pool": "max"}]
+SETTINGS = [
+    {"local": "gatedgcn"},
+    {"local": "gine", "pool": "sum"},
+    {"local": "gine", "selective": True, "pool": "max"},
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

@@ -40,7 +40,8 @@ class GatedGCN(nn.Module):
         nodes and edges where the batch is padded
 
     On a GPU, all that happens on edges is one op (``gssc.ops.gated_gcn``), which keeps no tensor of size E × C but its
-    output; layers that share edges should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``.
+    output; layers that share edges should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``. Where new
+    edge features are not needed, as after the last layer of a model, ``need_edges=False`` lets it return ``None``.
     """
 
     def __init__(
@@ -67,11 +68,12 @@ class GatedGCN(nn.Module):
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
         plan: EdgePlan | None = None,
-    ) -> tuple[Tensor, Tensor]:
+        need_edges: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
         check_shape("x", x, None, self.channels)
         check_shape("edge_index", edge_index, 2, None)
         if can_fuse(x, edge_attr) and self._norm_fuses():
-            return self._fused(x, edge_index, edge_attr, node_mask, edge_mask, plan)
+            return self._fused(x, edge_index, edge_attr, node_mask, edge_mask, plan, need_edges)
         source, target = edge_index[0], edge_index[1]
         logits = self.lin_target(x)[target] + self.lin_source(x)[source]
         if edge_attr is not None:
@@ -108,7 +110,8 @@ class GatedGCN(nn.Module):
         node_mask: Tensor | None,
         edge_mask: Tensor | None,
         plan: EdgePlan | None,
-    ) -> tuple[Tensor, Tensor]:
+        need_edges: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         norm, batch = None, self.norm_edge
         if isinstance(batch, BatchNorm):
             assert batch.running_mean is not None
@@ -129,9 +132,10 @@ class GatedGCN(nn.Module):
             eps=self.eps,
             dropout=self.dropout if self.training else 0.0,
             plan=plan,
+            need_edges=need_edges,
             backend="fused",
         )
         if isinstance(batch, BatchNorm) and batch.training:
             batch._update_running_statistics(Moments(out.n, out.mean, out.squares), out.n >= 2)
         node = self._finish(self.lin_self(x) + out.nodes, self.norm_node, node_mask)
-        return (x + node if self.residual else node), out.edges
+        return (x + node if self.residual else node), out.edges if need_edges else None

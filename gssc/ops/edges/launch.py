@@ -8,6 +8,7 @@ import torch
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
 PROGRAMS = 16  # per processor, where there are enough nodes
+WIDTHS: tuple[int, ...] = (128, 64, 32)  # of blocks of channels, if they divide their number
 ELEMENTS = 512  # of a block of edges and channels: 16 numbers per thread of a warp
 
 
@@ -23,7 +24,7 @@ class Grid:
     @property
     def block_c(self) -> int:
         """A power of two that divides C where one of 32 and more does; else the one above C, up to 128."""
-        dividing = [width for width in (128, 64, 32) if self.channels % width == 0]
+        dividing = [width for width in WIDTHS if self.channels % width == 0]
         return dividing[0] if dividing else min(power_of_two(self.channels, 16), 128)
 
     @property

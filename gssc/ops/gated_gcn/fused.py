@@ -201,9 +201,7 @@ def gated_gcn_fused_backward(
                 common = (d_source, hats, real, used, scale, sums, count)
                 grid.over_rows(kernels.finish_sources, grid.nodes, *common)
         flags["TRAINING"] = training
-        grid.over_nodes(
-            kernels.backward_targets, *features, *into, *inner, sums, count, d_target, dropout, **flags
-        )
+        grid.over_nodes(kernels.backward_targets, *features, *into, *inner, sums, count, d_target, dropout, **flags)
     found = [d_target, d_source, d_neighbor]
     if room is not None and projected is not None:
         assert edge_attr is not None

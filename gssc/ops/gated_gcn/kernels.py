@@ -91,15 +91,15 @@ def forward_nodes(
         pivot = row(target, first, c, C, BLOCK_C)
         pivot += row(source, tl.load(others + begin, mask=some, other=0), c, C, BLOCK_C)
         if HAS_EDGES:
-            edge = tl.load(order + begin, mask=some, other=0).to(tl.int64)
-            pivot += tl.load(projected + edge * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
+            origin = tl.load(order + begin, mask=some, other=0).to(tl.int64)
+            pivot += tl.load(projected + origin * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
         number = tl.zeros([BLOCK_E], dtype=tl.float32)
-        plain = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
-        square = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+        plain = tl.zeros([BLOCK_C], dtype=tl.float32)
+        square = tl.zeros([BLOCK_C], dtype=tl.float32)
     for node in range(first, last):
         own = row(target, node, c, C, BLOCK_C)
-        total = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
-        gates = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+        total = tl.zeros([BLOCK_C], dtype=tl.float32)
+        gates = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             position = at + lane
@@ -110,16 +110,16 @@ def forward_nodes(
             if HAS_EDGES:
                 logit += gather(projected, edge, valid, c, C, BLOCK_C)
             gate = tl.where(valid[:, None], tl.sigmoid(logit), 0.0)
-            total += gate * gather(neighbor, other, valid, c, C, BLOCK_C)
-            gates += gate
+            total += tl.sum(gate * gather(neighbor, other, valid, c, C, BLOCK_C), 0)
+            gates += tl.sum(gate, 0)
             if MOMENTS:
                 real = real_edges(mask, edge, valid, HAS_MASK)
                 away = tl.where(real[:, None], logit - pivot[None, :], 0.0)
                 number += real.to(tl.float32)
-                plain += away
-                square += away * away
-        weight = tl.sum(gates, 0) + eps
-        mean = tl.sum(total, 0) / weight
+                plain += tl.sum(away, 0)
+                square += tl.sum(away * away, 0)
+        weight = gates + eps
+        mean = total / weight
         put_row(out, node, c, mean, C, BLOCK_C)
         put_row(weights, node, c, weight, C, BLOCK_C)
         if HALF:
@@ -127,11 +127,10 @@ def forward_nodes(
     if MOMENTS:
         program = tl.program_id(0)
         n = tl.sum(number, 0)
-        shift = tl.sum(plain, 0)
-        center = shift / tl.maximum(n, 1.0)
+        center = plain / tl.maximum(n, 1.0)
         tl.store(counts + program, n, mask=tl.program_id(1) == 0)
         put_row(means, program, c, pivot + center, C, BLOCK_C)
-        put_row(squares, program, c, tl.maximum(tl.sum(square, 0) - shift * center, 0.0), C, BLOCK_C)
+        put_row(squares, program, c, tl.maximum(square - plain * center, 0.0), C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["programs", "eps"])
@@ -211,16 +210,16 @@ def backward_sources(
     lane = tl.arange(0, BLOCK_E)
     statistics: tl.constexpr = HAS_GRAD and NORM
     if statistics:
-        plain = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
-        along = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+        plain = tl.zeros([BLOCK_C], dtype=tl.float32)
+        along = tl.zeros([BLOCK_C], dtype=tl.float32)
         factor = (vector(used + C, c, C) * vector(scale, c, C))[None, :]
     for node in range(first, tl.minimum(first + share, nodes)):
         own = row(source, node, c, C, BLOCK_C)
         value = row(neighbor, node, c, C, BLOCK_C)
-        by_logit = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
-        by_message = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+        by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
+        by_message = tl.zeros([BLOCK_C], dtype=tl.float32)
         if statistics:
-            all_hats = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+            all_hats = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             position = at + lane
@@ -231,26 +230,27 @@ def backward_sources(
             if HAS_EDGES:
                 logit += gather(projected, edge, valid, c, C, BLOCK_C)
             push = gather(u, other, valid, c, C, BLOCK_C)
-            by_message += push * tl.sigmoid(logit)
-            by_logit += gate_gradient(logit, push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
+            by_message += tl.sum(push * tl.sigmoid(logit), 0)
+            change = gate_gradient(logit, push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
             if HAS_GRAD:
                 hat, g = update_gradient(
                     logit, edge, valid, c, grad, mask, used, scale, shift, seed, dropout,
                     C, BLOCK_C, NORM, HAS_MASK, DROPOUT,
                 )  # fmt: skip
                 if NORM:
-                    plain += g
-                    along += g * hat
-                    all_hats += tl.where(real_edges(mask, edge, valid, HAS_MASK)[:, None], hat, 0.0)
+                    plain += tl.sum(g, 0)
+                    along += tl.sum(g * hat, 0)
+                    all_hats += tl.sum(tl.where(real_edges(mask, edge, valid, HAS_MASK)[:, None], hat, 0.0), 0)
                     g *= factor
-                by_logit += g
-        put_row(d_source, node, c, tl.sum(by_logit, 0), C, BLOCK_C)
-        put_row(d_neighbor, node, c, tl.sum(by_message, 0), C, BLOCK_C)
+                change += g
+            by_logit += tl.sum(change, 0)
+        put_row(d_source, node, c, by_logit, C, BLOCK_C)
+        put_row(d_neighbor, node, c, by_message, C, BLOCK_C)
         if statistics:
-            put_row(hats, node, c, tl.sum(all_hats, 0), C, BLOCK_C)
+            put_row(hats, node, c, all_hats, C, BLOCK_C)
     if statistics:
-        put_row(partial, tl.program_id(0) * 2, c, tl.sum(plain, 0), C, BLOCK_C)
-        put_row(partial, tl.program_id(0) * 2 + 1, c, tl.sum(along, 0), C, BLOCK_C)
+        put_row(partial, tl.program_id(0) * 2, c, plain, C, BLOCK_C)
+        put_row(partial, tl.program_id(0) * 2 + 1, c, along, C, BLOCK_C)
 
 
 @triton.jit
@@ -296,7 +296,7 @@ def backward_targets(
         own = row(target, node, c, C, BLOCK_C)
         push = row(u, node, c, C, BLOCK_C)
         pull = row(w, node, c, C, BLOCK_C)
-        by_logit = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+        by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             position = at + lane
@@ -324,5 +324,5 @@ def backward_targets(
             change = tl.where(valid[:, None], change, 0.0)
             if HAS_EDGES:
                 scatter(projected, edge, valid, c, change, C, BLOCK_C)
-            by_logit += change
-        put_row(d_target, node, c, tl.sum(by_logit, 0), C, BLOCK_C)
+            by_logit += tl.sum(change, 0)
+        put_row(d_target, node, c, by_logit, C, BLOCK_C)

@@ -194,7 +194,20 @@ def test_opcheck():
     names = ("target", "source", "neighbor", "edge_attr", "weight", "bias", "scale", "shift")
     tensors = [inputs[name].requires_grad_() for name in names]
     running = [inputs["running_mean"], inputs["running_variance"]]
-    arguments = (*tensors, *running, inputs["edge_index"], inputs["mask"], None, *plan, 1e-5, True, True, 1e-6, 0.0, True)
+    arguments = (
+        *tensors,
+        *running,
+        inputs["edge_index"],
+        inputs["mask"],
+        None,
+        *plan,
+        1e-5,
+        True,
+        True,
+        1e-6,
+        0.0,
+        True,
+    )
     # The moments carry no gradient, which is what opcheck's own comparison of gradients would ask for.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(torch.ops.gssc.gated_gcn_fused.default, arguments, test_utils=tests)

@@ -42,7 +42,9 @@ def test_many_channels_half_precision_and_repeats():
 
 def test_opcheck():
     inputs = make([2, 0, 3], 4)
-    torch.library.opcheck(torch.ops.gssc.segment_sum_fused.default, (inputs["x"].requires_grad_(), *list(inputs.values())[1:]))
+    torch.library.opcheck(
+        torch.ops.gssc.segment_sum_fused.default, (inputs["x"].requires_grad_(), *list(inputs.values())[1:])
+    )
 
 
 def test_bad_input():
