@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.profiler_util import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
@@ -138,7 +137,7 @@ def profiled(graph: Graph, top: int = 25) -> Iterator[str]:
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
         step()
         torch.cuda.synchronize()
-    found = [event for event in trace.key_averages() if event.device_type == DeviceType.CUDA]
+    found = [event for event in trace.key_averages() if str(event.device_type).endswith("CUDA")]
     found.sort(key=lambda event: -event.self_device_time_total)
     total = sum(event.self_device_time_total for event in found)
     yield f"{graph.name}: kernels take {total / 1e3:.2f} ms, {sum(event.count for event in found)} launches"

@@ -4,7 +4,7 @@ This file and, for message passing, ``messages.py`` and, for sums over graphs, `
 chosen and arguments are checked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 CONV_BACKENDS = {"naive": _conv_naive.gssc_conv, "eager": _conv_eager.gssc_conv, "fused": _conv_fused.gssc_conv}
-SELECTIVE_BACKENDS = {
+SELECTIVE_BACKENDS: dict[str, Callable[..., Tensor]] = {
     "naive": _selective_naive.selective_gssc_conv,
     "eager": _selective_eager.selective_gssc_conv,
     "fused": _selective_fused.selective_gssc_conv,

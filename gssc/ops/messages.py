@@ -129,7 +129,7 @@ def gated_gcn(
 
 
 def takes_kernels(backend: str, **tensors: Tensor | None) -> bool:
-    """Whether the fused form is asked for or, by ``"auto"``, can run; a one-line error where it was asked for in vain."""
+    """Whether to take the fused form: where it is asked for, or can run with ``"auto"``. Checks that it can."""
     check_choice("backend", backend, BACKENDS)
     if backend == "fused":
         check_fusible(**tensors)

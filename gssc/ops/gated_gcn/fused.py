@@ -83,8 +83,9 @@ def gated_gcn_fused(
     dropout: float,
     need_edges: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Nodes [N, C], edges [E, C] (or [0, C]), moments [], [C], [C], the mean and 1/√(variance + ε) in use [2, C],
-    and for the backward pass d and, in half precision, h before rounding [1 or 2, N, C].
+    """Nodes [N, C], edges [E, C] (or [0, C]), moments [], [C], [C], and what the backward pass needs.
+
+    That is the mean and 1/√(variance + ε) in use [2, C], and d and, in half precision, h unrounded [1 or 2, N, C].
     """
     from gssc.ops.gated_gcn import kernels
 
@@ -225,6 +226,8 @@ def _real_degrees(mask: Tensor | None, by_source: Tensor, source_ptr: Tensor) ->
 
 def _summed_product(left: Tensor, right: Tensor) -> Tensor:
     """LeftᵀRight as a sum of products of equally many rows: a product of few rows and columns keeps no GPU busy."""
+    if left.shape[0] < 2 * SPLIT:
+        return left.t() @ right
     rows = max(SPLIT, -(-left.shape[0] // 512))
     whole = left.shape[0] // rows * rows
     parts = [part[:whole].unflatten(0, (-1, rows)) for part in (left, right)]
