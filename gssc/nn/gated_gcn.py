@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from gssc.checks import check_positive, check_probability, check_shape
 from gssc.nn.moments import Moments
 from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
-from gssc.ops import EdgeNorm, EdgePlan, gated_gcn
+from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn
 from gssc.ops.triton_support import can_fuse
 
 
@@ -94,6 +94,11 @@ class GatedGCN(nn.Module):
     def _finish(self, hidden: Tensor, norm: nn.Module, mask: Tensor | None) -> Tensor:
         return F.dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)
 
+    def _linears(self) -> list[Tensor]:
+        """Weights and biases of what nodes tell edges, in the order of the op."""
+        linears = (self.lin_target, self.lin_source, self.lin_neighbor)
+        return [tensor for linear in linears for tensor in (linear.weight, linear.bias)]
+
     def _norm_fuses(self) -> bool:
         """Whether the op can normalise edges itself: not over processes, nor where somebody watches the norm."""
         norm = self.norm_edge
@@ -133,6 +138,7 @@ class GatedGCN(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             plan=plan,
             need_edges=need_edges,
+            origin=Origin(x, *self._linears()),
             backend="fused",
         )
         if isinstance(batch, BatchNorm) and batch.training:

@@ -11,7 +11,7 @@ from torch import Tensor
 from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.batch_to_ptr import batch_to_ptr
 from gssc.ops.edges.plan import EdgePlan, edge_plan
-from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput
+from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
 from gssc.ops.gssc_conv import eager as _conv_eager
 from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
@@ -26,6 +26,7 @@ __all__ = [
     "EdgeNorm",
     "EdgePlan",
     "GatedOutput",
+    "Origin",
     "batch_to_ptr",
     "edge_plan",
     "from_state",

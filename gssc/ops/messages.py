@@ -10,7 +10,7 @@ from gssc.ops.edges.plan import EdgePlan, edge_plan
 from gssc.ops.gated_gcn import eager as _gated_eager
 from gssc.ops.gated_gcn import fused as _gated_fused
 from gssc.ops.gated_gcn import naive as _gated_naive
-from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput
+from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
 from gssc.ops.gine_messages import eager as _gine_eager
 from gssc.ops.gine_messages import fused as _gine_fused
 from gssc.ops.gine_messages import naive as _gine_naive
@@ -65,6 +65,7 @@ def gated_gcn(
     dropout: float = 0.0,
     plan: EdgePlan | None = None,
     need_edges: bool = True,
+    origin: Origin | None = None,
     backend: Backend = "auto",
 ) -> GatedOutput:
     r"""What GatedGCN does on edges, for edges from j to i.
@@ -89,6 +90,8 @@ def gated_gcn(
         dropout: Probability of dropout, 0 outside of training. ``"fused"`` draws other numbers than ``"eager"``.
         plan: ``edge_plan(edge_index, N)``, if there is one already; only ``"fused"`` needs it.
         need_edges: Whether e' is needed; where it is not, ``"fused"`` returns [0, C] in its place.
+        origin: Where t, s and n come from, so that ``"fused"`` can compute them anew instead of keeping them. They
+            alone are differentiated; that they are what ``origin`` says is not checked.
         backend: ``"naive"`` (no dropout), ``"eager"``, ``"fused"`` (Triton, e' is the only tensor of size E × C), or
             ``"auto"``: fused where it can be, else eager.
 
@@ -120,7 +123,7 @@ def gated_gcn(
             check_shape(f"norm.{name}", getattr(norm, name), channels)
     parts = (target, source, neighbor, edge_index, edge_attr, weight, bias, norm, mask, residual, eps)
     if takes_kernels(backend, target=target, source=source, neighbor=neighbor, edge_attr=edge_attr):
-        return _gated_fused.gated_gcn(*parts, dropout, _plan(plan, edge_index, nodes), need_edges)
+        return _gated_fused.gated_gcn(*parts, dropout, _plan(plan, edge_index, nodes), need_edges, origin)
     if backend == "naive":
         if dropout:
             fail("dropout", "0.0 for backend='naive'", dropout)

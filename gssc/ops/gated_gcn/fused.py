@@ -27,7 +27,7 @@ from gssc.checks import fail
 from gssc.ops.edges.launch import Grid
 from gssc.ops.edges.plan import EdgePlan
 from gssc.ops.gated_gcn import eager
-from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput
+from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
 
 PIECE = 1 << 14  # edges of which the gradient is multiplied at a time, at least
 SPLIT = 1 << 12  # edges over which a product that sums over edges is one sum, at least
@@ -76,6 +76,13 @@ def gated_gcn_fused(
     by_source: Tensor,
     targets: Tensor,
     source_ptr: Tensor,
+    x: Tensor | None,
+    target_weight: Tensor | None,
+    target_bias: Tensor | None,
+    source_weight: Tensor | None,
+    source_bias: Tensor | None,
+    neighbor_weight: Tensor | None,
+    neighbor_bias: Tensor | None,
     norm_eps: float,
     training: bool,
     residual: bool,
@@ -258,23 +265,25 @@ def _(grad_nodes: Tensor, grad_edges: Tensor | None, target: Tensor, *others: An
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors, ctx.numbers = inputs[:19], inputs[19:-1]
+    tensors, ctx.numbers = inputs[:26], inputs[26:-1]
     # Running statistics are changed in place after the op; what it used of them is among its outputs.
-    saved = [None if place in (8, 9) else tensor for place, tensor in enumerate(tensors)]
+    dropped = (8, 9) if tensors[19] is None else (0, 1, 2, 8, 9)
+    saved = [None if place in dropped else tensor for place, tensor in enumerate(tensors)]
+    ctx.dtype = tensors[0].dtype
     ctx.save_for_backward(*saved, output[2], output[5], output[0], output[6])
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
-    *tensors, count, used, nodes, kept = ctx.saved_tensors
+    tensors, count, used, nodes, kept = _saved(ctx)
     target, source, neighbor, edge_attr, weight, bias, scale, shift, _, _, _, mask, seed, *plan = tensors
     _, training, residual, _, dropout = ctx.numbers
-    given: list[Tensor | None] = [None] * 25
+    given: list[Tensor | None] = [None] * 32
     if grad_nodes is None and grad_edges is None:
         return tuple(given)
     places = [0, 1, 2] + ([3, 4, 5] if edge_attr is not None else []) + ([6, 7] if scale is not None else [])
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        found = _eager_gradients(ctx, grad_nodes, grad_edges, places)
+        found = _eager_gradients(ctx, tensors, used, grad_nodes, grad_edges, places)
     else:
         grad_nodes = torch.zeros_like(target) if grad_nodes is None else grad_nodes
         found = gated_gcn_fused_backward(
@@ -286,10 +295,25 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
     return tuple(given)
 
 
+def _saved(ctx: Any) -> tuple[list[Any], Tensor, Tensor, Tensor, Tensor]:
+    """Inputs up to the plan, t, s and n computed anew where they were not kept, and four of the outputs."""
+    *tensors, count, used, nodes, kept = ctx.saved_tensors
+    x, *linears = tensors[19:]
+    if x is not None:
+        for place in range(3):
+            weight, bias = linears[2 * place : 2 * place + 2]
+            tensors[place] = F.linear(x.to(ctx.dtype), weight.to(ctx.dtype), bias.to(ctx.dtype))
+    return tensors[:19], count, used, nodes, kept
+
+
 def _eager_gradients(
-    ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, places: list[int]
+    ctx: Any,
+    tensors: list[Any],
+    used: Tensor,
+    grad_nodes: Tensor | None,
+    grad_edges: Tensor | None,
+    places: list[int],
 ) -> list[Tensor | None]:
-    *tensors, _, used, _, _ = ctx.saved_tensors
     norm_eps, training, residual, eps, dropout = ctx.numbers
     if dropout:
         fail("dropout", "0.0 for second derivatives with backend='fused'", dropout)
@@ -326,6 +350,7 @@ def gated_gcn(
     dropout: float,
     plan: EdgePlan,
     need_edges: bool = True,
+    origin: Origin | None = None,
 ) -> GatedOutput:
     """See ``gssc.ops.gated_gcn``."""
     dtype, seed = target.dtype, None
@@ -336,7 +361,7 @@ def gated_gcn(
     values = (None, None, None, None, 0.0, False) if norm is None else norm
     out = gated_gcn_fused(
         target, source.to(dtype), neighbor.to(dtype), edge_attr, weight, bias, *values[:4], edge_index,
-        mask if norm is not None else None, seed, *plan, values[4], values[5], residual, eps, dropout,
-        need_edges,
+        mask if norm is not None else None, seed, *plan, *(origin or [None] * 7), values[4], values[5],
+        residual, eps, dropout, need_edges,
     )  # fmt: skip
     return GatedOutput(out[0], out[1], *(moment.detach() for moment in out[2:5]))
