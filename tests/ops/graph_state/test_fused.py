@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.usefixtures("poisoned")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-TILES = [70, 0, 33, 1, 64]
+TILES = [40, 0, 33, 1]
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def test_graphs_of_several_tiles(small_tiles, k, c):
     check(TILES, k, c)
 
 
-@pytest.mark.parametrize(("k", "c"), [(40, 1), (0, 3), (3, 0)])
+@pytest.mark.parametrize(("k", "c"), [(9, 1), (0, 3), (3, 0)])
 def test_odd_widths(k, c):
-    check([9, 4], k, c) if k < 40 else check([5], k, c)
+    check([9, 4], k, c)
 
 
 def test_results_repeat_bit_by_bit_and_nothing_is_stored_in_half_precision(small_tiles):

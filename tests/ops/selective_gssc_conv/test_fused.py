@@ -5,7 +5,7 @@ import torch
 from batches import selective_inputs
 
 from gssc import ops
-from gssc.testing import assert_close, assert_matches_reference
+from gssc.testing import assert_matches_reference
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -36,12 +36,6 @@ def test_matches_naive(shared, normalize):
         assert_matches_reference(call("fused", **options), call("naive", **options), inputs, tolerance=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_compiles_whole_and_auto_on_the_cpu_is_eager():
-    torch._dynamo.reset()
-    compiled = torch.compile(call("fused"), fullgraph=True, dynamic=True, backend="aot_eager")
-    for sizes in ([9, 3], [6, 4, 7]):
-        inputs = make(sizes, 3, 4)
-        assert_close(compiled(**inputs), call("eager")(**inputs))
+def test_auto_on_the_cpu_is_eager():
     inputs = {name: value.cpu() for name, value in make([5, 7], 3, 4).items()}
     assert torch.equal(call("auto")(**inputs), call("eager")(**inputs))
