@@ -148,9 +148,7 @@ def profiled(graph: Graph, top: int = 25) -> Iterator[str]:
 def tune(graph: Graph) -> Iterator[str]:
     """A training step, replayed, for ways to cut the work on edges, and with products in tf32."""
     default = launch.WIDTHS, launch.ELEMENTS, launch.PROGRAMS
-    for widths, elements, programs in (
-        default, (default[0], 256, 16), (default[0], 1024, 16), (default[0], 512, 32), ((), 512, 16), ((), 1024, 16)
-    ):  # fmt: skip
+    for widths, elements, programs in (default, (default[0], 256, 16), (default[0], 512, 32), ((), 512, 16)):
         launch.WIDTHS, launch.ELEMENTS, launch.PROGRAMS = widths, elements, programs
         try:
             _, step = next(steps(graph, "gssc"))

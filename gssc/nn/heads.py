@@ -57,8 +57,11 @@ class GraphHead(nn.Module):
         return self.mlp(self._pooled(x, batch, num_graphs, ptr))
 
     def _pooled(self, x: Tensor, batch: Tensor | None, num_graphs: int, ptr: Tensor | None) -> Tensor:
-        if batch is None or self.pool == "max" or not can_fuse(x):
-            # Without batch this is PyTorch's own reduction; a maximum does not depend on the order.
+        if batch is not None and self.pool == "max":
+            # A maximum does not depend on the order. PyG's pool is the same, but on a GPU it warns.
+            zeros = x.new_zeros(num_graphs, x.shape[1])
+            return zeros.scatter_reduce(0, batch.unsqueeze(1).expand_as(x), x, "amax", include_self=False)
+        if batch is None or not can_fuse(x):
             return POOLS[self.pool](x, batch, num_graphs if batch is not None else None)
         if ptr is None:
             ptr = batch_to_ptr(batch, x.shape[0], num_graphs, x.device)
