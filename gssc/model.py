@@ -255,12 +255,14 @@ class GSSC(nn.Module):
         # One plan for all layers, and only where kernels will ask for it.
         plan = edge_plan(edge_index, nodes) if self.local in ("gatedgcn", "gine") and can_fuse(h) else None
         outputs = []
-        for layer in self.layers:
-            h, e = layer(h, edge_index, phi, eigvecs, batch, e, degree=degree, ptr=ptr, plan=plan, **masks)
+        for number, layer in enumerate(self.layers, start=1):
+            last = number == len(self.layers)
+            shared = {"degree": degree, "ptr": ptr, "plan": plan, "need_edges": not last}
+            h, e = layer(h, edge_index, phi, eigvecs, batch, e, **shared, **masks)
             outputs.append(h)
         if self.jumping_knowledge:
             h = torch.cat(outputs, dim=1)
-        return self.head(h, batch, graphs) if self.level == "graph" else self.head(h)
+        return self.head(h, batch, graphs, ptr) if self.level == "graph" else self.head(h)
 
 
 def model_inputs(data: Data) -> dict[str, Any]:

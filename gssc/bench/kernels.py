@@ -2,6 +2,7 @@
 
     python -m gssc.bench.kernels --out benchmarks/results.csv
     python -m gssc.bench.kernels --models --out benchmarks/results.csv
+    python -m gssc.bench.kernels --models --nodes 10000 60000 --profile 60000 --tune
     python -m gssc.bench.kernels --tune
 
 Every row says how the time was taken (launched, or replayed as a CUDA graph), the error against float64, and the ratio
@@ -78,15 +79,25 @@ def convolutions(bandwidth: float) -> Iterator[list[Result]]:
         yield list(kernels_conv.run(work, bandwidth))
 
 
-def whole_models(console: Console) -> Iterator[list[Result]]:
-    """Whole models, graph by graph, if they compute what they should."""
+def whole_models(console: Console, nodes: list[int] | None) -> Iterator[list[Result]]:
+    """Whole models, graph by graph, if they compute what they should; of given sizes only where some are given."""
     graphs = (*kernels_models.DENSE, *kernels_models.SPARSE)
     wrong = kernels_models.error(graphs[0])
     console.print(f"whole model: error {wrong:.1e}, limit {kernels_models.LIMIT:.0e}")
     if not wrong <= kernels_models.LIMIT:
         raise SystemExit("gssc.bench.kernels: the model is wrong")
     for graph in graphs:
-        yield list(kernels_models.run(graph))
+        if nodes is None or graph.nodes in nodes:
+            yield list(kernels_models.run(graph, with_rivals=nodes is None))
+
+
+def look_closer(console: Console, nodes: int, tune: bool) -> None:
+    """Where a training step of the graph with so many nodes spends its time, and how else it could be cut."""
+    (graph,) = (g for g in (*kernels_models.DENSE, *kernels_models.SPARSE) if g.nodes == nodes)
+    lines = [kernels_models.profiled(graph), *([kernels_models.tune(graph)] if tune else [])]
+    for part in lines:
+        for line in part:
+            console.print(line, markup=False, highlight=False)
 
 
 def main() -> None:
@@ -94,22 +105,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
     parser.add_argument("--models", action="store_true", help="whole models instead of the convolution alone")
-    parser.add_argument("--tune", action="store_true", help="time ways to cut the work instead")
+    parser.add_argument("--nodes", type=int, nargs="+", help="with --models: graphs of these sizes only, no rivals")
+    parser.add_argument("--profile", type=int, metavar="NODES", help="with --models: kernels of a step on this graph")
+    parser.add_argument("--tune", action="store_true", help="time ways to cut the work (with --profile: after it)")
     arguments = parser.parse_args()
     console = Console(width=140)
     if not torch.cuda.is_available():
         raise SystemExit("gssc.bench.kernels: there is no GPU")
     bandwidth = copy_bandwidth()
     console.print(f"{hardware('cuda')}: copies at {bandwidth / 1e12:.2f} TB/s")
-    if arguments.tune:
+    if arguments.tune and not arguments.models:
         for line in kernels_conv.tune(kernels_conv.LARGE[-1], CANDIDATES, bandwidth):
             console.print(line)
         return
     everything: list[Result] = []
-    for results in whole_models(console) if arguments.models else convolutions(bandwidth):
+    for results in whole_models(console, arguments.nodes) if arguments.models else convolutions(bandwidth):
         everything += results
+        show(console, results)
         append(arguments.out, [row(result, results[0], bandwidth) for result in results], "cuda")
-    show(console, everything)
+    if arguments.models and arguments.profile:
+        look_closer(console, arguments.profile, arguments.tune)
     if any("wrong" in result.problem for result in everything):
         raise SystemExit("gssc.bench.kernels: some results were wrong")
 

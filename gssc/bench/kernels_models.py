@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from gssc import GSSC
 from gssc.bench.kernels_conv import DEVICE, Result
-from gssc.bench.kernels_timing import measure
+from gssc.bench.kernels_timing import clear, measure
 from gssc.model import Global
+from gssc.ops.edges import launch
 
 LIMIT = 1e-3  # relative error of output and gradients, norm by norm
 
@@ -112,9 +114,9 @@ def steps(graph: Graph, glob: Global) -> Iterator[tuple[str, Callable[[], object
     yield "inference", infer
 
 
-def run(graph: Graph) -> Iterator[Result]:
+def run(graph: Graph, with_rivals: bool = True) -> Iterator[Result]:
     """Training and inference of one graph, launched and, up to 60,000 nodes, replayed."""
-    globs: tuple[Global, ...] = ("gssc", "attention") if graph.rival else ("gssc",)
+    globs: tuple[Global, ...] = ("gssc", "attention") if graph.rival and with_rivals else ("gssc",)
     for glob in globs:
         torch.cuda.empty_cache()
         for name, step in steps(graph, glob):
@@ -125,3 +127,39 @@ def run(graph: Graph) -> Iterator[Result]:
                     yield Result(graph.name, label, measure(step, 100, replay=replay), None, None)
                 except torch.cuda.OutOfMemoryError:
                     yield Result(graph.name, label, None, None, None, "out of memory")
+
+
+def profiled(graph: Graph, top: int = 25) -> Iterator[str]:
+    """The kernels of one training step that take the longest."""
+    _, step = next(steps(graph, "gssc"))
+    step()
+    clear()
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
+        step()
+        torch.cuda.synchronize()
+    found = [event for event in trace.key_averages() if str(event.device_type).endswith("CUDA")]
+    found.sort(key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in found)
+    yield f"{graph.name}: kernels take {total / 1e3:.2f} ms, {sum(event.count for event in found)} launches"
+    for event in found[:top]:
+        yield f"{event.self_device_time_total / 1e3:8.3f} ms {event.count:5} × {event.key[:110]}"
+
+
+def tune(graph: Graph) -> Iterator[str]:
+    """A training step, replayed, for ways to cut the work on edges, and with products in tf32."""
+    default = launch.WIDTHS, launch.ELEMENTS, launch.PROGRAMS
+    for widths, elements, programs in (default, (default[0], 256, 16), (default[0], 512, 32), ((), 512, 16)):
+        launch.WIDTHS, launch.ELEMENTS, launch.PROGRAMS = widths, elements, programs
+        try:
+            _, step = next(steps(graph, "gssc"))
+            timing = measure(step, 100, replay=True)
+            cut = f"widths {widths} elements {elements} programs {programs}"
+            yield f"{cut}: {timing.p50:.2f} ms {timing.peak_mb:,.0f} MB"
+        finally:
+            launch.WIDTHS, launch.ELEMENTS, launch.PROGRAMS = default
+    torch.set_float32_matmul_precision("high")
+    try:
+        timing = measure(next(steps(graph, "gssc"))[1], 100, replay=True)
+        yield f"default, products in tf32: {timing.p50:.2f} ms"
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -1,7 +1,9 @@
 """Timing on a GPU: device events, replays of captured graphs, peak memory, copy bandwidth."""
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -9,7 +11,11 @@ import torch
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds per call (20th, 50th, 80th percentile), peak memory in MB while it ran, and how it was run."""
+    """Milliseconds per call (20th, 50th, 80th percentile), peak memory in MB while it ran, and how it was run.
+
+    The peak counts everything that is allocated: parameters, inputs, and the workspaces of matrix products, of which
+    there is one for each thread that launches them.
+    """
 
     p20: float
     p50: float
@@ -24,22 +30,26 @@ def measure(function: Callable[[], object], milliseconds: float = 200.0, replay:
     With ``replay`` the function is captured into a CUDA graph once and its replays are timed: no launch overhead.
     Inputs are the same every time: what fits into the cache may be read from there.
     """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    side = _side_stream()
+    side.wait_stream(torch.cuda.current_stream())
+    clear()
+    with torch.cuda.stream(side):
         function()
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         function()
-    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated() / 1e6
     run, how = function, "launched"
     graph = None
     if replay:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        clear()
+        torch.cuda.reset_peak_memory_stats()
+        with torch.cuda.graph(graph, stream=side):
             function()
+        peak = torch.cuda.max_memory_allocated() / 1e6
         run, how = graph.replay, "graph replay"
     run()
     once = max(_events(run, 3)[1], 1e-3)
@@ -47,6 +57,20 @@ def measure(function: Callable[[], object], milliseconds: float = 200.0, replay:
     p20, p50, p80 = np.percentile(samples, [20, 50, 80])
     del graph
     return Timing(float(p20), float(p50), float(p80), peak, how)
+
+
+@lru_cache(maxsize=1)
+def _side_stream() -> torch.cuda.Stream:
+    """One for all: matrix products keep a workspace for each stream that they have run on."""
+    return torch.cuda.Stream()
+
+
+def clear() -> None:
+    """Give back what earlier measurements left behind, so that the next peak is its own."""
+    torch.cuda.synchronize()
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
 
 
 def _events(run: Callable[[], object], times: int) -> list[float]:

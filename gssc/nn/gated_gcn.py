@@ -8,7 +8,7 @@ from gssc.checks import check_positive, check_probability, check_shape
 from gssc.nn.dropout import dropout
 from gssc.nn.moments import Moments
 from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
-from gssc.ops import EdgeNorm, EdgePlan, gated_gcn
+from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn
 from gssc.ops.triton_support import can_fuse
 
 
@@ -41,7 +41,8 @@ class GatedGCN(nn.Module):
         nodes and edges where the batch is padded
 
     On a GPU, all that happens on edges is one op (``gssc.ops.gated_gcn``), which keeps no tensor of size E × C but its
-    output; layers that share edges should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``.
+    output; layers that share edges should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``. Where new
+    edge features are not needed, as after the last layer of a model, ``need_edges=False`` lets it return ``None``.
     """
 
     def __init__(
@@ -68,11 +69,12 @@ class GatedGCN(nn.Module):
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
         plan: EdgePlan | None = None,
-    ) -> tuple[Tensor, Tensor]:
+        need_edges: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
         check_shape("x", x, None, self.channels)
         check_shape("edge_index", edge_index, 2, None)
         if can_fuse(x, edge_attr) and self._norm_fuses():
-            return self._fused(x, edge_index, edge_attr, node_mask, edge_mask, plan)
+            return self._fused(x, edge_index, edge_attr, node_mask, edge_mask, plan, need_edges)
         source, target = edge_index[0], edge_index[1]
         # index_select: its gradient is a sum of rows, that of x[source] a sort on a CPU.
         logits = self.lin_target(x).index_select(0, target) + self.lin_source(x).index_select(0, source)
@@ -94,6 +96,11 @@ class GatedGCN(nn.Module):
     def _finish(self, hidden: Tensor, norm: nn.Module, mask: Tensor | None) -> Tensor:
         return dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)
 
+    def _linears(self) -> list[Tensor]:
+        """Weights and biases of what nodes tell edges, in the order of the op."""
+        linears = (self.lin_target, self.lin_source, self.lin_neighbor)
+        return [tensor for linear in linears for tensor in (linear.weight, linear.bias)]
+
     def _norm_fuses(self) -> bool:
         """Whether the op can normalise edges itself: not over processes, nor where somebody watches the norm."""
         norm = self.norm_edge
@@ -110,7 +117,8 @@ class GatedGCN(nn.Module):
         node_mask: Tensor | None,
         edge_mask: Tensor | None,
         plan: EdgePlan | None,
-    ) -> tuple[Tensor, Tensor]:
+        need_edges: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         norm, batch = None, self.norm_edge
         if isinstance(batch, BatchNorm):
             assert batch.running_mean is not None
@@ -131,9 +139,11 @@ class GatedGCN(nn.Module):
             eps=self.eps,
             dropout=self.dropout if self.training else 0.0,
             plan=plan,
+            need_edges=need_edges,
+            origin=Origin(x, *self._linears()),
             backend="fused",
         )
         if isinstance(batch, BatchNorm) and batch.training:
             batch._update_running_statistics(Moments(out.n, out.mean, out.squares), out.n >= 2)
         node = self._finish(self.lin_self(x) + out.nodes, self.norm_node, node_mask)
-        return (x + node if self.residual else node), out.edges
+        return (x + node if self.residual else node), out.edges if need_edges else None

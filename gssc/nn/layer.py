@@ -23,8 +23,8 @@ class GSSCLayer(nn.Module):
     Args:
         channels: C, channels of nodes.
         local: Any PyG convolution C → C, ``GatedGCN``, or ``None``. It is called with ``x`` and ``edge_index`` and
-            with those of ``edge_attr``, ``edge_weight``, ``node_mask``, ``edge_mask`` and ``plan`` that its
-            ``forward`` takes; one that returns a pair returns new edge features.
+            with those of ``edge_attr``, ``edge_weight``, ``node_mask``, ``edge_mask``, ``plan`` and
+            ``need_edges`` that its ``forward`` takes; one that returns a pair returns new edge features.
         glob: ``GSSConv``, ``GlobalAttention``, or ``None``; called as
             ``glob(x, phi, vectors, batch, degree=..., ptr=...)``.
         dropout_local: Dropout after the local part.
@@ -96,11 +96,13 @@ class GSSCLayer(nn.Module):
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
         plan: EdgePlan | None = None,
+        need_edges: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """Node features and edge features after the layer; arguments as in ``GSSConv`` and PyG convolutions.
 
         ``node_mask`` [N] and ``edge_mask`` [E] (True = real) keep the rows of a padded batch out of the statistics.
         ``plan`` is ``gssc.ops.edge_plan(edge_index, N)`` for local parts that have kernels, which else make it anew.
+        ``need_edges=False`` allows a local part to leave new edge features out.
         """
         parts = []
         if self.local is not None and self.norm_local is not None:
@@ -110,6 +112,7 @@ class GSSCLayer(nn.Module):
                 "node_mask": node_mask,
                 "edge_mask": edge_mask,
                 "plan": plan,
+                "need_edges": need_edges,
             }
             taken = {name: given[name] for name in self._local_takes if given[name] is not None}
             h = self.local(x, edge_index, **taken)
@@ -131,7 +134,9 @@ def _arguments(local: nn.Module | None) -> tuple[str, ...]:
     if local is None:
         return ()
     names = inspect.signature(local.forward).parameters
-    takes = [name for name in ("edge_attr", "edge_weight", "node_mask", "edge_mask", "plan") if name in names]
+    takes = [
+        name for name in ("edge_attr", "edge_weight", "node_mask", "edge_mask", "plan", "need_edges") if name in names
+    ]
     if hasattr(local, "edge_dim") and local.edge_dim is None:
         takes = [name for name in takes if name != "edge_attr"]
     return tuple(takes)

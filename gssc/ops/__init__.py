@@ -1,44 +1,48 @@
 """Fast maths on tensors, without parameters or configuration. Each op has a plain reference beside it.
 
-This file and, for message passing, ``messages.py`` are where a backend is chosen and arguments are checked.
+This file and, for message passing, ``messages.py`` and, for sums over graphs, ``states.py`` are where a backend is
+chosen and arguments are checked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.batch_to_ptr import batch_to_ptr
 from gssc.ops.edges.plan import EdgePlan, edge_plan
-from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput
-from gssc.ops.graph_state.eager import from_state, to_state
+from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
 from gssc.ops.gssc_conv import eager as _conv_eager
 from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
-from gssc.ops.messages import Backend, gated_gcn, gine_messages
+from gssc.ops.messages import Backend, gated_gcn, gine_messages, takes_kernels
 from gssc.ops.selective_gssc_conv import eager as _selective_eager
+from gssc.ops.selective_gssc_conv import fused as _selective_fused
 from gssc.ops.selective_gssc_conv import naive as _selective_naive
+from gssc.ops.states import from_state, segment_sum, to_state
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = [
     "EdgeNorm",
     "EdgePlan",
     "GatedOutput",
+    "Origin",
     "batch_to_ptr",
     "edge_plan",
     "from_state",
     "gated_gcn",
     "gine_messages",
     "gssc_conv",
+    "segment_sum",
     "selective_gssc_conv",
     "to_state",
 ]
 
 CONV_BACKENDS = {"naive": _conv_naive.gssc_conv, "eager": _conv_eager.gssc_conv, "fused": _conv_fused.gssc_conv}
-SELECTIVE_BACKENDS = {
-    "auto": _selective_eager.selective_gssc_conv,
+SELECTIVE_BACKENDS: dict[str, Callable[..., Tensor]] = {
     "naive": _selective_naive.selective_gssc_conv,
     "eager": _selective_eager.selective_gssc_conv,
+    "fused": _selective_fused.selective_gssc_conv,
 }
 
 
@@ -129,12 +133,12 @@ def selective_gssc_conv(
         ptr: First node of every graph and, last, N: [G + 1].
         shared: Sum the kernel over channels.
         normalize: Divide z̃ per graph and channel by sqrt(1 + ‖T‖²_F / k_valid), a rotation-invariant measure.
-        backend: ``"eager"``, ``"naive"`` or ``"auto"``.
+        backend: ``"naive"``, ``"eager"``, ``"fused"`` (products between nodes and graphs by Triton, nothing of size
+            n K², no look at sizes of graphs), or ``"auto"``: fused where it can be, else eager.
 
     Returns:
         H, [N, C].
     """
-    check_choice("backend", backend, SELECTIVE_BACKENDS)
     if x_o is None and x_s is None:
         fail("x_o", "a tensor, or None only where x_s is given", "None")
     check_shape("vectors", vectors, None, None)
@@ -152,6 +156,8 @@ def selective_gssc_conv(
         if name not in weights:
             fail("weights", f"an entry {name!r}", sorted(weights))
         check_shape(f"weights[{name!r}]", weights[name], channels, channels)
-    return SELECTIVE_BACKENDS[backend](
+    if takes_kernels(backend, x=x, x_o=x_o, x_s=x_s, vectors=vectors, phi=phi):
+        backend = "fused"
+    return SELECTIVE_BACKENDS["eager" if backend == "auto" else backend](
         x, x_o, x_s, vectors, phi, pair_gains, dict(weights), ptr, shared=shared, normalize=normalize
     )

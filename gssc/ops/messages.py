@@ -10,7 +10,7 @@ from gssc.ops.edges.plan import EdgePlan, edge_plan
 from gssc.ops.gated_gcn import eager as _gated_eager
 from gssc.ops.gated_gcn import fused as _gated_fused
 from gssc.ops.gated_gcn import naive as _gated_naive
-from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput
+from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
 from gssc.ops.gine_messages import eager as _gine_eager
 from gssc.ops.gine_messages import fused as _gine_fused
 from gssc.ops.gine_messages import naive as _gine_naive
@@ -44,7 +44,7 @@ def gine_messages(
     check_shape("edge_index", edge_index, 2, None)
     if edge_attr is not None:
         check_shape("edge_attr", edge_attr, edge_index.shape[1], x.shape[1])
-    if _fused(backend, x=x, edge_attr=edge_attr):
+    if takes_kernels(backend, x=x, edge_attr=edge_attr):
         return _gine_fused.gine_messages(x, edge_attr, edge_index, _plan(plan, edge_index, x.shape[0]))
     return (_gine_naive if backend == "naive" else _gine_eager).gine_messages(x, edge_attr, edge_index)
 
@@ -64,6 +64,8 @@ def gated_gcn(
     eps: float = 1e-6,
     dropout: float = 0.0,
     plan: EdgePlan | None = None,
+    need_edges: bool = True,
+    origin: Origin | None = None,
     backend: Backend = "auto",
 ) -> GatedOutput:
     r"""What GatedGCN does on edges, for edges from j to i.
@@ -87,6 +89,9 @@ def gated_gcn(
         eps: ε.
         dropout: Probability of dropout, 0 outside of training. ``"fused"`` draws other numbers than ``"eager"``.
         plan: ``edge_plan(edge_index, N)``, if there is one already; only ``"fused"`` needs it.
+        need_edges: Whether e' is needed; where it is not, ``"fused"`` returns [0, C] in its place.
+        origin: Where t, s and n come from, so that ``"fused"`` can compute them anew instead of keeping them. They
+            alone are differentiated; that they are what ``origin`` says is not checked.
         backend: ``"naive"`` (no dropout), ``"eager"``, ``"fused"`` (Triton, e' is the only tensor of size E × C), or
             ``"auto"``: fused where it can be, else eager.
 
@@ -117,8 +122,8 @@ def gated_gcn(
         for name in ("scale", "shift", "mean", "variance"):
             check_shape(f"norm.{name}", getattr(norm, name), channels)
     parts = (target, source, neighbor, edge_index, edge_attr, weight, bias, norm, mask, residual, eps)
-    if _fused(backend, target=target, source=source, neighbor=neighbor, edge_attr=edge_attr):
-        return _gated_fused.gated_gcn(*parts, dropout, _plan(plan, edge_index, nodes))
+    if takes_kernels(backend, target=target, source=source, neighbor=neighbor, edge_attr=edge_attr):
+        return _gated_fused.gated_gcn(*parts, dropout, _plan(plan, edge_index, nodes), need_edges, origin)
     if backend == "naive":
         if dropout:
             fail("dropout", "0.0 for backend='naive'", dropout)
@@ -126,7 +131,8 @@ def gated_gcn(
     return _gated_eager.gated_gcn(*parts, dropout)
 
 
-def _fused(backend: str, **tensors: Tensor | None) -> bool:
+def takes_kernels(backend: str, **tensors: Tensor | None) -> bool:
+    """Whether to take the fused form: where it is asked for, or can run with ``"auto"``. Checks that it can."""
     check_choice("backend", backend, BACKENDS)
     if backend == "fused":
         check_fusible(**tensors)

@@ -34,8 +34,8 @@ def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str |
         return "gradients are accumulated over batches"
     if recipe.model.local in ("gcn", "gat", "pna"):
         return f"model.local={recipe.model.local} looks at values on the host"
-    if recipe.model.glob == "attention" or (recipe.model.glob == "gssc" and recipe.model.selective):
-        return "attention and selection look at sizes of graphs on the host"
+    if recipe.model.glob == "attention":
+        return "attention looks at sizes of graphs on the host"
     return None
 
 

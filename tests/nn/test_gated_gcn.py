@@ -115,6 +115,24 @@ def test_fused_without_edge_features_and_with_too_few_edges(fuses):
             assert_close(actual, expected, tolerance=2e-5)
 
 
+def test_edges_that_nobody_needs_are_left_out(fuses):
+    data = random_graph(7)
+    edge_index, x, e = (t.to(DEVICE) for t in (data.edge_index, torch.randn(7, 6), torch.randn(data.num_edges, 6)))
+    fuses(True)
+    conv = GatedGCN(6).to(DEVICE)
+    found = []
+    for need_edges in (True, False):
+        fresh = copy.deepcopy(conv)
+        node, edge = fresh(x, edge_index, e, need_edges=need_edges)
+        assert (edge is None) != need_edges
+        node.square().sum().backward()
+        found.append({"node": node, **{n: p.grad for n, p in fresh.named_parameters()}, **dict(fresh.named_buffers())})
+    for name, expected in found[0].items():
+        actual = found[1][name]
+        assert (actual is None) == (expected is None), name
+        assert actual is None or torch.equal(actual, expected), name
+
+
 def test_a_watched_norm_is_not_bypassed(fuses):
     fuses(True)
     conv = GatedGCN(4).to(DEVICE)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from gssc.nn import GraphHead, MLPHead
+from gssc import ops
+from gssc.nn import GraphHead, MLPHead, heads
 from gssc.testing import assert_close
 
 
@@ -21,6 +22,17 @@ def test_pools_each_graph_also_one_without_nodes(pool):
     pooled = torch.stack([reduce(x[:3]), torch.zeros(4), reduce(x[3:])])
     assert_close(head(x, batch, 3), head.mlp(pooled))
     assert_close(head(x, None, 1), head.mlp(reduce(x)[None]))
+
+
+@pytest.mark.parametrize("pool", ["sum", "mean"])
+def test_the_kernels_pool_the_same(pool, monkeypatch):
+    pytest.importorskip("triton")
+    head, x, batch = GraphHead(4, 2, pool), torch.randn(5, 4), torch.tensor([0, 0, 0, 2, 2])
+    expected = head(x, batch, 3)
+    monkeypatch.setattr(heads, "can_fuse", lambda x: True)
+    monkeypatch.setattr(heads, "segment_sum", lambda *inputs: ops.segment_sum(*inputs, backend="fused"))
+    for ptr in (None, torch.tensor([0, 3, 3, 5])):
+        assert_close(head(x, batch, 3, ptr), expected, tolerance=1e-6)
 
 
 def test_bad_pool():

@@ -54,51 +54,55 @@ def update_gradient(
 
 
 @triton.jit
-def logit_gradient(
-    logit, gate_change, rows, valid, c, grad, mask, used, scale, shift, seed, sums, count, dropout,
-    C: tl.constexpr, BLOCK_C: tl.constexpr, HAS_GRAD: tl.constexpr, NORM: tl.constexpr, TRAINING: tl.constexpr,
-    HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
-):  # fmt: skip
-    """∂ℓ = σ(1-σ) ⊙ ∂σ + γ/√v ⊙ (g - [statistics are those of the batch] (Σg + ℓ̂ Σgℓ̂)/n)."""
+def gate_gradient(logit, gate_change):
+    """σ(1-σ) ⊙ ∂σ."""
     gate = tl.sigmoid(logit)
-    change = gate * (1.0 - gate) * gate_change
-    if HAS_GRAD:
-        hat, g = update_gradient(
-            logit, rows, valid, c, grad, mask, used, scale, shift, seed, dropout, C, BLOCK_C, NORM, HAS_MASK, DROPOUT
-        )
-        if NORM:
-            if TRAINING:
-                n = tl.load(count)
-                share = tl.where(n >= 2.0, 1.0 / tl.maximum(n, 1.0), 0.0)
-                common = (vector(sums, c, C)[None, :] + hat * vector(sums + C, c, C)[None, :]) * share
-                if HAS_MASK:
-                    real = tl.load(mask + rows, mask=valid, other=0) != 0
-                    common = tl.where(real[:, None], common, 0.0)
-                g -= common
-            g *= (vector(used + C, c, C) * vector(scale, c, C))[None, :]
-        change += g
-    return tl.where(valid[:, None], change, 0.0)
+    return gate * (1.0 - gate) * gate_change
+
+
+@triton.jit
+def real_edges(mask, edge, valid, HAS_MASK: tl.constexpr):
+    """Which edges of a block enter the statistics."""
+    real = valid
+    if HAS_MASK:
+        real = valid & (tl.load(mask + edge, mask=valid, other=0) != 0)
+    return real
 
 
 @triton.jit(do_not_specialize=["nodes", "share", "eps"])
 def forward_nodes(
-    target, source, neighbor, projected, order, others, ptr, mask, out, counts, means, squares, eps, nodes, share,
+    target, source, neighbor, projected, order, others, ptr, mask, out, weights, counts, means, squares, eps,
+    nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
-    HAS_EDGES: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr,
+    HAS_EDGES: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j σ ⊙ b_j / (Σ_j σ + ε) for a share of the nodes, and the moments of the logits of its edges."""
+    """Σ_j σ ⊙ b_j / (Σ_j σ + ε) and its denominator for a share of the nodes, and the moments of its logits.
+
+    With HALF the former is also kept as it was before rounding.
+    """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
-    number = tl.full([], 0.0, tl.float32)
-    mean = tl.zeros([BLOCK_C], dtype=tl.float32)
-    square = tl.zeros([BLOCK_C], dtype=tl.float32)
-    for node in range(first, tl.minimum(first + share, nodes)):
+    last = tl.minimum(first + share, nodes)
+    lane = tl.arange(0, BLOCK_E)
+    if MOMENTS:
+        # Sums of differences to some logit, not of logits: a large mean costs no digits.
+        begin = tl.load(ptr + first)
+        some = begin < tl.load(ptr + last)
+        pivot = row(target, first, c, C, BLOCK_C)
+        pivot += row(source, tl.load(others + begin, mask=some, other=0), c, C, BLOCK_C)
+        if HAS_EDGES:
+            origin = tl.load(order + begin, mask=some, other=0).to(tl.int64)
+            pivot += tl.load(projected + origin * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
+        number = tl.zeros([BLOCK_E], dtype=tl.float32)
+        plain = tl.zeros([BLOCK_C], dtype=tl.float32)
+        square = tl.zeros([BLOCK_C], dtype=tl.float32)
+    for node in range(first, last):
         own = row(target, node, c, C, BLOCK_C)
         total = tl.zeros([BLOCK_C], dtype=tl.float32)
         gates = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            position = at + tl.arange(0, BLOCK_E)
+            position = at + lane
             valid = position < end
             edge = tl.load(order + position, mask=valid, other=0)
             other = tl.load(others + position, mask=valid, other=0)
@@ -109,24 +113,24 @@ def forward_nodes(
             total += tl.sum(gate * gather(neighbor, other, valid, c, C, BLOCK_C), 0)
             gates += tl.sum(gate, 0)
             if MOMENTS:
-                # Moments of the block, merged into those so far: a large mean costs no digits.
-                real = valid
-                if HAS_MASK:
-                    real = valid & (tl.load(mask + edge, mask=valid, other=0) != 0)
-                more = tl.sum(real.to(tl.float32), 0)
-                center = tl.sum(tl.where(real[:, None], logit, 0.0), 0) / tl.maximum(more, 1.0)
-                away = tl.where(real[:, None], logit - center[None, :], 0.0)
-                step = center - mean
-                part = more / tl.maximum(number + more, 1.0)
-                square += tl.sum(away * away, 0) + step * step * number * part
-                mean += step * part
-                number += more
-        put_row(out, node, c, total / (gates + eps), C, BLOCK_C)
+                real = real_edges(mask, edge, valid, HAS_MASK)
+                away = tl.where(real[:, None], logit - pivot[None, :], 0.0)
+                number += real.to(tl.float32)
+                plain += tl.sum(away, 0)
+                square += tl.sum(away * away, 0)
+        weight = gates + eps
+        mean = total / weight
+        put_row(out, node, c, mean, C, BLOCK_C)
+        put_row(weights, node, c, weight, C, BLOCK_C)
+        if HALF:
+            put_row(weights, nodes + node, c, mean, C, BLOCK_C)
     if MOMENTS:
         program = tl.program_id(0)
-        tl.store(counts + program, number, mask=tl.program_id(1) == 0)
-        put_row(means, program, c, mean, C, BLOCK_C)
-        put_row(squares, program, c, square, C, BLOCK_C)
+        n = tl.sum(number, 0)
+        center = plain / tl.maximum(n, 1.0)
+        tl.store(counts + program, n, mask=tl.program_id(1) == 0)
+        put_row(means, program, c, pivot + center, C, BLOCK_C)
+        put_row(squares, program, c, tl.maximum(square - plain * center, 0.0), C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["programs", "eps"])
@@ -190,69 +194,35 @@ def forward_edges(
     scatter(out, rows, valid, c, update, C, BLOCK_C)
 
 
-@triton.jit(do_not_specialize=["nodes", "share", "eps", "dropout"])
-def backward_sums(
-    target, source, neighbor, projected, order, others, ptr, grad_nodes, grad, mask, used, scale, shift, seed,
-    u, w, partial, eps, dropout, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr,
-    HAS_GRAD: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
-):  # fmt: skip
-    """u_i = ∂h_i / (Σσ + ε) and w_i = u_i ⊙ h_i for a share of the nodes; Σg and Σgℓ̂ over its edges."""
-    c = channels(BLOCK_C)
-    first = tl.program_id(0) * share
-    plain = tl.zeros([BLOCK_C], dtype=tl.float32)
-    along = tl.zeros([BLOCK_C], dtype=tl.float32)
-    for node in range(first, tl.minimum(first + share, nodes)):
-        own = row(target, node, c, C, BLOCK_C)
-        total = tl.zeros([BLOCK_C], dtype=tl.float32)
-        gates = tl.zeros([BLOCK_C], dtype=tl.float32)
-        end = tl.load(ptr + node + 1)
-        for at in range(tl.load(ptr + node), end, BLOCK_E):
-            position = at + tl.arange(0, BLOCK_E)
-            valid = position < end
-            edge = tl.load(order + position, mask=valid, other=0)
-            other = tl.load(others + position, mask=valid, other=0)
-            logit = gather(source, other, valid, c, C, BLOCK_C) + own[None, :]
-            if HAS_EDGES:
-                logit += gather(projected, edge, valid, c, C, BLOCK_C)
-            gate = tl.where(valid[:, None], tl.sigmoid(logit), 0.0)
-            total += tl.sum(gate * gather(neighbor, other, valid, c, C, BLOCK_C), 0)
-            gates += tl.sum(gate, 0)
-            if HAS_GRAD:
-                if NORM:
-                    hat, g = update_gradient(
-                        logit, edge, valid, c, grad, mask, used, scale, shift, seed, dropout,
-                        C, BLOCK_C, NORM, HAS_MASK, DROPOUT,
-                    )  # fmt: skip
-                    plain += tl.sum(g, 0)
-                    along += tl.sum(g * hat, 0)
-        change = row(grad_nodes, node, c, C, BLOCK_C) / (gates + eps)
-        put_row(u, node, c, change, C, BLOCK_C)
-        put_row(w, node, c, change * total / (gates + eps), C, BLOCK_C)
-    if HAS_GRAD:
-        if NORM:
-            put_row(partial, tl.program_id(0) * 2, c, plain, C, BLOCK_C)
-            put_row(partial, tl.program_id(0) * 2 + 1, c, along, C, BLOCK_C)
-
-
 @triton.jit(do_not_specialize=["nodes", "share", "dropout"])
 def backward_sources(
-    target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, used, scale, shift, seed, sums, count,
-    d_source, d_neighbor, dropout, nodes, share,
+    target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, used, scale, shift, seed,
+    d_source, d_neighbor, hats, partial, dropout, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr, HAS_GRAD: tl.constexpr,
-    NORM: tl.constexpr, TRAINING: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """∂s_j = Σ_i ∂ℓ_ij and ∂b_j = Σ_i σ_ij ⊙ u_i for a share of the nodes j."""
+    """∂b_j = Σ_i σ ⊙ u_i and, but for what statistics of the batch add, ∂s_j = Σ_i ∂ℓ_ij for a share of the nodes j.
+
+    With a gradient of e' through a norm also Σ_i ℓ̂_ij per node, and Σg and Σgℓ̂ over all edges of the share.
+    """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
+    lane = tl.arange(0, BLOCK_E)
+    statistics: tl.constexpr = HAS_GRAD and NORM
+    if statistics:
+        plain = tl.zeros([BLOCK_C], dtype=tl.float32)
+        along = tl.zeros([BLOCK_C], dtype=tl.float32)
+        factor = (vector(used + C, c, C) * vector(scale, c, C))[None, :]
     for node in range(first, tl.minimum(first + share, nodes)):
         own = row(source, node, c, C, BLOCK_C)
         value = row(neighbor, node, c, C, BLOCK_C)
         by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
         by_message = tl.zeros([BLOCK_C], dtype=tl.float32)
+        if statistics:
+            all_hats = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            position = at + tl.arange(0, BLOCK_E)
+            position = at + lane
             valid = position < end
             edge = tl.load(order + position, mask=valid, other=0)
             other = tl.load(others + position, mask=valid, other=0)
@@ -260,15 +230,50 @@ def backward_sources(
             if HAS_EDGES:
                 logit += gather(projected, edge, valid, c, C, BLOCK_C)
             push = gather(u, other, valid, c, C, BLOCK_C)
-            gate_change = push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C)
-            change = logit_gradient(
-                logit, gate_change, edge, valid, c, grad, mask, used, scale, shift, seed, sums, count, dropout,
-                C, BLOCK_C, HAS_GRAD, NORM, TRAINING, HAS_MASK, DROPOUT,
-            )  # fmt: skip
-            by_logit += tl.sum(change, 0)
             by_message += tl.sum(push * tl.sigmoid(logit), 0)
+            change = gate_gradient(logit, push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
+            if HAS_GRAD:
+                hat, g = update_gradient(
+                    logit, edge, valid, c, grad, mask, used, scale, shift, seed, dropout,
+                    C, BLOCK_C, NORM, HAS_MASK, DROPOUT,
+                )  # fmt: skip
+                if NORM:
+                    plain += tl.sum(g, 0)
+                    along += tl.sum(g * hat, 0)
+                    all_hats += tl.sum(tl.where(real_edges(mask, edge, valid, HAS_MASK)[:, None], hat, 0.0), 0)
+                    g *= factor
+                change += g
+            by_logit += tl.sum(change, 0)
         put_row(d_source, node, c, by_logit, C, BLOCK_C)
         put_row(d_neighbor, node, c, by_message, C, BLOCK_C)
+        if statistics:
+            put_row(hats, node, c, all_hats, C, BLOCK_C)
+    if statistics:
+        put_row(partial, tl.program_id(0) * 2, c, plain, C, BLOCK_C)
+        put_row(partial, tl.program_id(0) * 2 + 1, c, along, C, BLOCK_C)
+
+
+@triton.jit
+def common_part(used, scale, sums, count, c, C: tl.constexpr):
+    """What statistics of the batch take from every ∂ℓ: γ/√v ⊙ (Σg + ℓ̂ Σgℓ̂)/n, as (constant, slope) in ℓ̂."""
+    n = tl.load(count)
+    share = tl.where(n >= 2.0, 1.0 / tl.maximum(n, 1.0), 0.0)
+    factor = vector(used + C, c, C) * vector(scale, c, C) * share
+    return factor * vector(sums, c, C), factor * vector(sums + C, c, C)
+
+
+@triton.jit(do_not_specialize=["nodes"])
+def finish_sources(
+    d_source, hats, real, used, scale, sums, count, nodes,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """∂s_j less what statistics of the batch take from its real edges, for a block of nodes."""
+    c = channels(BLOCK_C)
+    rows, valid = edge_block(nodes, BLOCK_E)
+    constant, slope = common_part(used, scale, sums, count, c, C)
+    number = tl.load(real + rows, mask=valid, other=0).to(tl.float32)
+    less = number[:, None] * constant[None, :] + gather(hats, rows, valid, c, C, BLOCK_C) * slope[None, :]
+    scatter(d_source, rows, valid, c, gather(d_source, rows, valid, c, C, BLOCK_C) - less, C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["nodes", "share", "dropout"])
@@ -281,6 +286,12 @@ def backward_targets(
     """∂t_i = Σ_j ∂ℓ_ij for a share of the nodes i; with edge features ∂ℓ is written over ``projected``."""
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
+    lane = tl.arange(0, BLOCK_E)
+    if NORM:
+        if HAS_GRAD:
+            factor = (vector(used + C, c, C) * vector(scale, c, C))[None, :]
+            if TRAINING:
+                constant, slope = common_part(used, scale, sums, count, c, C)
     for node in range(first, tl.minimum(first + share, nodes)):
         own = row(target, node, c, C, BLOCK_C)
         push = row(u, node, c, C, BLOCK_C)
@@ -288,18 +299,29 @@ def backward_targets(
         by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            position = at + tl.arange(0, BLOCK_E)
+            position = at + lane
             valid = position < end
             edge = tl.load(order + position, mask=valid, other=0)
             other = tl.load(others + position, mask=valid, other=0)
             logit = gather(source, other, valid, c, C, BLOCK_C) + own[None, :]
             if HAS_EDGES:
                 logit += gather(projected, edge, valid, c, C, BLOCK_C)
-            gate_change = gather(neighbor, other, valid, c, C, BLOCK_C) * push[None, :] - pull[None, :]
-            change = logit_gradient(
-                logit, gate_change, edge, valid, c, grad, mask, used, scale, shift, seed, sums, count, dropout,
-                C, BLOCK_C, HAS_GRAD, NORM, TRAINING, HAS_MASK, DROPOUT,
-            )  # fmt: skip
+            change = gather(neighbor, other, valid, c, C, BLOCK_C) * push[None, :] - pull[None, :]
+            change = gate_gradient(logit, change)
+            if HAS_GRAD:
+                hat, g = update_gradient(
+                    logit, edge, valid, c, grad, mask, used, scale, shift, seed, dropout,
+                    C, BLOCK_C, NORM, HAS_MASK, DROPOUT,
+                )  # fmt: skip
+                if NORM:
+                    g *= factor
+                    if TRAINING:
+                        less = constant[None, :] + hat * slope[None, :]
+                        if HAS_MASK:
+                            less = tl.where(real_edges(mask, edge, valid, HAS_MASK)[:, None], less, 0.0)
+                        g -= less
+                change += g
+            change = tl.where(valid[:, None], change, 0.0)
             if HAS_EDGES:
                 scatter(projected, edge, valid, c, change, C, BLOCK_C)
             by_logit += tl.sum(change, 0)

@@ -20,6 +20,21 @@ class EdgeNorm(NamedTuple):
     training: bool
 
 
+class Origin(NamedTuple):
+    """Where t, s and n come from: x [N, D], and weight [C, D] and bias [C] of the three Linears.
+
+    The backward pass of the fused form then computes the three anew, in place of keeping them.
+    """
+
+    x: Tensor
+    target_weight: Tensor
+    target_bias: Tensor
+    source_weight: Tensor
+    source_bias: Tensor
+    neighbor_weight: Tensor
+    neighbor_bias: Tensor
+
+
 class GatedOutput(NamedTuple):
     """Sums of messages [N, C], edges [E, C], and of the logits: their number [], mean [C], Σ (ℓ - mean)² [C].
 

@@ -71,7 +71,7 @@ def gine_fused_backward(
             kernels.backward_nodes, *tensors, by_source, targets, source_ptr, d_x, HAS_EDGES=rows is not None
         )
         if len(found) == 2 and grid.edges:
-            grid.over_edges(kernels.backward_edges, *tensors, edge_index.contiguous(), found[1])
+            grid.over_rows(kernels.backward_edges, grid.edges, *tensors, edge_index.contiguous(), found[1])
     return found
 
 

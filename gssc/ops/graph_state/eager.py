@@ -90,3 +90,32 @@ def _from_state_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor 
 
 to_state.register_autograd(_to_state_backward, setup_context=_save_inputs)
 from_state.register_autograd(_from_state_backward, setup_context=_save_inputs)
+
+
+def _columns(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    k = vectors.shape[1]
+    row, column = torch.triu_indices(k, k, device=vectors.device)
+    return row, column
+
+
+def pairs_to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
+    """Σ_v P_vj P_vk x_v: vectors [N, K], x [N, C] -> [G, K, K, C].
+
+    A product with the row-wise outer product of P, of which only the K (K + 1) / 2 columns j <= k are distinct.
+    """
+    k = vectors.shape[1]
+    row, column = _columns(vectors)
+    index = torch.empty(k, k, dtype=torch.int64, device=vectors.device)
+    index[row, column] = index[column, row] = torch.arange(row.shape[0], device=vectors.device)
+    distinct: Tensor = to_state(vectors[:, row] * vectors[:, column], x, ptr)
+    return distinct[:, index.view(-1)].unflatten(1, (k, k))
+
+
+def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
+    """Σ_jk P_vj P_vk S_jk: vectors [N, K], state [G, K, K, C] -> [N, C]."""
+    row, column = _columns(vectors)
+    # S[j,k] and S[k,j] meet the same column P_vj P_vk: it takes their sum, the diagonal itself.
+    both = state + state.transpose(1, 2)
+    packed = both[:, row, column] * torch.where(row == column, 0.5, 1.0).to(state.dtype).unsqueeze(1)
+    out: Tensor = from_state(vectors[:, row] * vectors[:, column], packed, ptr)
+    return out

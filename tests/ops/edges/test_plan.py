@@ -1,6 +1,7 @@
 import pytest
 import torch
 from edge_batches import EDGES, make_edges
+from streams import no_waiting
 
 from gssc.ops import edge_plan
 
@@ -36,11 +37,8 @@ def test_sorted_edges_need_one_sort_less():
 def test_no_step_waits_for_the_device():
     edge_index = torch.randint(0, 50, (2, 300), device="cuda")
     edge_plan(edge_index, 50)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         plan = edge_plan(edge_index, 50)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = edge_plan(edge_index, 50)

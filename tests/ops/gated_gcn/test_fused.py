@@ -153,6 +153,25 @@ def test_dropout_drops_the_same_in_both_directions():
     assert torch.equal(run("fused", inputs, dropout=0.25).edges, out.edges)
 
 
+def test_what_nodes_tell_edges_is_computed_anew_where_its_origin_is_known():
+    """Gradients, and gradients of gradients, in x and in weights are those of the op that keeps the three."""
+    inputs = make("random", 5)
+    nodes = inputs["target"].shape[0]
+    linears = [part for _ in range(3) for part in (torch.randn(5, 4, device=DEVICE), torch.randn(5, device=DEVICE))]
+    leaves = [part.requires_grad_() for part in (torch.randn(nodes, 4, device=DEVICE), *linears)]
+    found = []
+    for known in (True, False):
+        told = [torch.nn.functional.linear(leaves[0], *leaves[at : at + 2]) for at in (1, 3, 5)]
+        fresh = {**inputs, **dict(zip(("target", "source", "neighbor"), told, strict=True))}
+        out = run("fused", fresh, origin=ops.Origin(*leaves) if known else None)
+        loss = out.nodes.square().sum() + out.edges.square().sum()
+        plain = torch.autograd.grad(loss, leaves, retain_graph=True)
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        found.append([*plain, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)])
+    for actual, expected in zip(*found, strict=True):
+        assert_close(actual, expected, tolerance=1e-4)
+
+
 def test_results_repeat_bit_by_bit():
     inputs = make("random", 5)
     for first, second in zip(run("fused", inputs), run("fused", inputs), strict=True):
@@ -194,7 +213,8 @@ def test_opcheck():
     names = ("target", "source", "neighbor", "edge_attr", "weight", "bias", "scale", "shift")
     tensors = [inputs[name].requires_grad_() for name in names]
     running = [inputs["running_mean"], inputs["running_variance"]]
-    arguments = (*tensors, *running, inputs["edge_index"], inputs["mask"], None, *plan, 1e-5, True, True, 1e-6, 0.0)
+    numbers = (1e-5, True, True, 1e-6, 0.0, True)
+    arguments = (*tensors, *running, inputs["edge_index"], inputs["mask"], None, *plan, *[None] * 7, *numbers)
     # The moments carry no gradient, which is what opcheck's own comparison of gradients would ask for.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(torch.ops.gssc.gated_gcn_fused.default, arguments, test_utils=tests)

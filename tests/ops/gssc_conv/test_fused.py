@@ -21,7 +21,7 @@ FUSED = partial(ops.gssc_conv, backend="fused")
 # A GPU compiles every shape anew, seconds each: there, of variants that differ in little, one is enough.
 interpreted = pytest.mark.skipif(DEVICE == "cuda", reason="for the interpreter")
 # Graphs of one tile and of several, in one batch and alone; blocks that end inside a tile.
-RAGGED = [17, 0, 1, 63, 65, 3, 130, 0]
+RAGGED = [17, 0, 1, 33, 3, 70, 0]
 
 
 @pytest.fixture
@@ -45,14 +45,13 @@ def check(reference, inputs, tolerance=1e-5):
     assert_matches_reference(*functions, inputs, tolerance=tolerance)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
-@pytest.mark.parametrize("sizes", [*SIZES.values(), RAGGED], ids=[*SIZES, "tiles"])
-def test_matches_naive(sizes, shared):
-    check(NAIVE, make(sizes, 7, 5, shared))
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_matches_naive(sizes):
+    check(NAIVE, make(sizes, 7, 5))
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
-@pytest.mark.parametrize("sizes", [RAGGED, pytest.param([130], marks=interpreted)], ids=str)
+@pytest.mark.parametrize("sizes", [RAGGED, pytest.param([70], marks=interpreted)], ids=str)
 def test_graphs_of_several_tiles(small_tiles, sizes, shared):
     check(NAIVE, make(sizes, 7, 5, shared))
 
@@ -60,9 +59,8 @@ def test_graphs_of_several_tiles(small_tiles, sizes, shared):
 @pytest.mark.parametrize(
     ("frequencies", "channels", "sizes"),
     [
-        pytest.param(1, 1, [17, 65], marks=interpreted),
-        pytest.param(16, 60, [65, 17], marks=interpreted),
-        (33, 64, [17, 65]),
+        pytest.param(1, 1, [17, 40], marks=interpreted),
+        (33, 64, [17, 40]),
         pytest.param(7, 140, [40], marks=interpreted),
         pytest.param(65, 5, [33], marks=interpreted),
         pytest.param(256, 17, [3, 1], marks=interpreted),
@@ -71,8 +69,7 @@ def test_graphs_of_several_tiles(small_tiles, sizes, shared):
     ],
 )
 def test_odd_widths(small_tiles, frequencies, channels, sizes):
-    for shared in (False, True):
-        check(EAGER, make(sizes, frequencies, channels, shared))
+    check(EAGER, make(sizes, frequencies, channels, shared=frequencies % 2 == 0))
 
 
 @pytest.mark.parametrize("tiles", [pytest.param("one", marks=interpreted), "several"])
@@ -99,7 +96,7 @@ def test_gradient_of_the_vectors_is_eager():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_summed_in_float32(small_tiles, dtype):
     half = {
-        name: value.to(dtype) if value.is_floating_point() else value for name, value in make([300, 5], 7, 4).items()
+        name: value.to(dtype) if value.is_floating_point() else value for name, value in make([90, 5], 7, 4).items()
     }
     found, expected = {}, {}
     for out, function, convert in ((found, FUSED, None), (expected, NAIVE, torch.float64)):
@@ -147,10 +144,9 @@ def test_differentiable_twice(shared):
         assert_close(actual, expected, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=interpreted)], ids=["channel", "shared"])
 @pytest.mark.parametrize("need_vectors", [False, True])
-def test_opcheck(shared, need_vectors):
-    inputs = make([2, 0, 3], 2, 4, shared)
+def test_opcheck(need_vectors):
+    inputs = make([2, 0, 3], 2, 4, shared=need_vectors)
     tensors = tuple(
         v.requires_grad_(v.is_floating_point() and (name != "vectors" or need_vectors)) for name, v in inputs.items()
     )
