@@ -9,6 +9,8 @@ BENCH_ENV := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 # Where `make demo` and `make bench` write.
 OUT ?= out/demo
 RESULTS ?= benchmarks/results.csv
+# Time of each measurement of `make bench`.
+BENCH_SECONDS ?= 10
 
 .PHONY: demo test test-slow lint format bench bench-spectra clean
 
@@ -31,9 +33,9 @@ format: .venv/ready
 	$(BIN)/ruff format .
 
 bench: .venv/ready
-	$(BENCH_ENV) $(BIN)/python -m gssc.bench.conv --out $(RESULTS)
+	$(BENCH_ENV) $(BIN)/python -m gssc.bench.conv --seconds $(BENCH_SECONDS) --out $(RESULTS)
 	$(BIN)/python -m gssc.bench.spectra_small --out $(RESULTS)
-	$(BIN)/python -m gssc.bench.training --seconds 10 --out $(RESULTS)
+	$(BIN)/python -m gssc.bench.training --seconds $(BENCH_SECONDS) --out $(RESULTS)
 
 bench-spectra: .venv/ready
 	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS) --plot benchmarks/spectra_large_cpu.png

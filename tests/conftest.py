@@ -47,3 +47,8 @@ def poisoned() -> Iterator[None]:
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield
     torch.use_deterministic_algorithms(False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Commands of the README take a minute or two each: first, so that the other process is busy meanwhile."""
+    items.sort(key=lambda item: "test_command" not in item.nodeid)

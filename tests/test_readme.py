@@ -52,6 +52,7 @@ def test_command(command, tmp_path):
     environment = {
         **os.environ,
         "RESULTS": str(tmp_path / "results.csv"),
+        "BENCH_SECONDS": "1",
         "GSSC_CACHE": str(tmp_path / "cache"),
         "OUT": str(tmp_path / "out"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
