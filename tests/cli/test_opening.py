@@ -1,0 +1,36 @@
+import pytest
+import torch
+from rich.console import Console
+from small_run import small_dataset, small_recipe, write_cycles
+
+from gssc.cli.opening import open_for, pick_device
+from gssc.datasets import write_pack
+
+
+def test_devices():
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ValueError, match="--device: expected"):
+        pick_device("gpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu():
+    with pytest.raises(ValueError, match="no GPU was found"):
+        pick_device("cuda")
+
+
+def test_pack_gives_the_dataset_and_must_be_of_it(tmp_path):
+    dataset = small_dataset(tmp_path)
+    write_pack(dataset, tmp_path / "pack.safetensors")
+    quiet = Console(quiet=True)
+    packed = open_for(small_recipe(), tmp_path / "nothing here", tmp_path / "pack.safetensors", quiet)
+    assert packed.task == dataset.task
+    assert torch.equal(packed.splits["test"].y, dataset.splits["test"].y)
+    with pytest.raises(ValueError, match="--pack: expected a pack of cycles-4, got one of cycles-3"):
+        open_for(small_recipe("data.dataset=cycles-4"), tmp_path, tmp_path / "pack.safetensors", quiet)
+
+
+def test_by_name(tmp_path):
+    write_cycles(tmp_path)
+    assert open_for(small_recipe(), tmp_path, None, Console(quiet=True)).name == "cycles-3"
