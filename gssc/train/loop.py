@@ -14,7 +14,7 @@ from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import BatchNorm
 from gssc.tasks import Task
 from gssc.train.evaluate import autocast, batches_in_order, evaluate
-from gssc.train.optimizer import Average, learning_rate, make_optimizer
+from gssc.train.optimizer import Average, clip_gradients, learning_rate, make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.randomness import seed_step, shuffled
 from gssc.train.shapes import smallest_fit, static_shapes
@@ -104,7 +104,7 @@ class Trainer:
             # Processes average their gradients, but their losses are parts of one mean.
             (loss * self.processes.world).backward()
             losses.append(loss.detach())
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip or math.inf)
+        norm = clip_gradients(self.model, self.optimizer, self.recipe.optim.clip)
         total = self.processes.sum(torch.stack(losses).sum())
         # A gradient that overflows spoils the weights while the loss still looks well.
         total = torch.where(norm.isfinite(), total, math.nan)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.config import OptimConfig
+from gssc.train.flat_adamw import FlatAdamW
 
 
 def learning_rate(config: OptimConfig, epoch: float, epochs: int) -> float:
@@ -22,9 +23,13 @@ def learning_rate(config: OptimConfig, epoch: float, epochs: int) -> float:
 def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = None) -> torch.optim.AdamW:
     """AdamW over all parameters in one fused kernel, its state allocated from the start.
 
-    A learning rate on a GPU (a tensor) makes steps that can be captured as a CUDA graph.
+    A learning rate on a GPU (a tensor) makes steps that can be captured as a CUDA graph. On a CPU the parameters of
+    the model become views of one tensor.
     """
     parameters = list(model.parameters())
+    kinds = {(parameter.device.type, parameter.dtype) for parameter in parameters}
+    if lr is None and len(kinds) == 1 and parameters[0].device.type == "cpu":
+        return FlatAdamW(parameters, config.lr, config.weight_decay)
     on_gpu = parameters[0].device.type == "cuda"
     capturable = lr is not None and on_gpu
     optimizer = torch.optim.AdamW(
@@ -41,6 +46,13 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
             "exp_avg_sq": torch.zeros_like(parameter),
         }
     return optimizer
+
+
+def clip_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, limit: float) -> Tensor:
+    """Scale the gradients of a model down to a norm of ``limit``, where it is larger (0: nowhere); returns the norm."""
+    if isinstance(optimizer, FlatAdamW):
+        return optimizer.clip(limit or math.inf)
+    return nn.utils.clip_grad_norm_(model.parameters(), limit or math.inf)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
