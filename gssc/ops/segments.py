@@ -20,11 +20,16 @@ from gssc.checks import fail
 
 @dataclass(frozen=True)
 class Bucket:
-    """Graphs padded to one size: their numbers [B], their nodes [M], and where each node stands in [B * size]."""
+    """Graphs padded to one size: their numbers [B], their nodes [M], and where each node stands in [B * size].
+
+    ``sources`` [B * size] says the other way round which node stands in a slot: in those beyond the end of a graph,
+    its last one.
+    """
 
     graphs: Tensor
     nodes: Tensor
     slots: Tensor
+    sources: Tensor
     size: int
     whole: bool  # all graphs of the batch, in their order
 
@@ -33,6 +38,10 @@ class Bucket:
         out = rows.new_zeros(self.graphs.numel() * self.size, rows.shape[1])
         out.index_copy_(0, self.slots, rows if self.whole else rows.index_select(0, self.nodes))
         return out.view(self.graphs.numel(), self.size, rows.shape[1])
+
+    def repeat(self, rows: Tensor) -> Tensor:
+        """Like `pad` in one pass, where a graph is shorter with its last row: for products with what is zero there."""
+        return rows.index_select(0, self.sources).view(self.graphs.numel(), self.size, rows.shape[1])
 
     def unpad(self, padded: Tensor, into: Tensor) -> None:
         """Write rows [B, size, D] back to their nodes in the packed batch ``into`` [N, D]."""
@@ -63,6 +72,8 @@ class Uniform:
     def pad(self, rows: Tensor) -> Tensor:
         return rows.reshape(self.count, self.size, rows.shape[1])
 
+    repeat = pad
+
     def unpad(self, padded: Tensor, into: Tensor) -> None:
         into.copy_(padded.flatten(0, 1))
 
@@ -84,9 +95,7 @@ class Layout:
 def layout(ptr: Tensor, num_nodes: int) -> Layout:
     """The layout of a batch, after a check that ``ptr`` is one: 0 = ptr[0] <= … <= ptr[G] = N."""
     host = ptr.detach().to("cpu", torch.int64).contiguous().numpy()
-    if host.size < 1 or host[0] != 0 or host[-1] != num_nodes or (np.diff(host) < 0).any():
-        fail("ptr", f"non-decreasing numbers from 0 to N = {num_nodes}", host.tolist() if host.size < 9 else "others")
-    return _layout(host.tobytes(), str(ptr.device))
+    return _layout(host.tobytes(), num_nodes, ptr.device)
 
 
 def buckets(ptr: Tensor, num_nodes: int) -> tuple[Bucket, ...] | tuple[Uniform]:
@@ -96,10 +105,13 @@ def buckets(ptr: Tensor, num_nodes: int) -> tuple[Bucket, ...] | tuple[Uniform]:
 
 
 @lru_cache(maxsize=64)
-def _layout(ptr: bytes, device: str) -> Layout:
+def _layout(ptr: bytes, num_nodes: int, device: torch.device) -> Layout:
     # Keyed by content: the layers of one model share it, and nothing can go stale.
     starts = np.frombuffer(ptr, dtype=np.int64)
     sizes = np.diff(starts)
+    if starts.size < 1 or starts[0] != 0 or starts[-1] != num_nodes or (sizes < 0).any():
+        came = starts.tolist() if starts.size < 9 else "others"
+        fail("ptr", f"non-decreasing numbers from 0 to N = {num_nodes}", came)
     if sizes.size and (sizes == sizes[0]).all():
         return Layout(int(sizes[0]), ())
     buckets = []
@@ -113,8 +125,9 @@ def _layout(ptr: bytes, device: str) -> Layout:
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         nodes = np.repeat(starts[graphs], counts) + within
         slots = np.repeat(np.arange(graphs.size) * size, counts) + within
-        on_device = [torch.from_numpy(part).to(device) for part in (graphs, nodes, slots)]
-        buckets.append(Bucket(on_device[0], on_device[1], on_device[2], size, graphs.size == sizes.size))
+        sources = (starts[graphs, None] + np.minimum(np.arange(size), counts[:, None] - 1)).reshape(-1)
+        on_device = [torch.from_numpy(part).to(device) for part in (graphs, nodes, slots, sources)]
+        buckets.append(Bucket(*on_device, size, graphs.size == sizes.size))
     return Layout(None, tuple(buckets))
 
 

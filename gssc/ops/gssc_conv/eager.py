@@ -6,16 +6,103 @@
     ∂P = G (A ⊙ U)ᵀ + X_o (A ⊙ V)ᵀ + 2 P ⊙ ((G ⊙ X_s) A_sᵀ)
 
 The op returns the state U beside H, so that backward need not read X_o again. Its backward is one op, too; where P has
-a gradient or the backward pass is itself to be differentiated, it consists of the ops of ``graph_state``.
+a gradient or the backward pass is itself to be differentiated, it consists of the ops of ``graph_state``. On a CPU,
+where nothing traces the program, the same two functions are called without the ops.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gssc.ops.graph_state.eager import accumulate_dtype, from_state, to_state
+from gssc.ops.plain import is_plain_cpu
 from gssc.ops.segments import Bucket, Uniform, buckets
+
+
+def _convolve(
+    x_o: Tensor | None,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    ptr: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """H [N, C] and U [G, K, C] (empty without the global term)."""
+    dtype = accumulate_dtype(vectors, *(x for x in (x_o, x_s, gains, self_gains) if x is not None))
+    pieces = _pieces(ptr, vectors, dtype)
+    out: Tensor | None = None
+    state = vectors.new_empty(0, dtype=accumulate_dtype(vectors))
+    with _without_autocast(vectors):
+        if x_o is not None and gains is not None:
+            values = x_o.to(dtype)
+            state = values.new_zeros(ptr.numel() - 1, vectors.shape[1], values.shape[1])
+            out = values.new_empty(values.shape)
+            for piece, p in pieces:
+                u = torch.bmm(p.transpose(1, 2), piece.repeat(values))
+                piece.put(u, state)
+                piece.unpad(torch.bmm(p, u.mul_(piece.of(gains).to(dtype))), out)
+        if x_s is not None and self_gains is not None:
+            scale = _self_scale(x_s.shape[0], pieces, self_gains.to(dtype))
+            own = x_s.to(dtype)
+            out = scale * own if out is None else out.addcmul_(scale, own)
+    assert out is not None
+    state_dtype = accumulate_dtype(vectors) if x_o is None else accumulate_dtype(vectors, x_o)
+    return out.to(_output_dtype(x_o, x_s)), state.to(state_dtype)
+
+
+def _pieces(ptr: Tensor, vectors: Tensor, dtype: torch.dtype) -> list[tuple[Bucket | Uniform, Tensor]]:
+    """The buckets of a batch with their part of P, padded: [B, size, K]."""
+    return [(bucket, bucket.pad(vectors.to(dtype))) for bucket in buckets(ptr, vectors.shape[0])]
+
+
+def _self_scale(nodes: int, pieces: list[tuple[Bucket | Uniform, Tensor]], self_gains: Tensor) -> Tensor:
+    """(P⊙P) A_s, [N, C] or [N, 1]."""
+    scale = self_gains.new_empty(nodes, self_gains.shape[2])
+    for piece, p in pieces:
+        piece.unpad(torch.bmm(p.square(), piece.of(self_gains)), scale)
+    return scale
+
+
+def _without_autocast(like: Tensor) -> AbstractContextManager[Any]:
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def _gradients(
+    grad: Tensor,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    ptr: Tensor,
+    state: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """∂X_o, ∂X_s [N, C], ∂A and ∂A_s like A and A_s; empty for a term that is not there."""
+    dtype = accumulate_dtype(vectors, grad, state, *(x for x in (x_s, gains, self_gains) if x is not None))
+    pieces = _pieces(ptr, vectors, dtype)
+    answer_dtype = grad.dtype
+    grad = grad.to(dtype)
+    d_o, d_s, d_a, d_as = (grad.new_empty(0) for _ in range(4))
+    with _without_autocast(vectors):
+        if gains is not None:
+            d_o, answer = torch.empty_like(grad), torch.zeros_like(state, dtype=dtype)
+            for piece, p in pieces:
+                v = torch.bmm(p.transpose(1, 2), piece.repeat(grad))
+                piece.put(v, answer)
+                piece.unpad(torch.bmm(p, v.mul_(piece.of(gains).to(dtype))), d_o)
+            d_a = answer.mul_(state).sum_to_size(gains.shape)
+        if x_s is not None and self_gains is not None:
+            product = grad * x_s.to(dtype)
+            if self_gains.shape[2] == 1:
+                product = product.sum(1, keepdim=True)
+            d_as = torch.zeros_like(self_gains, dtype=dtype)
+            for piece, p in pieces:
+                piece.put(torch.bmm(p.square().transpose(1, 2), piece.repeat(product)), d_as)
+            d_s = _self_scale(x_s.shape[0], pieces, self_gains.to(dtype)) * grad
+    return d_o.to(answer_dtype), d_s.to(answer_dtype), d_a.to(answer_dtype), d_as.to(answer_dtype)
 
 
 @torch.library.custom_op("gssc::conv", mutates_args=())
@@ -28,34 +115,7 @@ def conv(
     ptr: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """H [N, C] and U [G, K, C] (empty without the global term)."""
-    pieces = _pieces(ptr, vectors)
-    dtype = accumulate_dtype(vectors, *(x for x in (x_o, x_s, gains, self_gains) if x is not None))
-    out: Tensor | None = None
-    state = vectors.new_empty(0, dtype=accumulate_dtype(vectors))
-    with torch.autocast(vectors.device.type, enabled=False):
-        if x_o is not None and gains is not None:
-            values = x_o.to(dtype)
-            state = values.new_zeros(ptr.numel() - 1, vectors.shape[1], values.shape[1])
-            out = values.new_empty(values.shape)
-            for piece, p in pieces:
-                p = p.to(dtype)
-                u = torch.bmm(p.transpose(1, 2), piece.pad(values))
-                piece.put(u, state)
-                piece.unpad(torch.bmm(p, piece.of(gains).to(dtype) * u), out)
-        if x_s is not None and self_gains is not None:
-            scale = x_s.new_empty(x_s.shape[0], self_gains.shape[2], dtype=dtype)
-            for piece, p in pieces:
-                piece.unpad(torch.bmm(p.to(dtype).square(), piece.of(self_gains).to(dtype)), scale)
-            own = scale * x_s.to(dtype)
-            out = own if out is None else out.add_(own)
-    assert out is not None
-    state_dtype = accumulate_dtype(vectors) if x_o is None else accumulate_dtype(vectors, x_o)
-    return out.to(_output_dtype(x_o, x_s)), state.to(state_dtype)
-
-
-def _pieces(ptr: Tensor, vectors: Tensor) -> list[tuple[Bucket | Uniform, Tensor]]:
-    """The buckets of a batch with their part of P, padded: [B, size, K]."""
-    return [(bucket, bucket.pad(vectors)) for bucket in buckets(ptr, vectors.shape[0])]
+    return _convolve(x_o, x_s, vectors, gains, self_gains, ptr)
 
 
 @torch.library.custom_op("gssc::conv_backward", mutates_args=())
@@ -69,31 +129,7 @@ def conv_backward(
     state: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s [N, C], ∂A and ∂A_s like A and A_s; empty for a term that is not there. Not differentiable."""
-    pieces = _pieces(ptr, vectors)
-    dtype = accumulate_dtype(vectors, grad, state, *(x for x in (x_s, gains, self_gains) if x is not None))
-    answer_dtype = grad.dtype
-    grad = grad.to(dtype)
-    d_o, d_s, d_a, d_as = (grad.new_empty(0) for _ in range(4))
-    with torch.autocast(vectors.device.type, enabled=False):
-        if gains is not None:
-            d_o, answer = torch.empty_like(grad), torch.zeros_like(state, dtype=dtype)
-            for piece, p in pieces:
-                p = p.to(dtype)
-                v = torch.bmm(p.transpose(1, 2), piece.pad(grad))
-                piece.put(v, answer)
-                piece.unpad(torch.bmm(p, piece.of(gains).to(dtype) * v), d_o)
-            d_a = (state.to(dtype) * answer).sum_to_size(gains.shape)
-        if x_s is not None and self_gains is not None:
-            product = grad * x_s.to(dtype)
-            if self_gains.shape[2] == 1:
-                product = product.sum(1, keepdim=True)
-            scale, d_as = torch.empty_like(product), torch.zeros_like(self_gains, dtype=dtype)
-            for piece, p in pieces:
-                squares = p.to(dtype).square()
-                piece.unpad(torch.bmm(squares, piece.of(self_gains).to(dtype)), scale)
-                piece.put(torch.bmm(squares.transpose(1, 2), piece.pad(product)), d_as)
-            d_s = scale * grad
-    return d_o.to(answer_dtype), d_s.to(answer_dtype), d_a.to(answer_dtype), d_as.to(answer_dtype)
+    return _gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
 
 
 @conv_backward.register_fake
@@ -152,12 +188,17 @@ def _setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Te
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(
+    ctx: Any,
+    grad: Tensor | None,
+    grad_state: Tensor | None,
+    gradients: Callable[..., tuple[Tensor, ...]] = conv_backward,
+) -> tuple[Tensor | None, ...]:
     x_o, x_s, vectors, gains, self_gains, ptr, state = ctx.saved_tensors
     need_o, need_s, need_p, need_a, need_as, _ = ctx.needs_input_grad
     d_o = d_s = d_p = d_a = d_as = None
     if grad is not None and grad_state is None and not need_p and not torch.is_grad_enabled():
-        results = conv_backward(grad, x_s, vectors, gains, self_gains, ptr, state)
+        results = gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
         wanted = ((need_o, ctx.dtype_o), (need_s, x_s), (need_a, gains), (need_as, self_gains))
         given = [
             value.to(like if isinstance(like, torch.dtype) else like.dtype) if need and like is not None else None
@@ -200,6 +241,20 @@ def _add(left: Tensor | None, right: Tensor) -> Tensor:
 conv.register_autograd(_backward, setup_context=_setup)
 
 
+class _Conv(torch.autograd.Function):
+    """The op without the way through the dispatcher and back to Python, which takes as long as a small batch."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = _convolve(*inputs)
+        _setup(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return _backward(ctx, *grads, gradients=_gradients)
+
+
 def gssc_conv(
     x_o: Tensor | None,
     x_s: Tensor | None,
@@ -209,5 +264,6 @@ def gssc_conv(
     ptr: Tensor,
 ) -> Tensor:
     """H = P (A ⊙ PᵀX_o) + ((P⊙P) A_s) ⊙ X_s for every graph of the batch, [N, C]."""
-    out: Tensor = conv(x_o, x_s, vectors, gains, self_gains, ptr)[0]
+    inputs = (x_o, x_s, vectors, gains, self_gains, ptr)
+    out: Tensor = (_Conv.apply if is_plain_cpu(*inputs) else conv)(*inputs)[0]
     return out
