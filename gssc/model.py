@@ -22,12 +22,14 @@ from gssc.nn import (
     SpectralDiagonalEncoder,
     TransformerPhi,
 )
+from gssc.nn.collapsed_gains import collapsed_gains
 from gssc.nn.encoders import Features
 from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import LEVELS, Level, Pool
 from gssc.nn.local import LOCALS, Local, make_local
 from gssc.nn.norm import NormName
 from gssc.ops import batch_to_ptr, edge_plan
+from gssc.ops.plain import is_plain_cpu
 from gssc.ops.triton_support import can_fuse
 from gssc.padding import blank, check_masks, check_padding
 
@@ -253,12 +255,17 @@ class GSSC(nn.Module):
 
         masks = {"node_mask": node_mask, "edge_mask": edge_mask}
         # One plan for all layers, and only where kernels will ask for it.
-        plan = edge_plan(edge_index, nodes) if self.local in ("gatedgcn", "gine") and can_fuse(h) else None
+        on_cpu = is_plain_cpu(h, edge_index)
+        planned = self.local in ("gatedgcn", "gine") and (can_fuse(h) or (on_cpu and self.local == "gine"))
+        plan = edge_plan(edge_index, nodes) if planned else None
+        convolutions = [layer.glob for layer in self.layers if isinstance(layer.glob, GSSConv)]
+        gains = collapsed_gains(convolutions, phi) if phi is not None and convolutions and on_cpu else None
         outputs = []
         for number, layer in enumerate(self.layers, start=1):
             last = number == len(self.layers)
             shared = {"degree": degree, "ptr": ptr, "plan": plan, "need_edges": not last}
-            h, e = layer(h, edge_index, phi, eigvecs, batch, e, **shared, **masks)
+            own = {"gains": None if gains is None else gains[number - 1]}
+            h, e = layer(h, edge_index, phi, eigvecs, batch, e, **own, **shared, **masks)
             outputs.append(h)
         if self.jumping_knowledge:
             h = torch.cat(outputs, dim=1)

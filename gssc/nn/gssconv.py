@@ -3,6 +3,7 @@
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
@@ -96,6 +97,7 @@ class GSSConv(nn.Module):
         degree: Tensor | None = None,
         *,
         ptr: Tensor | None = None,
+        gains: tuple[Tensor, Tensor | None] | None = None,
     ) -> Tensor:
         """Convolve.
 
@@ -107,6 +109,7 @@ class GSSConv(nn.Module):
             degree: Node degrees, [N]; needed with ``degree_scaling``.
             ptr: First node of every graph and, last, N, [G + 1]: ``batch`` in the form that the op needs. Layers of
                 a model share it; where it is given, ``batch`` is not read.
+            gains: A and A_s, if they are known already; not with ``selective``.
         """
         check_shape("x", x, None, self.channels)
         check_shape("phi", phi, None, None, self.phi_channels)
@@ -119,15 +122,34 @@ class GSSConv(nn.Module):
             check_shape("degree", degree, x.shape[0])
             log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
             x = x * (self.degree_scale + self.degree_log_scale * log_degree)
+        if self.lin_out is not None and self.kernel == "shared" and not self.selective and x.device.type == "cpu":
+            return self._convolve_projected(x, phi, vectors, ptr, gains)
         if self.lin_out is None:
-            return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term)
-        out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False))
+            return self._convolve(x, phi, vectors, ptr, gains, use_global=True, use_self=self.self_term)
+        out = self.lin_out(self._convolve(x, phi, vectors, ptr, gains, use_global=True, use_self=False))
         if self.self_term:
-            out = out + self._convolve(x, phi, vectors, ptr, use_global=False, use_self=True)
+            out = out + self._convolve(x, phi, vectors, ptr, gains, use_global=False, use_self=True)
         return out
 
+    def _convolve_projected(
+        self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, given: tuple[Tensor, Tensor | None] | None
+    ) -> Tensor:
+        """Both terms in one call: a gain that all channels share commutes with the Linear after the global term."""
+        assert self.lin_out is not None
+        x_o = F.linear(x, self.lin_out.weight @ self.lin_o.weight)
+        x_s = self.lin_s(x) if self.self_term else None
+        gains, self_gains = self._both_gains(phi, given, True, self.self_term)
+        return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr) + self.lin_out.bias
+
     def _convolve(
-        self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, use_global: bool, use_self: bool
+        self,
+        x: Tensor,
+        phi: Tensor,
+        vectors: Tensor,
+        ptr: Tensor,
+        given: tuple[Tensor, Tensor | None] | None,
+        use_global: bool,
+        use_self: bool,
     ) -> Tensor:
         x_o = self.lin_o(x) if use_global else None
         x_s = self.lin_s(x) if use_self else None
@@ -142,9 +164,16 @@ class GSSConv(nn.Module):
             return selective_gssc_conv(
                 x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared=shared, normalize=self.normalize
             )
-        gains = self._gains(phi, self.lin_q, self.lin_k) if use_global else None
-        self_gains = self._gains(phi, self.lin_sq, self.lin_sk) if use_self else None
+        gains, self_gains = self._both_gains(phi, given, use_global, use_self)
         return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
+
+    def _both_gains(
+        self, phi: Tensor, given: tuple[Tensor, Tensor | None] | None, use_global: bool, use_self: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        if given is not None:
+            return given[0] if use_global else None, given[1] if use_self else None
+        gains = self._gains(phi, self.lin_q, self.lin_k) if use_global else None
+        return gains, self._gains(phi, self.lin_sq, self.lin_sk) if use_self else None
 
     def _gains(self, phi: Tensor, query: nn.Linear, key: nn.Linear) -> Tensor:
         """A = (ΦW_q) ⊙ (ΦW_k) [G, K, C]; for the shared kernel its sum over channels, diag(Φ W_q W_kᵀ Φᵀ) [G, K, 1]."""

@@ -97,12 +97,13 @@ class GSSCLayer(nn.Module):
         edge_mask: Tensor | None = None,
         plan: EdgePlan | None = None,
         need_edges: bool = True,
+        gains: tuple[Tensor, Tensor | None] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Node features and edge features after the layer; arguments as in ``GSSConv`` and PyG convolutions.
 
         ``node_mask`` [N] and ``edge_mask`` [E] (True = real) keep the rows of a padded batch out of the statistics.
         ``plan`` is ``gssc.ops.edge_plan(edge_index, N)`` for local parts that have kernels, which else make it anew.
-        ``need_edges=False`` allows a local part to leave new edge features out.
+        ``need_edges=False`` allows a local part to leave new edge features out. ``gains`` are handed to a ``GSSConv``.
         """
         parts = []
         if self.local is not None and self.norm_local is not None:
@@ -119,11 +120,12 @@ class GSSCLayer(nn.Module):
             if isinstance(h, tuple):
                 h, edge_attr = h
             if not self._local_adds_residual:
-                h = x + dropout(h, self.dropout_local, self.training)
+                h = dropout(h, self.dropout_local, self.training, residual=x)
             parts.append(apply_norm(self.norm_local, h, node_mask))
         if self.glob is not None and self.norm_global is not None:
-            h = self.glob(x, phi, vectors, batch, degree=degree, ptr=ptr)
-            h = x + dropout(h, self.dropout_global, self.training)
+            known = {} if gains is None else {"gains": gains}
+            h = self.glob(x, phi, vectors, batch, degree=degree, ptr=ptr, **known)
+            h = dropout(h, self.dropout_global, self.training, residual=x)
             parts.append(apply_norm(self.norm_global, h, node_mask))
         h = parts[0] + parts[1] if len(parts) == 2 else parts[0]
         return apply_norm(self.norm_ffn, h + self.feed_forward(h), node_mask), edge_attr

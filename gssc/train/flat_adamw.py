@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 
 class FlatAdamW(torch.optim.AdamW):
@@ -53,7 +54,7 @@ class FlatAdamW(torch.optim.AdamW):
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if len(gradients) < len(self.parameters) or not self._in_place():
             return nn.utils.clip_grad_norm_(self.parameters, max_norm)
-        gradient = torch.cat([part.reshape(-1) for part in gradients])
+        gradient: Tensor = _flatten_dense_tensors(gradients)
         norm = torch.linalg.vector_norm(gradient)
         # As clip_grad_norm_ does it.
         self.whole.grad = gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
