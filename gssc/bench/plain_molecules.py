@@ -1,4 +1,4 @@
-"""The model of the zinc-12k recipe as one writes it with PyTorch and PyG alone: what the training benchmark starts from.
+"""The model of the zinc-12k recipe as one writes it with PyTorch and PyG alone, for the training benchmark.
 
 Parameters, their names and the function are those of ``gssc.GSSC``. Nothing comes from ``gssc`` but φ, which is made of
 PyTorch's modules. As in the paper and in its released code, every node has its tensor z [K, c], made once per step for
@@ -6,7 +6,6 @@ all layers, which every layer multiplies by W_q, W_k, W_sq and W_sk. Autograd do
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import GINEConv, global_add_pool
@@ -64,6 +63,17 @@ class PlainLayer(nn.Module):
         return self.norm_ffn(h + self.feed_forward(h))
 
 
+class Categories(nn.Module):
+    """An embedding of one column of categories."""
+
+    def __init__(self, categories: int, channels: int) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleList([nn.Embedding(categories, channels)])
+
+    def forward(self, column: Tensor) -> Tensor:
+        return self.embeddings[0](column[:, 0])
+
+
 class PlainModel(nn.Module):
     """Encoders, layers, sum pooling, and an MLP that halves the width twice."""
 
@@ -71,20 +81,17 @@ class PlainModel(nn.Module):
         super().__init__()
         config, steps = recipe.model, recipe.spectrum.rwse
         c, extra = config.channels, config.rwse_channels
-        self.node_encoder = nn.ModuleDict({"embeddings": nn.ModuleList([nn.Embedding(atoms, c - extra)])})
-        self.edge_encoder = nn.ModuleDict({"embeddings": nn.ModuleList([nn.Embedding(bonds, c)])})
+        self.node_encoder, self.edge_encoder = Categories(atoms, c - extra), Categories(bonds, c)
         self.rwse_encoder = nn.ModuleDict({"norm": nn.BatchNorm1d(steps), "linear": nn.Linear(steps, extra)})
         self.phi = DeepSetPhi(config.phi_channels or c)
         self.layers = nn.ModuleList(PlainLayer(recipe) for _ in range(config.layers))
-        mlp = nn.Sequential(
-            nn.Linear(c, c // 2), nn.ReLU(), nn.Linear(c // 2, c // 4), nn.ReLU(), nn.Linear(c // 4, 1)
-        )
+        mlp = nn.Sequential(nn.Linear(c, c // 2), nn.ReLU(), nn.Linear(c // 2, c // 4), nn.ReLU(), nn.Linear(c // 4, 1))
         self.head = nn.ModuleDict({"mlp": mlp})
 
     def forward(self, data: Batch) -> Tensor:
         walks = self.rwse_encoder["linear"](self.rwse_encoder["norm"](data.rwse))
-        x = torch.cat([self.node_encoder["embeddings"][0](data.x[:, 0]), walks], dim=1)
-        e = self.edge_encoder["embeddings"][0](data.edge_attr[:, 0])
+        x = torch.cat([self.node_encoder(data.x), walks], dim=1)
+        e = self.edge_encoder(data.edge_attr)
         log_degree = torch.log1p(degree(data.edge_index[1], data.num_nodes, dtype=x.dtype)).unsqueeze(1)
         phi = self.phi(data.eigvals, data.eigmask)
         z = data.eigvecs.unsqueeze(2) * phi[data.batch]

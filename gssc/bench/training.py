@@ -142,7 +142,9 @@ def main() -> None:
         return build_model(recipe, about)
 
     def plain() -> PlainModel:
-        written = PlainModel(recipe, *spec.node_features, *spec.edge_features)
+        assert isinstance(spec.node_features, tuple)
+        assert isinstance(spec.edge_features, tuple)
+        written = PlainModel(recipe, spec.node_features[0], spec.edge_features[0])
         written.load_state_dict(model().state_dict())
         return written
 

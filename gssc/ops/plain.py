@@ -10,7 +10,7 @@ def is_plain_cpu(*tensors: Tensor | None) -> bool:
     Compilers, exporters, modes and ``torch.func`` must see a ``torch.library`` op as a whole. To others it costs more
     than a small batch: calls from Python through the dispatcher back to Python, forward and backward.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return False

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -52,10 +53,7 @@ class Bucket:
 
     def put(self, results: Tensor, into: Tensor) -> None:
         """Write results [B, ...] to the rows of their graphs in ``into`` [G, ...]."""
-        if self.whole:
-            into.copy_(results)
-        else:
-            into.index_copy_(0, self.graphs, results)
+        into.index_copy_(0, self.graphs, results)
 
     def of(self, per_graph: Tensor) -> Tensor:
         """What belongs to these graphs, of a tensor [G, ...]."""
@@ -68,6 +66,7 @@ class Uniform:
 
     size: int
     count: int
+    whole: ClassVar[bool] = True
 
     def pad(self, rows: Tensor) -> Tensor:
         return rows.reshape(self.count, self.size, rows.shape[1])
@@ -126,8 +125,8 @@ def _layout(ptr: bytes, num_nodes: int, device: torch.device) -> Layout:
         nodes = np.repeat(starts[graphs], counts) + within
         slots = np.repeat(np.arange(graphs.size) * size, counts) + within
         sources = (starts[graphs, None] + np.minimum(np.arange(size), counts[:, None] - 1)).reshape(-1)
-        on_device = [torch.from_numpy(part).to(device) for part in (graphs, nodes, slots, sources)]
-        buckets.append(Bucket(*on_device, size, graphs.size == sizes.size))
+        graph, node, slot, source = (torch.from_numpy(part).to(device) for part in (graphs, nodes, slots, sources))
+        buckets.append(Bucket(graph, node, slot, source, size, graphs.size == sizes.size))
     return Layout(None, tuple(buckets))
 
 

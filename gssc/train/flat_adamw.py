@@ -60,7 +60,7 @@ class FlatAdamW(torch.optim.AdamW):
         self.whole.grad = gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         return norm
 
-    def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Update the parameters, by clipped gradients where `clip` was called since the gradients were made."""
         if closure is not None or self.whole.grad is None:
             return super().step(closure)

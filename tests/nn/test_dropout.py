@@ -43,3 +43,15 @@ def test_odd_shapes(shape):
 
 def test_half_precision():
     assert dropout(torch.ones(8, dtype=torch.bfloat16), 0.5, training=True).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("p", "training"), [(0.4, True), (0.0, True), (0.4, False)])
+def test_residual(p, training):
+    x, residual = torch.randn(7, 5, requires_grad=True), torch.randn(7, 5, requires_grad=True)
+    torch.manual_seed(3)
+    expected = residual + dropout(x, p, training)
+    torch.manual_seed(3)
+    found = dropout(x, p, training, residual=residual)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(out.square().sum(), (x, residual)) for out in (found, expected)]
+    torch.testing.assert_close(*gradients)

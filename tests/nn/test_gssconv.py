@@ -153,3 +153,20 @@ def test_empty_batch_and_no_nodes():
 def test_bad_input(action, message):
     with pytest.raises(ValueError, match=message):
         action(*inputs()[:4])
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("self_term", [True, False])
+def test_the_projection_commutes_with_shared_gains(self_term):
+    """One call for both terms, against the Linear after the global term."""
+    conv = GSSConv(6, 5, kernel="shared", self_term=self_term, out_proj=True)
+    x, phi, vectors = torch.randn(9, 6, requires_grad=True), torch.randn(2, 3, 5), torch.randn(9, 3)
+    ptr = torch.tensor([0, 4, 9])
+    found = conv(x, phi, vectors, ptr=ptr)
+    expected = conv.lin_out(conv._convolve(x, phi, vectors, ptr, None, use_global=True, use_self=False))
+    if self_term:
+        expected = expected + conv._convolve(x, phi, vectors, ptr, None, use_global=False, use_self=True)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    leaves = [x, *conv.parameters()]
+    gradients = [torch.autograd.grad(out.square().sum(), leaves) for out in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-11)

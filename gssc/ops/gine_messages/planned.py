@@ -32,12 +32,12 @@ class _Messages(torch.autograd.Function):
         if edge_attr is not None:
             message.add_(edge_attr)
         message.relu_()
-        ctx.save_for_backward(x, edge_attr, edge_index, message, order.by_source, order.source_ptr)
+        ctx.save_for_backward(x, edge_index, message, order.by_source, order.source_ptr)
         return _bags(message, order.by_target, order.target_ptr)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        x, edge_attr, edge_index, message, by_source, source_ptr = ctx.saved_tensors
+        x, edge_index, message, by_source, source_ptr = ctx.saved_tensors
         change = grads[0].index_select(0, edge_index[1])
         if torch.is_grad_enabled():  # somebody will differentiate the result
             change = change * (message > 0).to(change.dtype)

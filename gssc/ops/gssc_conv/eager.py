@@ -21,6 +21,8 @@ from gssc.ops.graph_state.eager import accumulate_dtype, from_state, to_state
 from gssc.ops.plain import is_plain_cpu
 from gssc.ops.segments import Bucket, Uniform, buckets
 
+Pieces = list[tuple[Bucket | Uniform, Tensor]]
+
 
 def _convolve(
     x_o: Tensor | None,
@@ -32,38 +34,48 @@ def _convolve(
 ) -> tuple[Tensor, Tensor]:
     """H [N, C] and U [G, K, C] (empty without the global term)."""
     dtype = accumulate_dtype(vectors, *(x for x in (x_o, x_s, gains, self_gains) if x is not None))
-    pieces = _pieces(ptr, vectors, dtype)
+    pieces, sizes = _pieces(ptr, vectors, dtype), (ptr.numel() - 1, vectors.shape[1])
     out: Tensor | None = None
     state = vectors.new_empty(0, dtype=accumulate_dtype(vectors))
     with _without_autocast(vectors):
         if x_o is not None and gains is not None:
-            values = x_o.to(dtype)
-            state = values.new_zeros(ptr.numel() - 1, vectors.shape[1], values.shape[1])
-            out = values.new_empty(values.shape)
-            for piece, p in pieces:
-                u = torch.bmm(p.transpose(1, 2), piece.repeat(values))
-                piece.put(u, state)
-                piece.unpad(torch.bmm(p, u.mul_(piece.of(gains).to(dtype))), out)
+            state = _to_graphs(pieces, x_o.to(dtype), *sizes)
+            out = _to_nodes(pieces, gains.to(dtype) * state, x_o.shape[0])
         if x_s is not None and self_gains is not None:
-            scale = _self_scale(x_s.shape[0], pieces, self_gains.to(dtype))
-            own = x_s.to(dtype)
+            scale, own = _to_nodes(_squared(pieces), self_gains.to(dtype), x_s.shape[0]), x_s.to(dtype)
             out = scale * own if out is None else out.addcmul_(scale, own)
     assert out is not None
     state_dtype = accumulate_dtype(vectors) if x_o is None else accumulate_dtype(vectors, x_o)
     return out.to(_output_dtype(x_o, x_s)), state.to(state_dtype)
 
 
-def _pieces(ptr: Tensor, vectors: Tensor, dtype: torch.dtype) -> list[tuple[Bucket | Uniform, Tensor]]:
+def _pieces(ptr: Tensor, vectors: Tensor, dtype: torch.dtype) -> Pieces:
     """The buckets of a batch with their part of P, padded: [B, size, K]."""
     return [(bucket, bucket.pad(vectors.to(dtype))) for bucket in buckets(ptr, vectors.shape[0])]
 
 
-def _self_scale(nodes: int, pieces: list[tuple[Bucket | Uniform, Tensor]], self_gains: Tensor) -> Tensor:
-    """(P⊙P) A_s, [N, C] or [N, 1]."""
-    scale = self_gains.new_empty(nodes, self_gains.shape[2])
-    for piece, p in pieces:
-        piece.unpad(torch.bmm(p.square(), piece.of(self_gains)), scale)
-    return scale
+def _squared(pieces: Pieces) -> Pieces:
+    """The same with P⊙P."""
+    return [(bucket, p.square()) for bucket, p in pieces]
+
+
+def _to_graphs(pieces: Pieces, rows: Tensor, graphs: int, frequencies: int) -> Tensor:
+    """Pᵀ of rows [N, D], [G, K, D]."""
+    if len(pieces) == 1 and pieces[0][0].whole:
+        bucket, p = pieces[0]
+        return torch.bmm(p.transpose(1, 2), bucket.repeat(rows))
+    out = rows.new_zeros(graphs, frequencies, rows.shape[1])
+    for bucket, p in pieces:
+        bucket.put(torch.bmm(p.transpose(1, 2), bucket.repeat(rows)), out)
+    return out
+
+
+def _to_nodes(pieces: Pieces, states: Tensor, nodes: int) -> Tensor:
+    """P of states [G, K, D], [N, D]."""
+    out = states.new_empty(nodes, states.shape[2])
+    for bucket, p in pieces:
+        bucket.unpad(torch.bmm(p, bucket.of(states)), out)
+    return out
 
 
 def _without_autocast(like: Tensor) -> AbstractContextManager[Any]:
@@ -82,26 +94,22 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s [N, C], ∂A and ∂A_s like A and A_s; empty for a term that is not there."""
     dtype = accumulate_dtype(vectors, grad, state, *(x for x in (x_s, gains, self_gains) if x is not None))
-    pieces = _pieces(ptr, vectors, dtype)
+    pieces, sizes = _pieces(ptr, vectors, dtype), (ptr.numel() - 1, vectors.shape[1])
     answer_dtype = grad.dtype
     grad = grad.to(dtype)
     d_o, d_s, d_a, d_as = (grad.new_empty(0) for _ in range(4))
     with _without_autocast(vectors):
         if gains is not None:
-            d_o, answer = torch.empty_like(grad), torch.zeros_like(state, dtype=dtype)
-            for piece, p in pieces:
-                v = torch.bmm(p.transpose(1, 2), piece.repeat(grad))
-                piece.put(v, answer)
-                piece.unpad(torch.bmm(p, v.mul_(piece.of(gains).to(dtype))), d_o)
+            answer = _to_graphs(pieces, grad, *sizes)
+            d_o = _to_nodes(pieces, gains.to(dtype) * answer, grad.shape[0])
             d_a = answer.mul_(state).sum_to_size(gains.shape)
         if x_s is not None and self_gains is not None:
+            squares = _squared(pieces)
             product = grad * x_s.to(dtype)
             if self_gains.shape[2] == 1:
                 product = product.sum(1, keepdim=True)
-            d_as = torch.zeros_like(self_gains, dtype=dtype)
-            for piece, p in pieces:
-                piece.put(torch.bmm(p.square().transpose(1, 2), piece.repeat(product)), d_as)
-            d_s = _self_scale(x_s.shape[0], pieces, self_gains.to(dtype)) * grad
+            d_as = _to_graphs(squares, product, *sizes)
+            d_s = _to_nodes(squares, self_gains.to(dtype), x_s.shape[0]) * grad
     return d_o.to(answer_dtype), d_s.to(answer_dtype), d_a.to(answer_dtype), d_as.to(answer_dtype)
 
 
@@ -252,7 +260,8 @@ class _Conv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return _backward(ctx, *grads, gradients=_gradients)
+        grad, grad_state = grads
+        return _backward(ctx, grad, grad_state, _gradients)
 
 
 def gssc_conv(
