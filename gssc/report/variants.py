@@ -15,7 +15,7 @@ from gssc.report.runs import SeedRun, is_number
 from gssc.tasks import METRICS
 
 # Settings that cannot change a result.
-NEUTRAL = {"train.checkpoint_every", "train.checkpoint_minutes", "train.tensorboard"}
+NEUTRAL = {f"train.{key}" for key in ("checkpoint_every", "checkpoint_minutes", "tensorboard", "also", "also_every")}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,14 @@ def never():
     return False
 
 
-@pytest.mark.parametrize("overrides", [(), ("train.ema=0.9", "optim.clip=0"), ("model.norm=layer", "optim.clip=0.01")])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("train.ema=0.9", "optim.clip=0", "train.also=running,reestimated,ema=0.5+reestimated"),
+        ("model.norm=layer", "optim.clip=0.01", "train.also=reestimated"),
+    ],
+)
 def test_steps_and_scores_are_those_of_the_plain_loop(root, overrides):
     """Batches of 5, 5 and 2 graphs, padded to static shapes."""
     with default_dtype("float64"):
@@ -45,6 +52,11 @@ def test_steps_and_scores_are_those_of_the_plain_loop(root, overrides):
                 losses += [float(loss) for loss in position.losses]
             scores = [trainer.evaluate(stores[split]) for split in ("val", "test", "val")]
             assert scores[0] == scores[2]
+            # Twice: what is captured must serve again, and a protocol must leave nothing behind.
+            further = [trainer.evaluate(stores["val"], protocol) for protocol in 2 * trainer.protocols]
+            assert further[: len(trainer.protocols)] == further[len(trainer.protocols) :]
+            scores += further
+            trainer.evaluate(stores["val"])
             found.append((losses, scores, trainer.model.state_dict(), trainer.weights()))
         torch.testing.assert_close(found[0][:2], found[1][:2], rtol=1e-7, atol=1e-8)
         # Adam divides by the size of a gradient, and some are little more than rounding.
