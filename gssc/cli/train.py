@@ -66,8 +66,8 @@ def train(
     from gssc.cli.opening import open_for, pick_device
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import joined
-    from gssc.train.run import RunSettings
     from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
+    from gssc.train.settings import RunSettings
 
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
