@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from gssc.protocols import EvaluationProtocol
 from gssc.train.checkpoint import Progress
 from gssc.train.evaluate import evaluate
 from gssc.train.loop import Trainer
@@ -22,30 +23,26 @@ def final_score(trainer: Trainer, test: GraphStore) -> float | None:
     return plain(score)
 
 
-def scores_by_protocol(
-    trainer: Trainer, progress: Progress, validation: GraphStore, test: GraphStore
-) -> dict[str, dict[str, Any]]:
-    """Scores of the weights that each protocol has selected, and of the last ones; nothing where there is one alone.
-
-    The recipe's own comes last, and leaves its weights in the model that is evaluated.
-    """
+def in_order_of_scoring(trainer: Trainer) -> list[EvaluationProtocol]:
+    """Where a run follows several protocols: the further ones, then the recipe's own; else none."""
     own, *further = trainer.protocols
-    found: dict[str, dict[str, Any]] = {}
-    for protocol in (*further, own) if further else ():
-        best = progress.best_by(protocol, own)
-        _, last = trainer.evaluate(validation, protocol)
-        scores = {"last_val": plain(last), "last_test": final_score(trainer, test)}
-        if best.weights:
-            trainer.evaluated.load_state_dict(best.weights)
-        selected = {"val": plain(best.score), "test": final_score(trainer, test)}
-        found[protocol.name] = {**selected, "epoch": best.epoch or trainer.recipe.train.epochs, **scores}
-    return found
+    return [*further, own] if further else []
 
 
-def evaluations_left(trainer: Trainer) -> int:
-    """How many evaluations all of this needs at most, predictions included."""
-    protocols = len(trainer.protocols)
-    return 2 + (3 * protocols if protocols > 1 else 0)
+def score_protocol(
+    trainer: Trainer, progress: Progress, protocol: EvaluationProtocol, last: float, test: GraphStore
+) -> dict[str, Any]:
+    """Scores of the weights that a protocol has selected, and of the last ones.
+
+    Comes right after `Trainer.evaluate` by this protocol, which gave ``last``, and leaves the selected weights in the
+    model that is evaluated.
+    """
+    best = progress.best_by(protocol, trainer.protocols[0])
+    last_scores = {"last_val": plain(last), "last_test": final_score(trainer, test)}
+    if best.weights:
+        trainer.evaluated.load_state_dict(best.weights)
+    selected = {"val": plain(best.score), "test": final_score(trainer, test)}
+    return {**selected, "epoch": best.epoch or trainer.recipe.train.epochs, **last_scores}
 
 
 def plain(number: float | None) -> float | None:

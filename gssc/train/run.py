@@ -13,7 +13,7 @@ from gssc.datasets.flat import GraphDataset
 from gssc.protocols import due
 from gssc.train.build import build_stores
 from gssc.train.evaluate import default_dtype
-from gssc.train.final_scores import evaluations_left
+from gssc.train.final_scores import in_order_of_scoring
 from gssc.train.loop import NonFiniteLossError, Position
 from gssc.train.pace import Pace
 from gssc.train.settings import RunSettings
@@ -76,17 +76,18 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
             stack.enter_context(run.show)
         stack.enter_context(pace.terminable())
         finished = _epochs(runs, together, stores["val"], pace)
+    finished = finished and _score_protocols(runs, together, stores, pace)
     results: dict[int, dict[str, Any] | None] = {}
     for run in runs:
         run.folder.close_events()
         if run.error is not None:
             continue
-        if not finished or pace.out_of_time(*["evaluation"] * evaluations_left(run.trainer), "checkpoint"):
+        if not finished or pace.out_of_time("evaluation", "evaluation", "checkpoint"):
             epochs = f"{run.progress.epoch} of {recipe.train.epochs}"
             run.show.say(f"stopped after epoch {epochs}; --resume goes on from here")
             results[run.seed] = None
         else:
-            results[run.seed] = run.finish(stores["val"], stores["test"])
+            results[run.seed] = run.finish(stores["test"])
     for run in runs:
         if run.error is not None:
             raise run.error if len(runs) == 1 else NonFiniteLossError(f"seed {run.seed}: {run.error}")
@@ -140,3 +141,14 @@ def _steps(runs: list[SingleRun], together: SideBySide, positions: list[Position
     first = position.step
     with runs[0].naming_checkpoint():
         return together.run_epoch(positions, lambda: pace.stops() or (position.step > first and pace.due()))
+
+
+def _score_protocols(runs: list[SingleRun], together: SideBySide, stores: dict[str, GraphStore], pace: Pace) -> bool:
+    """Scores by every protocol where the runs follow several; False where there is no time for them."""
+    protocols = in_order_of_scoring(together.trainers[0])
+    if protocols and pace.out_of_time(*["evaluation"] * len(protocols) * (1 + 2 * len(runs)), "checkpoint"):
+        return False
+    for protocol in protocols:
+        for run, (_, last) in zip(runs, together.evaluate(stores["val"], protocol), strict=True):
+            run.score(protocol, last, stores["test"])
+    return True

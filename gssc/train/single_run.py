@@ -19,7 +19,7 @@ from gssc.train.build import about_data, build_model
 from gssc.train.checkpoint import Progress
 from gssc.train.display import Display
 from gssc.train.evaluate import predict
-from gssc.train.final_scores import final_score, load_selected, plain, scores_by_protocol
+from gssc.train.final_scores import final_score, load_selected, plain, score_protocol
 from gssc.train.loop import NonFiniteLossError, Position, Trainer, raise_if_not_finite
 from gssc.train.optimizer import learning_rate
 from gssc.train.randomness import mix
@@ -48,6 +48,7 @@ class SingleRun:
         self.saved = "there is no checkpoint yet"
         self.error: NonFiniteLossError | None = None
         self.found: dict[str, Any] = {}  # by the evaluations after an epoch
+        self.protocols: dict[str, dict[str, Any]] = {}  # scores at the end, where the run follows several
         self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
 
     def new_model(self) -> GSSC:
@@ -168,11 +169,16 @@ class SingleRun:
         except NonFiniteLossError as error:
             raise NonFiniteLossError(f"{error}; {self.saved}") from None
 
-    def finish(self, validation: GraphStore, test: GraphStore) -> dict[str, Any]:
+    def score(self, protocol: EvaluationProtocol, last: float, test: GraphStore) -> None:
+        """The test scores of a protocol, right after the evaluation of the last weights by it, which gave ``last``."""
+        if self.error is None:
+            self.protocols[protocol.name] = score_protocol(self.trainer, self.progress, protocol, last, test)
+
+    def finish(self, test: GraphStore) -> dict[str, Any]:
         """Score the test set once, with the selected weights, and write what is left to write."""
         config, task, progress, trainer = self.recipe.train, self.dataset.task, self.progress, self.trainer
         own, *further = trainer.protocols
-        protocols = scores_by_protocol(trainer, progress, validation, test)
+        protocols = self.protocols
         load_selected(trainer, progress)
         summary: dict[str, Any] = {
             "recipe": self.recipe.name,
