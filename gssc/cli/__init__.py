@@ -5,9 +5,11 @@ from rich.console import Console
 from rich.text import Text
 
 from gssc.cli.evaluate import evaluate
+from gssc.cli.models import models
 from gssc.cli.pack import pack
 from gssc.cli.predict import predict
 from gssc.cli.prepare import prepare
+from gssc.cli.publish import publish
 from gssc.cli.recipes import recipes
 from gssc.cli.report import report
 from gssc.cli.sweep import sweep
@@ -20,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (recipes, prepare, train, evaluate, predict, report, pack, sweep):
+for command in (recipes, models, prepare, train, evaluate, predict, report, publish, pack, sweep):
     app.command()(command)
 
 
