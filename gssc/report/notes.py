@@ -1,7 +1,7 @@
 """Remarks on datasets by recipe, written by people: where the data of a run came from, and their licence.
 
-A YAML file of ``recipe: {data: …, licence: …}``; ``data`` is the footnote of the recipe's numbers and a section of the
-card of a published model.
+A YAML file of ``recipe: {data: …, short: …, licence: …}``; ``data`` is the footnote of the recipe's numbers and a
+section of the card of a published model, ``short`` the footnote where there is little room.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import yaml
 
 from gssc.checks import check_choice, fail
 
-KEYS = ("data", "licence")
+KEYS = ("data", "short", "licence")
 
 
 def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
