@@ -13,8 +13,10 @@ RESULTS ?= benchmarks/results.csv
 # Time of each measurement of `make bench`.
 BENCH_SECONDS ?= 10
 
-# Of `make reproduce`: the row, where raw data are or go, which seeds, where, and changes such as train.epochs=10.
+# Of `make reproduce`: the row (results/RECIPE/VARIANT where it was recorded, else the recipe as shipped), where raw data
+# are or go, which seeds, on which device, and changes such as train.epochs=10.
 RECIPE ?= cycles-3
+VARIANT ?= main
 DATA_ROOT ?= data
 SEEDS ?= 0
 DEVICE ?= auto
@@ -49,8 +51,9 @@ bench-spectra: .venv/ready
 	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS) --plot benchmarks/spectra_large_cpu.png
 
 # A row of the results from nothing: download or find the data, train, score, and put it beside the recorded number.
+reproduce: SETTINGS = $(firstword $(wildcard results/$(RECIPE)/$(VARIANT)/seed-*/config.yaml) $(RECIPE))
 reproduce: .venv/ready
-	$(BIN)/gssc train $(RECIPE) $(ARGS) --seeds $(SEEDS) --data-root $(DATA_ROOT) --device $(DEVICE) --out $(OUT) --resume
+	$(BIN)/gssc train $(SETTINGS) $(ARGS) --seeds $(SEEDS) --data-root $(DATA_ROOT) --device $(DEVICE) --out $(OUT) --resume
 	$(BIN)/gssc report $(OUT) --recorded results -o $(OUT)/report
 
 # The pages of results and ablations, from what `gssc collect` has kept under results/.

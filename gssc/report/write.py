@@ -11,7 +11,7 @@ from gssc.report.results import results_markdown
 from gssc.report.runs import read_runs
 from gssc.report.svg import need_matplotlib
 from gssc.report.tables import Comparison, compare, our_row, to_csv, to_latex, to_markdown
-from gssc.report.variants import group_variants
+from gssc.report.variants import Variant, group_variants
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def write_report(runs: Iterable[Path], folder: Path, recorded: Path | None = Non
     found = read_runs(runs)
     variants = group_variants(found.seeds)
     kept = read_collected(recorded) if recorded is not None else []
-    tables = {recipe: _with_recorded(compare(mine), kept) for recipe, mine in variants.items()}
+    tables = {recipe: _with_recorded(compare(mine), mine, kept) for recipe, mine in variants.items()}
     comparisons = list(tables.values())
     origins = results_markdown([variant for mine in variants.values() for variant in mine])
     missing = [
@@ -57,8 +57,12 @@ def write_report(runs: Iterable[Path], folder: Path, recorded: Path | None = Non
     return Report(tables, tuple(notes), tuple(folder / name for name in contents))
 
 
-def _with_recorded(table: Comparison, kept: Sequence[Collected]) -> Comparison:
-    """The table with what was recorded of its recipe, on the same dataset, below our own rows."""
+def _with_recorded(table: Comparison, variants: Sequence[Variant], kept: Sequence[Collected]) -> Comparison:
+    """The table with what was recorded of its recipe, on the same dataset, below our own rows.
+
+    Of recorded ablations, those with the settings of a run that is here.
+    """
+    settings = {variant.overrides for variant in variants}
     mine = [one for one in kept if one.recipe == table.recipe and one.variant.dataset == table.dataset]
     rows = [
         replace(
@@ -67,7 +71,7 @@ def _with_recorded(table: Comparison, kept: Sequence[Collected]) -> Comparison:
             source=f"recorded: commit {one.said('commit')}, {one.said('hardware')}, {one.said('date')}",
         )
         for one in mine
-        if not one.ablation
+        if not one.ablation or one.variant.overrides in settings
     ]
     new = [row for row in table.rows if row.ours]
     return replace(table, rows=(*new, *rows, *(row for row in table.rows if not row.ours)))

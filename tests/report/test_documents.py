@@ -16,6 +16,7 @@ from gssc.report.notes import read_notes
 from gssc.report.origin import public_command, schedule
 from gssc.report.published import all_published
 from gssc.report.runs import read_seed
+from gssc.report.write import write_report
 
 ROOT = Path(__file__).parents[2]
 runner = CliRunner()
@@ -149,6 +150,22 @@ def test_commands(world, tmp_path):
     words = ["results", str(tmp_path / "results"), "-o", str(tmp_path / "docs")]
     assert "results.md" in runner.invoke(app, words, catch_exceptions=False).output
     assert (tmp_path / "docs/ablations.md").read_text() == "# Ablations\n"
+
+
+def test_a_new_run_beside_the_recorded_one(world, tmp_path):
+    report = write_report([world / "runs/none", world / "runs/molhiv"], tmp_path / "report", world / "results")
+    ours = [(row.model, row.source) for row in report.tables["zinc-12k"].rows if row.ours]
+    assert [model for model, _ in ours] == [
+        "model.glob=none, optim.warmup_epochs=4, train.epochs=40",
+        *("recorded, main (40 of 2,000 epochs)", "recorded, ablation-none (40 of 2,000 epochs)"),
+    ]
+    assert ours[1][1] == "recorded: commit 0123456789, A processor of two cores, 2026-01-31"
+    new, recorded = (row for row in report.tables["molhiv"].rows if row.ours)
+    assert (recorded.model, recorded.value) == ("recorded, main", new.value)
+    assert report.notes == ()
+    (tmp_path / "empty").mkdir()
+    report = write_report([world / "runs/molhiv"], tmp_path / "report", tmp_path / "empty")
+    assert any(note.endswith("no recorded result of molhiv") for note in report.notes)
 
 
 def test_what_cannot_be_kept_or_printed(world, tmp_path):
