@@ -4,6 +4,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"
+
 
 def models() -> None:
     """List the trained models that ship with the package, with their test scores.
@@ -18,7 +20,7 @@ def models() -> None:
     if not names:
         console.print("no pretrained model ships with this copy; `gssc publish` makes one from a run")
         return
-    table = Table(box=box.SIMPLE, caption="test: of the seed that ships, and mean ± deviation over all seeds")
+    table = Table(box=box.SIMPLE, caption=CAPTION)
     for heading in ("model", "metric", "test", "all seeds", "parameters"):
         table.add_column(heading, no_wrap=True)
     for name in names:

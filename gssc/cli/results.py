@@ -14,7 +14,7 @@ def results(
     ] = Path("docs"),
     readme: Annotated[
         Path | None,
-        typer.Option(help="File with a part between <!-- begin results --> and <!-- end results -->: a table."),
+        typer.Option(help="A file in which a part called results is marked, for a short table."),
     ] = None,
 ) -> None:
     """Write the pages of results and ablations from the runs that `gssc collect` kept.

@@ -3,18 +3,21 @@
 import json
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gssc.checks import fail
-from gssc.files import read_json, sync_folder, write_atomic
+from gssc.files import load_tensors, read_json, save_tensors, sync_folder, write_atomic
 from gssc.pretrained.card import model_card
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
 from gssc.report.notes import read_notes
-from gssc.report.origin import public_command
+from gssc.report.origin import public_command, public_config
 from gssc.report.runs import find_seed_folders
 from gssc.train.loaded import LoadedRun, load_run
 from gssc.train.seeds import aggregate
@@ -34,7 +37,7 @@ def publish(runs: Path, out: Path, notes: Path | None = None, *, replace: bool =
     """Write a published model: of one seed, or of the one among several whose validation score is best.
 
     The folder has ``model.safetensors``, ``config.yaml``, ``dataset.json``, ``environment.json`` and ``summary.json``
-    as the run wrote them (the command without the machine's paths), ``seeds.json`` (all seeds), ``README.md`` and
+    as the run wrote them (without the machine's folders), ``seeds.json`` (all seeds), ``README.md`` and
     ``manifest.json``. It appears complete or not at all.
 
     Args:
@@ -84,16 +87,25 @@ def _contents(
     seeds = aggregate(summaries) | {"published_seed": summary["seed"], "chosen_by": "validation"}
     environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
     environment["command"] = public_command(str(environment.get("command") or ""))
-    card = model_card(name, loaded.recipe.to_dict(), loaded.about, environment, summary, seeds, notes)
-    same = {
-        file: (folder / file).read_bytes()
-        for file in ("model.safetensors", "config.yaml", "dataset.json", "summary.json")
-    }
+    config = public_config(loaded.recipe.to_dict())
+    card = model_card(name, config, loaded.about, environment, summary, seeds, notes)
+    same = {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")}
     return same | {
+        "model.safetensors": _weights(folder / "model.safetensors", config),
+        "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
         "environment.json": _json(environment),
         "seeds.json": _json(seeds),
         "README.md": card.encode(),
     }
+
+
+def _weights(path: Path, config: dict[str, Any]) -> bytes:
+    """The file of the weights, which names the recipe as well."""
+    tensors, about = load_tensors(path)
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / path.name
+        save_tensors(copy, tensors, about | {"recipe": config})
+        return copy.read_bytes()
 
 
 def _json(value: Any) -> bytes:

@@ -24,6 +24,8 @@ SECTIONS = (
     ("other", "Other settings", ()),
 )
 BUDGET = ("train.", "optim.warmup_epochs=")
+# How the same result is computed, or judged in addition.
+INDIFFERENT = tuple(f"train.{key}=" for key in ("kernels", "capture", "compile", "pad", "also", "also_every"))
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def comparisons(collected: Sequence[Collected]) -> dict[str, list[Comparison]]:
     """By part of the page, what can be compared: two or more settings with one budget."""
     by_budget: dict[tuple[str, str], list[Setting]] = {}
     for one in collected:
-        overrides = one.variant.overrides
+        overrides = [text for text in one.variant.overrides if not text.startswith(INDIFFERENT)]
         changes = tuple(text for text in overrides if not text.startswith(BUDGET))
         if one.ablation or not changes:
             budget = ", ".join(text for text in overrides if text.startswith(BUDGET))

@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gssc.checks import fail
 from gssc.files import write_atomic
 from gssc.recipes import find_recipe, recipe_names
-from gssc.report.origin import ORIGIN, duration, origin, public_command, schedule
+from gssc.report.origin import ORIGIN, duration, origin, public_command, public_config, schedule
 from gssc.report.runs import SeedRun, is_number, read_runs, read_seed
 from gssc.report.variants import Variant, differences, group_variants
 
@@ -29,7 +31,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 DIGITS = 5
 # Of the epochs; what can be computed from the rest is not kept.
 LEFT_OUT = ("graphs_per_second",)
-COPIED = ("summary.json", "config.yaml", "dataset.json")
+COPIED = ("summary.json", "dataset.json")
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ def _kept(run: SeedRun) -> dict[str, bytes]:
     if environment:
         environment["command"] = public_command(str(environment.get("command") or ""))
     files = {name: (run.folder / name).read_bytes() for name in COPIED if (run.folder / name).exists()}
+    files["config.yaml"] = yaml.safe_dump(public_config(run.config), sort_keys=False).encode()
     return files | {"environment.json": _json(environment), "metrics.csv.gz": compact(run.history)}
 
 

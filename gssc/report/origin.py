@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gssc.recipes import find_recipe, recipe_names
@@ -10,6 +11,8 @@ ORIGIN = ("command", "commit", "hardware", "date")
 # Options that say where a run lies or how it went on, and cannot change its result.
 PLACES = ("--data-root", "--out", "-o", "--pack", "--cache", "--time-limit", "--device")
 FLAGS = ("--resume", "--quiet")
+# Options whose file matters, but not where it lies.
+FILES = ("--data", "--csv")
 
 
 def origin(environment: Mapping[str, Any]) -> dict[str, str]:
@@ -31,15 +34,25 @@ def public_command(text: str) -> str:
     except ValueError:
         words = text.split()
     kept: list[str] = []
-    skipping = False
+    before = ""
     for word in words:
-        if skipping:
-            skipping = False
-        elif word in PLACES:
-            skipping = True
-        elif word not in FLAGS and not word.startswith(tuple(f"{place}=" for place in PLACES)):
+        option, equals, value = word.partition("=")
+        if before in PLACES or word in (*PLACES, *FLAGS) or (equals and option in PLACES):
+            pass
+        elif before in FILES or (equals and option in (*FILES, "data.file")):
+            kept.append(Path(word).name if before in FILES else f"{option}={Path(value).name}")
+        else:
             kept.append(word)
+        before = word
     return shlex.join(kept)
+
+
+def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe whose own data go by the name of their file."""
+    data = config.get("data")
+    if not isinstance(data, Mapping) or not data.get("file"):
+        return dict(config)
+    return dict(config) | {"data": dict(data) | {"file": Path(str(data["file"])).name}}
 
 
 def schedule(config: Mapping[str, Any]) -> str:

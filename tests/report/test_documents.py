@@ -13,7 +13,7 @@ from gssc.report.collected import collect, compact, read_collected
 from gssc.report.documents import make_documents, write_documents
 from gssc.report.marked import fill
 from gssc.report.notes import read_notes
-from gssc.report.origin import public_command, schedule
+from gssc.report.origin import public_command, public_config, schedule
 from gssc.report.published import all_published
 from gssc.report.runs import read_seed
 from gssc.report.write import write_report
@@ -193,6 +193,8 @@ def test_what_cannot_be_kept_or_printed(world, tmp_path):
 def test_words_of_origin():
     command = "gssc train zinc-12k --data-root /x/y --pack=/z -o a model.glob=none --seeds 0-4 --resume"
     assert public_command(command) == "gssc train zinc-12k model.glob=none --seeds 0-4"
+    assert public_command("gssc train --data /x/y.pt --csv=/x/z.csv") == "gssc train --data y.pt --csv=z.csv"
+    assert public_config({"name": "mine", "data": {"file": "/x/y.pt"}})["data"] == {"file": "y.pt"}
     assert schedule({"name": "zinc-12k", "train": {"epochs": 2000}}) == ""
     assert schedule({"name": "mine", "train": {"epochs": 3}}) == ""
 
