@@ -16,10 +16,14 @@ COLOURS = {INK: "#24292f", GRID: "#d8dee4", **dict(zip(SERIES, ("#0969da", "#bc4
 def comparison_plot(comparisons: Sequence[Comparison]) -> bytes:
     """A panel for each comparison: mean and deviation over seeds; a line where the setting is one number."""
     with drawing_style():
-        rows = max(len(one.settings) for one in comparisons)
-        figure, axes = panels(1, len(comparisons), 1.1 + 0.32 * max(rows, 4), width=5.2 * len(comparisons))
+        columns = min(2, len(comparisons))
+        rows = -(-len(comparisons) // columns)
+        height = 1.1 + 0.32 * max(4, *(len(one.settings) for one in comparisons))
+        figure, axes = panels(rows, columns, height * rows, width=5.2 * columns)
         figure.set_facecolor("white")
-        for axis, one in zip(axes, comparisons, strict=True):
+        for axis in axes[len(comparisons) :]:
+            axis.set_axis_off()
+        for axis, one in zip(axes, comparisons, strict=False):
             (_line if _numeric(one) else _points)(axis, one)
         written = io.StringIO()
         figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})

@@ -80,8 +80,13 @@ def comparisons(collected: Sequence[Collected]) -> dict[str, list[Comparison]]:
     return found
 
 
-def comparison_table(one: Comparison) -> str:
-    """Mean ± deviation over seeds on validation and test, and the difference to the recipe as shipped."""
+def comparison_table(one: Comparison, note: str = "") -> str:
+    """Mean ± deviation over seeds on validation and test, and the difference to the recipe as shipped.
+
+    Args:
+        one: What is compared.
+        note: What a reader must know of the data.
+    """
     first = one.settings[0].collected.variant
     published = first.published_gssc()
     unit = " (%)" if published and published.factor == 100 else ""
@@ -113,6 +118,8 @@ def comparison_table(one: Comparison) -> str:
         for s in one.settings
     )
     text = f"Budget: {schedule or said}. " + "; ".join(origins) + "."
+    remarks = dict.fromkeys(s.collected.said("remarks") for s in one.settings)
+    text = " ".join([text, *([f"Data: {note}"] if note else []), *(remark for remark in remarks if remark)])
     return "\n".join(lines) + f"\n\n{text}"
 
 

@@ -53,7 +53,10 @@ def make_documents(results: Path, docs: Path, readme: Path | None = None) -> dic
             need_matplotlib()
             picture = f"{FIGURES}/ablation-{name}.svg"
             pages[docs / picture] = comparison_plot(found[name])
-            tables = "\n\n".join(f"{comparison_table(one)}\n\n{commands(one)}" for one in found[name])
+            said = {recipe: note.get("short") or note.get("data", "") for recipe, note in notes.items()}
+            tables = "\n\n".join(
+                f"{comparison_table(one, said.get(one.recipe, ''))}\n\n{commands(one)}" for one in found[name]
+            )
             parts[name] = f"![{name}]({picture})\n\n{tables}"
     path = docs / "ablations.md"
     shown = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -124,6 +124,7 @@ def test_ablations(world):
     assert none[3].startswith("+0.0")
     assert [row[0] for row in rows(part(text, "frequencies"))[2:]] == ["k = 16 (as shipped)", "k = 4", "k = 8"]
     assert "Budget: 40 of 2,000 epochs." in text
+    assert text.count("Data: A draw.") == 2
     for name in ("global", "frequencies"):
         picture = (world / f"docs/figures/ablation-{name}.svg").read_text()
         assert "<svg" in picture
