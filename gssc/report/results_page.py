@@ -6,10 +6,9 @@ from typing import Any
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.collected import Collected
+from gssc.report.protocols import protocol_rows
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.runs import is_number
 from gssc.report.tables import PAPER, difference_text, digits_for, our_row, published_row, spread_text
-from gssc.report.variants import Spread
 
 NOT_RUN = "not run"
 # The order of the paper.
@@ -99,8 +98,7 @@ def _summary(
     difference, verdict = difference_text(value, digits_for(value, published), published)
     text = spread_text(test, published) + mark + (f" ({one.schedule})" if one.schedule else "")
     label = recipe if one.name == "main" else f"{recipe}, {one.name}"
-    said = f"{difference} ({verdict})" if verdict in ("better", "worse") else difference
-    return (label, metric, text, str(test.n if test else 0), last[0], said, best)
+    return (label, metric, text, str(test.n if test else 0), last[0], _verdict(difference, verdict), best)
 
 
 def _task(recipe: str, one: Collected | None) -> dict[str, Any]:
@@ -142,24 +140,21 @@ def _origin(ours: Sequence[Collected]) -> str:
 
 
 def _protocols(ours: Sequence[Collected]) -> str:
-    """The same runs under other protocols, where they followed any."""
-    lines = [_heading("row", "protocol", "validation", "test", "test of the last epoch")]
+    """The same runs under all protocols that they followed, where those are several."""
+    lines = [_heading("row", "protocol", "weights", "validation", "test", "difference")]
     for one in ours:
-        published = one.variant.published_gssc()
-        summaries = [run.summary or {} for run in one.variant.finished]
-        names = list(dict.fromkeys(name for summary in summaries for name in summary.get("protocols") or {}))
-        for name in names:
-            scores = [summary["protocols"].get(name, {}) for summary in summaries if summary.get("protocols")]
-            cells = [_spread_of(scores, key, published) for key in ("val", "test", "last_test")]
-            own = " (the result above)" if any(summary.get("protocol") == name for summary in summaries) else ""
-            lines.append(_line(f"{one.recipe}, {one.name}", f"{name}{own}", *cells))
-    if len(lines) == 1:
-        return "No run has followed a second protocol."
-    return "\n".join(lines)
+        own = {(run.summary or {}).get("protocol") for run in one.variant.finished}
+        for row in protocol_rows(one.variant):
+            name = row.protocol + (" (the recipe's)" if row.protocol in own else "")
+            label = f"{one.recipe}, {one.name}"
+            lines.append(
+                _line(label, name, row.source, row.validation, row.text, _verdict(row.difference, row.verdict))
+            )
+    return "\n".join(lines) if len(lines) > 1 else "No run has followed a second protocol."
 
 
-def _spread_of(scores: Sequence[Mapping[str, Any]], key: str, published: Published | None) -> str:
-    return spread_text(Spread.of(float(s[key]) for s in scores if is_number(s.get(key))), published)
+def _verdict(difference: str, verdict: str) -> str:
+    return f"{difference} ({verdict})" if verdict in ("better", "worse") else difference
 
 
 def _all_rows(ours: Sequence[Collected], notes: Notes) -> str:

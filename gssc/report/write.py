@@ -7,6 +7,7 @@ from pathlib import Path
 from gssc.report.collected import Collected, read_collected
 from gssc.report.files import write_files
 from gssc.report.page import make_page
+from gssc.report.protocols import with_protocols
 from gssc.report.results import results_markdown
 from gssc.report.runs import read_runs
 from gssc.report.svg import need_matplotlib
@@ -35,7 +36,9 @@ def write_report(runs: Iterable[Path], folder: Path, recorded: Path | None = Non
     found = read_runs(runs)
     variants = group_variants(found.seeds)
     kept = read_collected(recorded) if recorded is not None else []
-    tables = {recipe: _with_recorded(compare(mine), mine, kept) for recipe, mine in variants.items()}
+    tables = {
+        recipe: with_protocols(_with_recorded(compare(mine), mine, kept), mine) for recipe, mine in variants.items()
+    }
     comparisons = list(tables.values())
     origins = results_markdown([variant for mine in variants.values() for variant in mine])
     missing = [

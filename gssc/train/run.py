@@ -20,9 +20,10 @@ from gssc.environment import describe
 from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
 from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
+from gssc.protocols import EvaluationProtocol, due
 from gssc.spectra.cache import CacheArgument
 from gssc.train.build import about_data, build_model, build_stores
-from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
+from gssc.train.checkpoint import Best, Progress, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
 from gssc.train.display import Display, duration
 from gssc.train.evaluate import default_dtype, evaluate, predict
 from gssc.train.loop import NonFiniteLossError, Position, Trainer, raise_if_not_finite
@@ -117,12 +118,12 @@ def _train(runs: list["_Run"]) -> dict[int, dict[str, Any] | None]:
             run.writer.close()
         if run.error is not None:
             continue
-        if not finished or pace.out_of_time("evaluation", "evaluation", "checkpoint"):
+        if not finished or pace.out_of_time(*["evaluation"] * run.evaluations_left(), "checkpoint"):
             epochs = f"{run.progress.epoch} of {recipe.train.epochs}"
             run.show.say(f"stopped after epoch {epochs}; --resume goes on from here")
             results[run.seed] = None
         else:
-            results[run.seed] = run._finish(stores["test"])
+            results[run.seed] = run._finish(stores["val"], stores["test"])
     for run in runs:
         if run.error is not None:
             raise run.error if len(runs) == 1 else NonFiniteLossError(f"seed {run.seed}: {run.error}")
@@ -144,8 +145,8 @@ def _epochs(runs: list["_Run"], together: SideBySide, validation: GraphStore, pa
             save()
             if pace.stops() or all(run.error for run in runs):
                 return False
-        evaluating = epoch % config.eval_every == 0 or epoch == config.epochs
-        if evaluating and pace.out_of_time("evaluation", "checkpoint"):
+        evaluations = due(config, epoch)
+        if evaluations and pace.out_of_time(*["evaluation"] * len(evaluations), "checkpoint"):
             save()
             return False
         for run in runs:
@@ -155,9 +156,11 @@ def _epochs(runs: list["_Run"], together: SideBySide, validation: GraphStore, pa
         if device.type == "cuda":
             torch.cuda.synchronize()
         seconds = time.perf_counter() - runs[0].started
-        scores = together.evaluate(validation) if evaluating else [None] * len(runs)
-        for run, found in zip(runs, scores, strict=True):
-            run.finish_epoch(seconds, found)
+        for protocol in evaluations:
+            for run, found in zip(runs, together.evaluate(validation, protocol), strict=True):
+                run.judge(protocol, *found)
+        for run in runs:
+            run.finish_epoch(seconds)
         saves = pace.saves_after(epoch)
         if saves:
             save()
@@ -195,6 +198,7 @@ class _Run:
         self.saved = "there is no checkpoint yet"
         self.error: NonFiniteLossError | None = None
         self.writer: Any = None
+        self.found: dict[str, Any] = {}  # of the evaluations after the epoch
         self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
 
     def finished(self) -> dict[str, Any]:
@@ -239,7 +243,7 @@ class _Run:
                 remove_leftovers(folder)
         if self.settings.resume and self.checkpoint.exists():
             progress = load_checkpoint(
-                self.checkpoint, trainer.model, trainer.optimizer, trainer.average, self.identity
+                self.checkpoint, trainer.model, trainer.optimizer, trainer.averages, self.identity
             )
             self._keep_metrics(progress.epoch)
             self._note_saved(progress)
@@ -258,7 +262,7 @@ class _Run:
         if self.error is None:
             losses = [torch.tensor(x, device=device) for x in progress.losses]
             self.position = Position(epoch, progress.step, losses)
-        self.started, self.resumed_at = time.perf_counter(), self.position.step
+        self.started, self.resumed_at, self.found = time.perf_counter(), self.position.step, {}
         return self.position
 
     def finish_steps(self) -> None:
@@ -269,8 +273,27 @@ class _Run:
         with self._failing():
             self.train_loss = self.trainer.finish_epoch(self.position)
 
-    def finish_epoch(self, seconds: float, found: tuple[float, float] | None) -> None:
-        """Take note of an epoch that took so long, and of its loss and score on validation, if there are any."""
+    def judge(self, protocol: EvaluationProtocol, loss: float, score: float) -> None:
+        """Take note of loss and score on validation, and of the weights that have them where they are the best."""
+        if self.error is not None:
+            return
+        assert self.position is not None
+        epoch, own = self.position.epoch, protocol == self.trainer.protocols[0]
+        scores = {"val_loss": _plain(loss), "val": _plain(score)} if own else {f"val_{protocol.name}": _plain(score)}
+        self.found |= scores
+        best = self._best(protocol)
+        if self.dataset.task.better(score, best.score):
+            best.epoch, best.score, best.weights = epoch, score, self.trainer.weights(protocol)
+        elif epoch == self.recipe.train.epochs and not best.weights:
+            # No score was ever a number: the last weights stand for the run.
+            best.epoch, best.weights = epoch, self.trainer.weights(protocol)
+
+    def _best(self, protocol: EvaluationProtocol) -> Best:
+        own = protocol == self.trainer.protocols[0]
+        return self.progress.best if own else self.progress.further.setdefault(protocol.name, Best())
+
+    def finish_epoch(self, seconds: float) -> None:
+        """Take note of an epoch whose steps took so long."""
         if self.error is not None:
             return
         assert self.position is not None
@@ -279,23 +302,13 @@ class _Run:
         graphs = config.batch_size * config.accumulate * (self.position.step - self.resumed_at)
         # The rate of the last step, which a resumed run may find already taken.
         record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, config.epochs)}
-        record["train_loss"] = self.train_loss
-        if found is not None:
-            loss, score = found
-            record |= {"val_loss": _plain(loss), "val": _plain(score)}
-            if self.dataset.task.better(score, progress.best_score):
-                progress.best_epoch, progress.best_score = epoch, score
-                progress.best_weights = trainer.weights()
-            elif epoch == config.epochs and not progress.best_weights:
-                # No score was ever a number: the last weights stand for the run.
-                progress.best_epoch, progress.best_weights = epoch, trainer.weights()
-        record["best_epoch"] = progress.best_epoch
+        record |= {"train_loss": self.train_loss, **self.found, "best_epoch": progress.best.epoch}
         record["seconds"] = round(time.perf_counter() - self.started, 4)
         record["graphs_per_second"] = round(min(graphs, trainer.store.num_graphs) / max(seconds, 1e-9), 1)
         progress.epoch, progress.step, progress.losses = epoch, 0, []
         self.position = None
         self._log(record, self.writer)
-        self.show.epoch(record, progress.best_score)
+        self.show.epoch(record, progress.best.score)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -314,25 +327,34 @@ class _Run:
         except NonFiniteLossError as error:
             raise NonFiniteLossError(f"{error}; {self.saved}") from None
 
-    def _finish(self, test: GraphStore) -> dict[str, Any]:
+    def evaluations_left(self) -> int:
+        """How many evaluations the end of the run needs, at most."""
+        protocols = len(self.trainer.protocols)
+        return 2 + (3 * protocols if protocols > 1 else 0)
+
+    def _finish(self, validation: GraphStore, test: GraphStore) -> dict[str, Any]:
         """Score the test set once, with the selected weights, and write what is left to write."""
         config, task, progress = self.recipe.train, self.dataset.task, self.progress
-        model = self.trainer.evaluated
-        if progress.best_weights:
-            model.load_state_dict(progress.best_weights)
-        _, score = evaluate(model, test, task, config.batch_size, config.precision)
+        model, own = self.trainer.evaluated, self.trainer.protocols[0]
+        protocols = self._scores_by_protocol(validation, test)
+        if progress.best.weights:
+            model.load_state_dict(progress.best.weights)
+        score = protocols[own.name]["test"] if protocols else self._score(test)
         summary: dict[str, Any] = {
             "recipe": self.recipe.name,
             "seed": self.seed,
             "dataset": self.dataset.name,
             "metric": task.metric,
             "higher_is_better": task.higher_is_better,
-            "validation": _plain(progress.best_score),
-            "test": _plain(score),
-            "epoch_selected": progress.best_epoch or config.epochs,
+            "validation": _plain(progress.best.score),
+            "test": score,
+            "epoch_selected": progress.best.epoch or config.epochs,
             "epochs_run": config.epochs,
             "parameters": self._parameters(),
+            "protocol": own.name,
         }
+        if protocols:
+            summary["protocols"] = protocols
         if not self.writes:
             return summary
         prediction, target = predict(model, test, task, config.batch_size, config.precision)
@@ -347,7 +369,41 @@ class _Run:
             f"validation {task.metric} {_digits(summary['validation'])} (epoch {summary['epoch_selected']}), "
             f"test {_digits(summary['test'])}, {duration(seconds)} of training"
         )
+        for name, found in protocols.items():
+            self.show.say(
+                f"{name}: validation {_digits(found['val'])} (epoch {found['epoch']}), test {_digits(found['test'])}; "
+                f"last weights {_digits(found['last_val'])}, {_digits(found['last_test'])}"
+            )
         return summary
+
+    def _scores_by_protocol(self, validation: GraphStore, test: GraphStore) -> dict[str, dict[str, Any]]:
+        """Where the run follows several: scores of the weights that each has selected, and of the last.
+
+        The recipe's own comes last, and leaves its weights in the model that is evaluated. Selected weights of the
+        others are written beside ``model.safetensors``.
+        """
+        trainer, (own, *further) = self.trainer, self.trainer.protocols
+        found: dict[str, dict[str, Any]] = {}
+        for protocol in (*further, own) if further else ():
+            best = self._best(protocol)
+            _, last = trainer.evaluate(validation, protocol)
+            scores = {"last_val": _plain(last), "last_test": self._score(test)}
+            if best.weights:
+                trainer.evaluated.load_state_dict(best.weights)
+            selected = {"val": _plain(best.score), "test": self._score(test)}
+            selected["epoch"] = best.epoch or self.recipe.train.epochs
+            found[protocol.name] = entry = selected | scores
+            if self.writes and protocol != own:
+                about = {"kind": "model", "protocol": protocol.name, "scores": entry, **self.identity}
+                path = self.folder / f"model-{protocol.name}.safetensors"
+                save_tensors(path, trainer.evaluated.state_dict(), about)
+        return found
+
+    def _score(self, store: GraphStore) -> float | None:
+        """Of the model that is evaluated, as it is."""
+        config = self.recipe.train
+        _, score = evaluate(self.trainer.evaluated, store, self.dataset.task, config.batch_size, config.precision)
+        return _plain(score)
 
     def _log(self, record: dict[str, Any], writer: Any) -> None:
         if self.writes:
@@ -381,7 +437,7 @@ class _Run:
             with self.metrics.open("a", encoding="utf-8") as file:
                 os.fsync(file.fileno())
             save_checkpoint(
-                self.checkpoint, trainer.model, trainer.optimizer, trainer.average, self.progress, self.identity
+                self.checkpoint, trainer.model, trainer.optimizer, trainer.averages, self.progress, self.identity
             )
         self._note_saved(self.progress)
 

@@ -100,8 +100,9 @@ def test_every_recipe_has_a_row(world):
         "`gssc train zinc-12k train.epochs=40 optim.warmup_epochs=4`",
         *("`0123456789`", "A processor of two cores", "12.6 min", "2026-01-31"),
     ]
-    (protocol,) = rows(part(text, "protocols"))[2:]
-    assert protocol[:4] == ["zinc-12k, main", "running", "0.0500 ± 0.0000", "0.0610 ± 0.0010"]
+    selected, last = rows(part(text, "protocols"))[2:]
+    assert selected[:5] == ["zinc-12k, main", "running", "selected", "0.0500 ± 0.0000", "0.0610 ± 0.0010"]
+    assert last[2:5] == ["last", "0.0700 ± 0.0000", "0.0800 ± 0.0000"]
 
 
 def test_every_printed_cell_of_the_paper_is_on_the_page(world):

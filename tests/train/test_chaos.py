@@ -17,8 +17,11 @@ from gssc.train import run as run_module
 
 KILLS = 20
 EPOCHS, SLOW_EPOCHS = 4, 60
-# Dropout, averaged weights, accumulated gradients, and checkpoints inside epochs: all of a run's state.
-STATEFUL = ("train.batch_size=2", "train.ema=0.9", "train.accumulate=2", "train.checkpoint_minutes=0")
+# Dropout, averaged weights, accumulated gradients, further protocols, checkpoints inside epochs: all of a run's state.
+STATEFUL = (
+    *("train.batch_size=2", "train.ema=0.9", "train.accumulate=2", "train.checkpoint_minutes=0"),
+    *("train.also=running,ema=0.5+reestimated", "train.also_every=3"),
+)
 OVERRIDES = (*STATEFUL, "train.eval_every=2", f"train.epochs={EPOCHS}")
 SLOW = (*STATEFUL, f"train.epochs={SLOW_EPOCHS}")
 

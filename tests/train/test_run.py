@@ -40,7 +40,7 @@ def test_the_folder_holds_what_the_documentation_says(root):
     summary = json.loads((folder / "summary.json").read_text())
     assert set(summary) == {
         *("recipe", "seed", "dataset", "metric", "higher_is_better", "validation", "test"),
-        *("epoch_selected", "epochs_run", "parameters", "train_seconds", "prepare_seconds"),
+        *("epoch_selected", "epochs_run", "parameters", "protocol", "train_seconds", "prepare_seconds"),
     }
     assert summary["epochs_run"] == 4
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -334,7 +334,9 @@ def test_averaged_weights_are_those_that_are_selected(root, tmp_path):
     train(small_recipe("train.ema=0.9", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
     tensors, _ = load_tensors(tmp_path / "checkpoints" / "last.safetensors")
     averaged = {name[5:]: value for name, value in tensors.items() if name.startswith("best:")}
-    assert all(torch.equal(value, tensors[f"average:{name}"]) for name, value in averaged.items())
+    sources = {name: "average 0.9" if f"average 0.9:{name}" in tensors else "model" for name in averaged}
+    assert all(torch.equal(value, tensors[f"{sources[name]}:{name}"]) for name, value in averaged.items())
+    assert all("running" in name or "num_batches" in name for name in sources if sources[name] == "model")
     assert any(not torch.equal(value, tensors[f"model:{name}"]) for name, value in averaged.items())
 
 
