@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_run import write_cycles
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,6 +61,7 @@ def test_command(command, tmp_path):
         "OUT": str(tmp_path / "out"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
+    write_cycles(tmp_path / "data")  # a few graphs instead of thousands
     subprocess.run(command.split(), cwd=ROOT, env=environment, check=True, timeout=900, stdout=subprocess.DEVNULL)
     if command == "make demo":
         report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")

@@ -82,7 +82,7 @@ class Cost:
 
 def published_cells(recipe: str) -> list[str]:
     """The line of the paper."""
-    costs = {name: f"{cost.value:g} {cost.unit}".strip() for name, cost in published_costs(recipe).items()}
+    costs = {name: f"{cost.value:,g} {cost.unit}".strip() for name, cost in published_costs(recipe).items()}
     names = ("graphs", "nodes per graph", "epochs", "training time per epoch")
     cells = [f"{recipe}, as published (Table 4)", *(costs[name] for name in names), ""]
     last = ("total training time", "total preprocessing time", "preprocessing / training")

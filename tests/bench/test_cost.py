@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from gssc.bench import cost
+from gssc.bench import cost, training
 from gssc.bench.superpixels import voc_like
 
 
@@ -25,6 +25,7 @@ def test_cost_is_measured_and_recorded(recipe, tmp_path, monkeypatch, capsys):
     page.write_text("# Cost\n\nMine.\n")
     words = ["cost", recipe, "--generate", "--graphs", "4", "--epochs", "2", "--device", "cpu"]
     monkeypatch.setattr(sys, "argv", [*words, "--out", str(out), "--page", str(page)])
+    monkeypatch.setattr(training, "GRAPHS", 20)
     full = cost.find_recipe
     changes = ["model.layers=1", "model.channels=32", "spectrum.k=8", "train.batch_size=4"]
     monkeypatch.setattr(cost, "find_recipe", lambda name: full(name).override(changes))
