@@ -51,9 +51,11 @@ class CapturedTrainer(Trainer):
         device, config = store.device, recipe.train
         steps = len(self.groups(1))
         self.schedule = Schedule(store, config.batch_size, steps)
-        self.lr = torch.zeros((), device=device)
+        # Fused AdamW reads a rate in float32, whatever the weights are.
+        self.lr = torch.zeros((), dtype=torch.float32, device=device)
         self.optimizer = make_optimizer(model, recipe.optim, self.lr)
-        self.rates, self.losses = torch.zeros(steps, device=device), torch.zeros(steps, device=device)
+        self.rates = torch.zeros(steps, dtype=torch.float32, device=device)
+        self.losses = torch.zeros(steps, device=device)
         self.steps: dict[Shape, Replay] = {}
         self.passes: dict[int, tuple[Schedule, Tensor, dict[Shape, Replay]]] = {}
         self.statistics: CapturedStatistics | None = None

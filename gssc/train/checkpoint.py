@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.files import DamagedFileError, load_tensors, save_tensors
+from gssc.protocols import EvaluationProtocol
 from gssc.train.optimizer import Average, load_optimizer_tensors, optimizer_tensors
 
 FORMAT = 1
@@ -32,6 +33,10 @@ class Progress:
     losses: list[float] = field(default_factory=list)  # of these steps
     best: Best = field(default_factory=Best)  # by the protocol of the recipe
     further: dict[str, Best] = field(default_factory=dict)  # by name of other protocols
+
+    def best_by(self, protocol: EvaluationProtocol, own: EvaluationProtocol) -> Best:
+        """The best so far by a protocol, where ``own`` is that of the recipe."""
+        return self.best if protocol == own else self.further.setdefault(protocol.name, Best())
 
 
 def save_checkpoint(

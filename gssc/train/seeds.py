@@ -18,7 +18,9 @@ from gssc.files import write_json
 from gssc.train import captured, molecule_fit
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
-from gssc.train.run import RunSettings, position_of, train, train_side_by_side
+from gssc.train.run import train, train_side_by_side
+from gssc.train.run_folder import position_of
+from gssc.train.settings import RunSettings
 
 
 def parse_seeds(text: str) -> list[int]:

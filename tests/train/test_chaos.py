@@ -13,7 +13,7 @@ import torch
 from small_run import SMALL, outcome, run_small, write_cycles
 
 from gssc.tasks import RunningMetric
-from gssc.train import run as run_module
+from gssc.train import single_run
 
 KILLS = 20
 EPOCHS, SLOW_EPOCHS = 4, 60
@@ -56,8 +56,8 @@ def ticking(at, report) -> None:
     around(torch.optim.AdamW, "step", "step")
     around(RunningMetric, "update", "score")
     around(Path, "mkdir", "folder")
-    around(run_module, "predict", "predict")
-    around(run_module, "build_model", "build")
+    around(single_run, "predict", "predict")
+    around(single_run, "build_model", "build")
 
 
 def life(root: Path, out: str, at: int | None) -> tuple[bool, list[str]]:

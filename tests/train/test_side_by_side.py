@@ -12,7 +12,8 @@ from gssc.train import RunSettings, molecule_fit, pace, seeds, train
 from gssc.train import run as run_module
 from gssc.train.loop import Clock, NonFiniteLossError, Trainer
 from gssc.train.processes import Processes
-from gssc.train.run import position_of, train_side_by_side
+from gssc.train.run import train_side_by_side
+from gssc.train.run_folder import position_of
 from gssc.train.seeds import train_seeds
 
 
