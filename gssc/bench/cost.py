@@ -33,7 +33,7 @@ from gssc.recipes import find_recipe
 from gssc.report.marked import fill
 from gssc.report.origin import duration
 from gssc.report.published import published_costs
-from gssc.train.run import RunSettings, train
+from gssc.train import RunSettings, train
 
 RECIPES = ("zinc-12k", "voc-sp")
 COLUMNS = ("dataset", "graphs", "nodes per graph", "epochs", "training per epoch", "with validation")
