@@ -61,7 +61,7 @@ def penalised_logp(molecule: Any) -> float:
     """The benchmark's target of a molecule."""
     import networkx
     from rdkit import Chem, RDConfig
-    from rdkit.Chem.Descriptors import MolLogP
+    from rdkit.Chem.rdMolDescriptors import CalcCrippenDescriptors
 
     place = os.path.join(RDConfig.RDContribDir, "SA_Score")
     if place not in sys.path:
@@ -70,7 +70,7 @@ def penalised_logp(molecule: Any) -> float:
 
     rings = networkx.cycle_basis(networkx.Graph(Chem.GetAdjacencyMatrix(molecule)))
     cycle = max(0, max(map(len, rings), default=0) - 6)
-    logp: float = MolLogP(molecule)
+    logp, _ = CalcCrippenDescriptors(molecule)
     return LOGP * logp - SA * float(sascorer.calculateScore(molecule)) - CYCLE * cycle + SHIFT
 
 
