@@ -5,6 +5,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gssc.cli.evaluate import evaluate
+from gssc.cli.explain import explain
 from gssc.cli.pack import pack
 from gssc.cli.predict import predict
 from gssc.cli.prepare import prepare
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (recipes, prepare, train, evaluate, predict, report, pack, sweep):
+for command in (recipes, prepare, train, evaluate, predict, explain, report, pack, sweep):
     app.command()(command)
 
 
