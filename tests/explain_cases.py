@@ -1,11 +1,11 @@
 """Small models and graphs to look inside."""
 
+import networkx as nx
 import torch
 from graphs import disjoint_union, edgeless, from_networkx, path
-
-import networkx as nx
-from gssc import GSSC, LaplacianSpectrum
 from torch_geometric.data import Data
+
+from gssc import GSSC, LaplacianSpectrum
 
 FORMS = [
     {},

@@ -52,17 +52,13 @@ def explain(
     if nodes != "all" and not (nodes.isdecimal() and int(nodes) > 0):
         fail("--nodes", "a positive number, or all", repr(nodes))
     place = pick_device(device)
-    subjects = []
-    for folder in (run, against):
-        if folder is None:
-            continue
-        loaded = load_run(folder, place)
-        if subjects and loaded.recipe.data.dataset != recipe.data.dataset:
-            fail("--against", f"a run on {recipe.data.dataset}", f"one on {loaded.recipe.data.dataset} ({folder})")
-        recipe = loaded.recipe
-        with default_dtype(recipe.train.precision):
-            dataset = open_for(recipe, data_root, pack, Console(quiet=True))
-        subjects.append(make_subject(loaded, dataset, split, graph, place))
+    runs = [load_run(folder, place) for folder in (run, against) if folder is not None]
+    names = [loaded.recipe.data.dataset for loaded in runs]
+    if names[-1] != names[0]:
+        fail("--against", f"a run on {names[0]}", f"one on {names[-1]} ({against})")
+    with default_dtype(runs[0].recipe.train.precision):
+        dataset = open_for(runs[0].recipe, data_root, pack, Console(quiet=True))
+    subjects = [make_subject(loaded, dataset, split, graph, place) for loaded in runs]
     done = write_explanation(
         subjects[0],
         node,

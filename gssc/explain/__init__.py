@@ -1,7 +1,8 @@
 """Looking inside a trained model: the kernels it has learned, and how far influence reaches.
 
-In the order in which data flows: `watch` (what the layers of a model were given), `kernel`, `distance`, `jacobian` (influence), `summary`,
-`layout` (where to draw nodes), `draw` (figures), `tables` (the numbers as CSV).
+In the order in which data flows: `subject` (a run's model and a graph), `watch` (what the layers of a model were
+given), `kernel`, `distance`, `jacobian` (influence), `summary`, `layout` (where to draw nodes), `draw`, `tables`,
+`write`.
 """
 
 from gssc.explain.distance import hops_to

@@ -31,14 +31,16 @@ def kernel_figure(
     figure.suptitle(title, fontsize=10)
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     others = np.arange(len(positions)) != node
-    segments = positions[edge_index.T] if edge_index.size else np.zeros((0, 2, 2))
+    segments = list(positions[edge_index.T])
     size = float(np.clip(6_000.0 / max(len(positions), 1), 4.0, 120.0))
     for axis, (name, values) in zip(axes, panels, strict=False):
         limit = float(np.abs(values[others]).max(initial=0.0)) or float(np.abs(values).max(initial=0.0)) or 1.0
         axis.add_collection(LineCollection(segments, colors="#b8b8b8", linewidths=0.7, zorder=1))
         common = {"c": values, "cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "zorder": 2}
         drawn = axis.scatter(*positions.T, s=size, linewidths=0.3, edgecolors="#404040", **common)
-        axis.scatter(*positions[[node]].T, s=3.2 * size, facecolors="none", edgecolors="black", linewidths=1.4, zorder=3)
+        axis.scatter(
+            *positions[[node]].T, s=3.2 * size, facecolors="none", edgecolors="black", linewidths=1.4, zorder=3
+        )
         axis.set_title(f"{name}, at the node itself {values[node]:.2g}", fontsize=8.5)
         axis.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12), aspect="equal")
         axis.axis("off")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from gssc.checks import fail
-from gssc.explain.watch import check_graph, check_number, in_eval_mode
+from gssc.explain.watch import check_graph, check_number, in_eval_mode, layers_of
 from gssc.model import GSSC, model_inputs
 
 ROWS = 40_000  # nodes and edges of the copies that are differentiated at once, about
@@ -34,13 +34,12 @@ def influence(model: GSSC, data: Data, node: int | Sequence[int]) -> Tensor:
     single = isinstance(node, int)
     wanted = [check_number("node", u, count, "a node") for u in ([node] if isinstance(node, int) else node)]
     plain = _without_batch(data)
-    channels = model.layers[-1].channels
+    channels = layers_of(model)[-1].channels
     jobs = [(u, channel) for u in wanted for channel in range(channels)]
     copies = max(1, ROWS // max(1, count + int(data.num_edges or 0)))
-    squares = []
+    pieces = [jobs[first : first + copies] for first in range(0, len(jobs), copies)]
     with in_eval_mode(model):
-        for first in range(0, len(jobs), copies):
-            squares.append(_squared_gradients(model, plain, count, jobs[first : first + copies]))
+        squares = [_squared_gradients(model, plain, count, piece) for piece in pieces]
     if not squares:
         return torch.zeros(0, count)
     found = torch.cat(squares).unflatten(0, (len(wanted), channels)).sum(1).sqrt()
@@ -50,9 +49,9 @@ def influence(model: GSSC, data: Data, node: int | Sequence[int]) -> Tensor:
 @contextmanager
 def without_global(model: GSSC) -> Iterator[GSSC]:
     """Inside, the same weights with the global part of every layer left out of its sum."""
-    if any(layer.local is None for layer in model.layers):
+    if any(layer.local is None for layer in layers_of(model)):
         fail("model", "one with a local part, to be compared without its global part", f"local={model.local}")
-    parts = [(layer, layer.glob, layer.norm_global) for layer in model.layers]
+    parts = [(layer, layer.glob, layer.norm_global) for layer in layers_of(model)]
     try:
         for layer, _, _ in parts:
             layer.glob, layer.norm_global = None, None

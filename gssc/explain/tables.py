@@ -25,10 +25,11 @@ def kernel_csv(rows: Mapping[int, np.ndarray], own: Mapping[int, np.ndarray], no
 
 def pairs_csv(parts: Mapping[str, np.ndarray], nodes: Sequence[int], hops: np.ndarray) -> str:
     """I(u, v) of each model [nodes, N]: a row for each pair."""
-    lines: list[Sequence[object]] = []
-    for u, row in zip(nodes, range(len(nodes)), strict=True):
-        for v in range(hops.shape[1]):
-            lines.append([u, v, _distance(float(hops[row, v])), *(float(values[row, v]) for values in parts.values())])
+    lines = [
+        [u, v, _distance(float(hops[row, v])), *(float(values[row, v]) for values in parts.values())]
+        for row, u in enumerate(nodes)
+        for v in range(hops.shape[1])
+    ]
     return _csv(["u", "v", "distance", *parts], lines)
 
 

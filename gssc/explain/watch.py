@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gssc.checks import fail
 from gssc.model import GSSC, model_inputs
-from gssc.nn import GSSConv
+from gssc.nn import GSSCLayer, GSSConv
 
 
 class ConvolutionInputs(NamedTuple):
@@ -53,10 +53,15 @@ def check_number(name: str, number: int, count: int, what: str) -> int:
     return number % count
 
 
+def layers_of(model: GSSC) -> list[GSSCLayer]:
+    """The layers, by their type."""
+    return [layer for layer in model.layers if isinstance(layer, GSSCLayer)]
+
+
 def convolution_of(model: GSSC, layer: int) -> tuple[int, GSSConv]:
     """The number of a layer, counted from 0, and its convolution."""
     number = check_number("layer", layer, len(model.layers), "a layer")
-    conv = model.layers[number].glob
+    conv = layers_of(model)[number].glob
     if not isinstance(conv, GSSConv):
         fail("model", "one with a graph state space convolution (glob gssc or gsc)", f"glob={model.glob}")
     return number, conv

@@ -16,7 +16,7 @@ from gssc.explain.layout import layout
 from gssc.explain.subject import Subject
 from gssc.explain.summary import Reach, by_distance
 from gssc.explain.tables import kernel_csv, pairs_csv, reaches_csv
-from gssc.explain.watch import check_number, convolution_of, watch_convolution
+from gssc.explain.watch import check_number, convolution_of, layers_of, watch_convolution
 from gssc.report.files import write_files
 
 SWITCHED_OFF = "the same weights, global part switched off"
@@ -88,7 +88,7 @@ def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str
         given = watch_convolution(model, data, number)
         rows[number] = convolution_row(conv, given, u).double().cpu().numpy()
         own[number] = convolution_self_weight(conv, given, u).double().cpu().numpy()
-    said, chosen = _chosen(channel, model.layers[0].channels)
+    said, chosen = _chosen(channel, layers_of(model)[0].channels)
     panels = [(f"layer {number}", _over_channels(values, chosen)) for number, values in rows.items()]
     title = f"{subject.recipe}: kernel K({u}, ·), graph {subject.graph} of {subject.split}, {said}"
     edges = data.edge_index.cpu().numpy() if data.edge_index is not None else np.zeros((2, 0), dtype=np.int64)
@@ -96,7 +96,9 @@ def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str
     if shared:  # by all channels: one column says it all
         rows, own = ({number: values[..., :1] for number, values in part.items()} for part in (rows, own))
     table = kernel_csv(rows, own, u, hops_to(data, [u])[0])
-    return {f"{name}{ending}": content for ending, content in rendered(figure).items()} | {f"{name}.csv": table.encode()}
+    return {f"{name}{ending}": content for ending, content in rendered(figure).items()} | {
+        f"{name}.csv": table.encode()
+    }
 
 
 def _chosen(channel: str, channels: int) -> tuple[str, str | int]:
@@ -140,5 +142,8 @@ def _influence(
     count = f"mean over {len(nodes)} nodes u" if len(nodes) > 1 else f"u = {nodes[0]}"
     figure = influence_figure(reaches, title, count)
     files = {f"{name}{ending}": content for ending, content in rendered(figure).items()}
-    files |= {f"{name}.csv": reaches_csv(reaches).encode(), f"{name}-pairs.csv": pairs_csv(arrays, nodes, hops).encode()}
+    files |= {
+        f"{name}.csv": reaches_csv(reaches).encode(),
+        f"{name}-pairs.csv": pairs_csv(arrays, nodes, hops).encode(),
+    }
     return files, notes

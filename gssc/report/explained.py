@@ -13,9 +13,12 @@ NAME = re.compile(r"(kernel|influence)-(train|val|test)-(\d+)-node-(\d+)\.svg")
 
 def explained_pictures(run: Path) -> list[Path]:
     """The SVG files of ``RUN/explain``, those of one graph together."""
-    found = [(NAME.fullmatch(path.name), path) for path in (run / FOLDER).glob("*.svg")]
-    known = [(*match.group(2, 3, 4, 1), path) for match, path in found if match is not None]
-    return [path for *_, path in sorted(known, key=lambda row: (row[0], int(row[1]), int(row[2]), row[3]))]
+    keys: dict[Path, tuple[str, int, int, str]] = {}
+    for path in (run / FOLDER).glob("*.svg"):
+        if match := NAME.fullmatch(path.name):
+            kind, split, graph, node = match.groups()
+            keys[path] = (split, int(graph), int(node), kind)
+    return sorted(keys, key=keys.__getitem__)
 
 
 def described(path: Path) -> str:

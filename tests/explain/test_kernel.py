@@ -16,8 +16,9 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_it_is_the_jacobian_of_the_convolution(form):
     """∂h_u/∂x_v of GSSConv with selection fixed = W_out diag(K(u, v)) W_o diag(s_v) + δ_uv diag(K_s) W_s diag(s_u)."""
     model, data = make_case(**form)
+    u = 3
     for layer in range(2):
-        conv, u = model.layers[layer].glob, 3
+        conv = model.layers[layer].glob
         given = watch_convolution(model, data, layer)
         kernel, own = kernel_row(model, data, u, layer), self_weight(model, data, u, layer)
         selecting = given.x.detach()
