@@ -23,9 +23,10 @@ def kernel_figure(
     far, is told above it.
     """
     from matplotlib.collections import LineCollection
+    from matplotlib.colors import FuncNorm
     from matplotlib.figure import Figure
 
-    columns = min(ACROSS, len(panels))
+    columns = min(ACROSS, math.ceil(len(panels) ** 0.5))
     lines = math.ceil(len(panels) / columns)
     figure = Figure(figsize=(3.4 * columns, 3.3 * lines + 0.5), facecolor="white", layout="constrained")
     figure.suptitle(title, fontsize=10)
@@ -36,7 +37,9 @@ def kernel_figure(
     for axis, (name, values) in zip(axes, panels, strict=False):
         limit = float(np.abs(values[others]).max(initial=0.0)) or float(np.abs(values).max(initial=0.0)) or 1.0
         axis.add_collection(LineCollection(segments, colors="#b8b8b8", linewidths=0.7, zorder=1))
-        common = {"c": values, "cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "zorder": 2}
+        # By the signed root, so that a hundredth of the largest value still has a tenth of the colour.
+        norm = FuncNorm((_signed_root, _signed_square), vmin=-limit, vmax=limit)
+        common = {"c": values, "cmap": "RdBu_r", "norm": norm, "zorder": 2}
         drawn = axis.scatter(*positions.T, s=size, linewidths=0.3, edgecolors="#404040", **common)
         axis.scatter(
             *positions[[node]].T, s=3.2 * size, facecolors="none", edgecolors="black", linewidths=1.4, zorder=3
@@ -44,11 +47,20 @@ def kernel_figure(
         axis.set_title(f"{name}, at the node itself {values[node]:.2g}", fontsize=8.5)
         axis.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12), aspect="equal")
         axis.axis("off")
-        bar = figure.colorbar(drawn, ax=axis, shrink=0.75, pad=0.01, format="%.1e")
+        bar = figure.colorbar(drawn, ax=axis, shrink=0.75, pad=0.01, format="%.2g")
+        bar.set_ticks([-limit, -limit / 4, -limit / 100, limit / 100, limit / 4, limit])
         bar.ax.tick_params(labelsize=6.5)
     for axis in axes[len(panels) :]:
         axis.axis("off")
     return figure
+
+
+def _signed_root(values: Any) -> Any:
+    return np.sign(values) * np.sqrt(np.abs(values))
+
+
+def _signed_square(values: Any) -> Any:
+    return np.sign(values) * np.square(values)
 
 
 def influence_figure(reaches: Sequence[Reach], title: str, note: str = "") -> Any:
