@@ -9,8 +9,8 @@
 
 Every row says how the time was taken (launched, or replayed as a CUDA graph), the error against float64, and the ratio
 to the time in which the bytes that must move could have been copied, at the copy bandwidth measured in the same run.
-``--growth`` is ``--models`` for 100,000 to 10,000,000 nodes of degree 10 in bfloat16 with layers recomputed. Where graphs
-of several sizes but one degree were measured, the slope of log time against log(n + E) is a row of its own.
+``--growth`` is ``--models`` for 100,000 to 10,000,000 nodes of degree 10 in bfloat16 with layers recomputed. Where
+graphs of several sizes but one degree were measured, the slope of log time against log(n + E) is a row of its own.
 """
 
 import argparse

@@ -4,6 +4,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from gssc.cli.bench import bench
 from gssc.cli.evaluate import evaluate
 from gssc.cli.explain import explain
 from gssc.cli.pack import pack
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (recipes, prepare, train, evaluate, predict, explain, report, pack, sweep):
+for command in (recipes, prepare, train, evaluate, predict, explain, report, pack, sweep, bench):
     app.command()(command)
 
 
