@@ -32,7 +32,8 @@ def kernel_figure(
     figure.suptitle(title, fontsize=10)
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     others = np.arange(len(positions)) != node
-    segments = list(positions[edge_index.T])
+    once = np.unique(np.sort(edge_index.T, axis=1), axis=0)  # both directions are one line
+    segments = list(positions[once])
     size = float(np.clip(6_000.0 / max(len(positions), 1), 4.0, 120.0))
     for axis, (name, values) in zip(axes, panels, strict=False):
         limit = float(np.abs(values[others]).max(initial=0.0)) or float(np.abs(values).max(initial=0.0)) or 1.0

@@ -90,6 +90,7 @@ def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str
         own[number] = convolution_self_weight(conv, given, u).double().cpu().numpy()
     said, chosen = _chosen(channel, layers_of(model)[0].channels)
     panels = [(f"layer {number}", _over_channels(values, chosen)) for number, values in rows.items()]
+    said = "shared by all channels" if shared else said
     title = f"{subject.recipe}: kernel K({u}, ·), graph {subject.graph} of {subject.split}, {said}"
     edges = data.edge_index.cpu().numpy() if data.edge_index is not None else np.zeros((2, 0), dtype=np.int64)
     figure = kernel_figure(layout(data), edges, panels, u, title)

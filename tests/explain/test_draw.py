@@ -15,7 +15,7 @@ def test_a_kernel_has_its_own_scale_and_marks_the_node():
     assert len(shown) == 5
     assert "at the node itself 50" in shown[0].get_title()
     edges, nodes, ring = shown[0].collections
-    assert len(edges.get_segments()) == 12
+    assert len(edges.get_segments()) == 6
     assert nodes.get_clim() == (-2.0, 2.0)  # not that of the node itself
     assert np.allclose(ring.get_offsets(), layout(graph)[[0]])
     assert figure.get_suptitle() == "a title"
