@@ -45,6 +45,8 @@ def measure(function: Callable[[], object], milliseconds: float = 200.0, replay:
     peak = torch.cuda.max_memory_allocated() / 1e6
     run, how = function, "launched"
     graph = None
+    if not replay:
+        clear()  # what was kept for the other stream would be missing in this one
     if replay:
         graph = torch.cuda.CUDAGraph()
         clear()

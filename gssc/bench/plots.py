@@ -18,7 +18,11 @@ def draw(results: Path, folder: Path) -> list[Path]:
     need_matplotlib("gssc bench --plot")
     rows = read_results(results)
     figures = {"conv": conv_figure(rows), "models": models_figure(rows), "spectra": spectra_figure(rows)}
-    contents = {f"bench-{name}.svg": rendered(figure)[".svg"] for name, figure in figures.items() if figure is not None}
+    contents = {
+        f"bench-{name}.svg": rendered(figure, (".svg",))[".svg"]
+        for name, figure in figures.items()
+        if figure is not None
+    }
     write_files(folder, contents)
     return [folder / name for name in contents]
 

@@ -103,6 +103,7 @@ WORKLOADS = (
         "gpu",
         2,
         ("--growth",),
+        environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"},  # tensors of 19 GB come and go
     ),
     Workload(
         "molecules",

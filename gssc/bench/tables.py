@@ -52,7 +52,8 @@ def spectra_table(rows: Sequence[Measured]) -> str:
 
 def training_table(rows: Sequence[Measured]) -> str:
     """Training steps and preparation of molecules."""
-    return _table([row for row in rows if row.benchmark in ("training", "training_gpu", "spectra_small")], workload=True)
+    kinds = ("training", "training_gpu", "spectra_small")
+    return _table([row for row in rows if row.benchmark in kinds], workload=True)
 
 
 def _table(rows: Sequence[Measured], workload: bool = False) -> str:

@@ -108,13 +108,14 @@ def influence_figure(reaches: Sequence[Reach], title: str, note: str = "") -> An
     return figure
 
 
-def rendered(figure: Any) -> dict[str, bytes]:
+def rendered(figure: Any, endings: Sequence[str] = (".png", ".svg")) -> dict[str, bytes]:
     """The figure as ``{".png": …, ".svg": …}``, the same bytes every time."""
     import matplotlib as mpl
 
     out = {}
     with mpl.rc_context({"svg.hashsalt": "gssc", "svg.fonttype": "path"}):
-        for ending, metadata in ((".png", {"Software": None}), (".svg", {"Date": None, "Creator": None})):
+        for ending in endings:
+            metadata = {"Software": None} if ending == ".png" else {"Date": None, "Creator": None}
             written = io.BytesIO()
             figure.savefig(written, format=ending[1:], dpi=150, metadata=metadata)
             out[ending] = written.getvalue()
