@@ -145,7 +145,7 @@ def test_more_edge_features_than_32_bits_count():
 
     few = edge_attr.detach()[-last:].float().requires_grad_()
     logit = target[index[1, -last:]].float() + source[index[0, -last:]].float()
-    logit = logit + (few.to(torch.bfloat16) @ weight.t() + bias).float()
+    logit = logit + torch.nn.functional.linear(few.to(torch.bfloat16), weight, bias).float()
     expected = few + torch.relu(logit)
     (gradient,) = torch.autograd.grad(expected.sum(), few)
     assert_close(out.edges[-last:].float(), expected, "edges", 2e-2)
