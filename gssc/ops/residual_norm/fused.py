@@ -242,12 +242,15 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
     # Not the running statistics, which move on: what was used of them is in the output.
     ctx.save_for_backward(first, second, x, weight, bias, weight2, bias2, mask, seed, output[1])
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Any, ...]:
+def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
     first, second, x, weight, bias, weight2, bias2, mask, seed, stats = ctx.saved_tensors
     dropouts, residuals, eps, activation, site = ctx.form
     given: list[Tensor | None] = [None] * 19
+    if grad is None:
+        return tuple(given)
     if torch.is_grad_enabled():  # somebody will differentiate the result
         inputs = (first, second, x, weight, bias, weight2, bias2)
         for place, gradient in _eager_gradients(ctx, grad, inputs, mask, seed, stats):
