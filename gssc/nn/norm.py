@@ -117,7 +117,7 @@ def reestimate_batch_norms(
     Modes are as before afterwards; an error leaves the statistics as they were.
 
     Args:
-        model: Called as ``model(**batch)``, without gradient; not a compiled one, whose hooks may not run.
+        model: Called as ``model(**batch)``, without gradient; compiled parts of it run as they are.
         batches: Inputs of ``forward``, with masks where padded. With synchronised norms the statistics are those of
             the batches of all processes, which must have equally many.
         autocast: For example ``torch.autocast("cuda", torch.bfloat16)``.
@@ -143,7 +143,9 @@ def reestimate_batch_norms(
         for norm in norms.values():
             norm.train()
             norm.momentum = 0.0  # a batch of fewer than two rows is to meet the old statistics
-        with torch.no_grad(), autocast if autocast is not None else nullcontext():
+        # Compiled layers may not run hooks.
+        eager = torch.compiler.set_stance("force_eager")
+        with eager, torch.no_grad(), autocast if autocast is not None else nullcontext():
             for batch in batches:
                 model(**batch)
                 number += 1

@@ -74,6 +74,7 @@ class CapturedTrainer(Trainer):
         device, config = store.device, recipe.train
         steps = len(self.groups(1))
         self.schedule = Schedule(store, config.batch_size, steps)
+        self.shapes = self.schedule.shapes
         self.lr = torch.zeros((), device=device)
         self.optimizer = make_optimizer(model, recipe.optim, self.lr)
         self.rates, self.losses = torch.zeros(steps, device=device), torch.zeros(steps, device=device)

@@ -34,7 +34,8 @@ def forward_rows(
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     at = row[:, None] * C + c[None, :]
     inside = (row < rows)[:, None] & (c < C)[None, :]
-    value = tl.load(x + at, mask=inside, other=0.0)
+    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    value = tl.load(x + at, mask=inside, other=0.0).to(acc)
     # Not a maximum: what is not a number stays what it is, as in PyTorch.
     value = tl.where(value <= 0.0, 0.0, value)
     if DROPOUT:
@@ -52,8 +53,9 @@ def backward_rows(
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     at = row[:, None] * C + c[None, :]
     inside = (row < rows)[:, None] & (c < C)[None, :]
-    change = tl.load(grad + at, mask=inside, other=0.0)
-    passes = tl.load(x + at, mask=inside, other=0.0) > 0.0
+    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    change = tl.load(grad + at, mask=inside, other=0.0).to(acc)
+    passes = tl.load(x + at, mask=inside, other=0.0).to(acc) > 0.0
     if DROPOUT:
         passes = passes & kept(seed, SITE, row, c, threshold)
         change = change * scale

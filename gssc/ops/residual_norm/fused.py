@@ -23,7 +23,7 @@ from gssc.ops.residual_norm.types import Branch, Form
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
 HELD = 2048  # rows that one program may hold
-HELD_CHANNELS = 8  # of float32: a sector of memory
+HELD_CHANNELS = 4  # then: one load of a thread, and many programs
 SHARES = 2  # of the rows, per processor, where there are more
 MERGED = 64  # partial moments that one step merges
 
@@ -70,7 +70,7 @@ class _Job:
         if more.pop("held", False):
             block_n, block_c = power_of_two(self.rows, 16), HELD_CHANNELS
         grid = more.pop("programs", -(-self.rows // block_n)), -(-self.c // block_c)
-        warps = max(1, min(block_n * block_c // 1024, 16))
+        warps = max(1, min(block_n * block_c // 512, 16))  # 16 numbers per thread: no spills
         kernel[grid](*arguments, C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps)
 
 
