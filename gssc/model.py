@@ -262,7 +262,7 @@ class GSSC(nn.Module):
         for number, layer in enumerate(self.layers, start=1):
             last = number == len(self.layers)
             shared = {"degree": degree, "ptr": ptr, "plan": plan, "need_edges": not last}
-            own = {"seed": None if seeds is None else seeds[number - 1]}
+            own: dict[str, Any] = {"seed": None if seeds is None else seeds[number - 1]}
             own |= {"gains": None if gains is None else gains[number - 1]}
             h, e = layer(h, edge_index, phi, eigvecs, batch, e, **own, **shared, **masks)
             outputs.append(h)

@@ -47,7 +47,7 @@ class FeatureEncoder(nn.Module):
 
     def forward(self, raw: Tensor | None, rows: int) -> Tensor:
         if self.constant is not None:
-            return self.constant.expand(rows, -1)
+            return self.constant.repeat(rows, 1)
         if raw is None:
             fail(self.name, "a tensor of features", "None")
         columns = raw.unsqueeze(1) if raw.dim() == 1 else raw

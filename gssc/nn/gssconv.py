@@ -122,10 +122,10 @@ class GSSConv(nn.Module):
             log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
             x = x * (self.degree_scale + self.degree_log_scale * log_degree)
         if self.lin_out is None:
-            return self._convolve(x, phi, vectors, ptr, gains, use_global=True, use_self=self.self_term)
-        out = self.lin_out(self._convolve(x, phi, vectors, ptr, gains, use_global=True, use_self=False))
+            return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
+        out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False, given=gains))
         if self.self_term:
-            out = out + self._convolve(x, phi, vectors, ptr, gains, use_global=False, use_self=True)
+            out = out + self._convolve(x, phi, vectors, ptr, use_global=False, use_self=True, given=gains)
         return out
 
     def _convolve(
@@ -134,9 +134,9 @@ class GSSConv(nn.Module):
         phi: Tensor,
         vectors: Tensor,
         ptr: Tensor,
-        given: tuple[Tensor, Tensor | None] | None,
         use_global: bool,
         use_self: bool,
+        given: tuple[Tensor, Tensor | None] | None = None,
     ) -> Tensor:
         x_o = self.lin_o(x) if use_global else None
         x_s = self.lin_s(x) if use_self else None

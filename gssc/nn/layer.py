@@ -133,9 +133,7 @@ class GSSCLayer(nn.Module):
             return self._finish_fused(x, parts, node_mask, seed), edge_attr
         return self._finish(x, parts, node_mask), edge_attr
 
-    def _finish(
-        self, x: Tensor, parts: list[tuple[Tensor, nn.Module, float, bool]], mask: Tensor | None
-    ) -> Tensor:
+    def _finish(self, x: Tensor, parts: list[tuple[Tensor, nn.Module, float, bool]], mask: Tensor | None) -> Tensor:
         """Residuals and norms of the parts, their sum, and the feed-forward network."""
         normed = []
         for h, norm, p, residual in parts:
@@ -153,7 +151,8 @@ class GSSCLayer(nn.Module):
         seed: Tensor | None,
     ) -> Tensor:
         """The same with three ops in place of some seventy. A part that adds the residual itself drops out itself."""
-        inner, _, drop, outer, _ = self.feed_forward
+        inner, drop, outer = self.feed_forward[0], self.feed_forward[2], self.feed_forward[3]
+        assert isinstance(drop, Dropout)
         p = drop.p if self.training else 0.0
         branches = [
             as_branch(norm, h, rate if self.training and residual else 0.0, residual)

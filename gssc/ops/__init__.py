@@ -1,6 +1,6 @@
 """Fast maths on tensors, without parameters or configuration. Each op has a plain reference beside it.
 
-This file and, for message passing, ``messages.py``, for sums over graphs, ``states.py``, and for norms, ``norms.py`` are
+This file and, for message passing, ``messages.py``, for sums over graphs ``states.py`` and for norms ``norms.py`` are
 where a backend is chosen and arguments are checked.
 """
 

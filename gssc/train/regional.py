@@ -1,11 +1,14 @@
 """torch.compile part by part: layers of one kind share one compiled program, so that it is made in the time of one."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from gssc.train.replay import ONE_AT_A_TIME
+
+BACKEND = "inductor"
 
 
 def parts_of(model: nn.Module) -> list[nn.Module]:
@@ -24,11 +27,13 @@ def compile_parts(models: list[nn.Module], rehearse: Callable[[], None]) -> str 
         before = [{name: value.clone() for name, value in model.state_dict().items()} for model in models]
         parts = [part for model in models for part in parts_of(model)]
         for part in parts:
-            part.compile(dynamic=True)
+            part.compile(dynamic=True, backend=BACKEND)
         reason = None
         try:
-            rehearse()
-        except Exception as error:  # noqa: BLE001 a compiler may fail with anything; what is a mistake fails again
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the compiler, about itself
+                rehearse()
+        except Exception as error:  # a compiler may fail with anything; a mistake of ours fails again without it
             for part in parts:
                 part._compiled_call_impl = None
             reason = _one_line(error)
@@ -40,5 +45,6 @@ def compile_parts(models: list[nn.Module], rehearse: Callable[[], None]) -> str 
 
 
 def _one_line(error: Exception) -> str:
+    error = getattr(error, "inner_exception", None) or error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"

@@ -4,7 +4,8 @@
     backward    ∂x_j = (1 + ε) ∂h_j + Σ_i [m_ij > 0] ⊙ ∂h_i                in the order of their sources
                 ∂e_ij = [m_ij > 0] ⊙ ∂h_i                      in the order they came
 
-The term with ε is there where an ε is. m is computed anew in each pass. Where the backward pass is itself to be differentiated, it is made of PyTorch's ops.
+The term with ε is there where an ε is. m is computed anew in each pass. Where the backward pass is itself to be
+differentiated, it is made of PyTorch's ops.
 """
 
 from typing import Any

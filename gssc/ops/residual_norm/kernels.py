@@ -68,7 +68,9 @@ def entering(
 
 
 @triton.jit
-def settled(n, mean, squares, running_mean, running_variance, stats, c, EPS: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr):
+def settled(
+    n, mean, squares, running_mean, running_variance, stats, c, EPS: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr
+):
     """Mean and 1/√(variance + ε) to normalise by, from the moments of the batch; all five rows are written."""
     enough = n >= 2.0
     used = tl.where(enough, mean, vector(running_mean, c, C, ACC))
@@ -119,8 +121,8 @@ def put_output(
 @triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
 def forward_held(
     x, h1, h2, mask, seed, w1, b1, m1, v1, w2, b2, m2, v2, stats, out, t1, t2, s1, s2, nodes,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr, EPS: tl.constexpr,
-    HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
+    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr,
+    EPS: tl.constexpr, HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
     DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """The whole op for a few channels, of which one program holds all rows."""
@@ -168,8 +170,8 @@ def put_moments(
 @triton.jit(do_not_specialize=["nodes", "share", "t1", "t2", "s1", "s2"])
 def forward_moments(
     x, h1, h2, mask, seed, partial, t1, t2, s1, s2, nodes, share,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr, EPS: tl.constexpr,
-    HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
+    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr,
+    EPS: tl.constexpr, HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
     DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Moments of a share of the rows into ``partial`` [chunks, B, 3, C]."""
@@ -193,7 +195,8 @@ def forward_moments(
 @triton.jit
 def merged(
     partial, chunks, running_mean, running_variance, stats, c,
-    EPS: tl.constexpr, STRIDE: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr,
+    EPS: tl.constexpr, STRIDE: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     """Moments of all chunks of one branch, in a fixed order, and what to normalise by."""
     number = tl.zeros([ROWS, BLOCK_C], dtype=ACC)
@@ -231,7 +234,16 @@ def forward_merge(
 
 
 @triton.jit
-def in_use(running_mean, running_variance, stats, c, EPS: tl.constexpr, RUNNING: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr):
+def in_use(
+    running_mean,
+    running_variance,
+    stats,
+    c,
+    EPS: tl.constexpr,
+    RUNNING: tl.constexpr,
+    C: tl.constexpr,
+    ACC: tl.constexpr,
+):
     """Mean and 1/√(variance + ε) to normalise by: those of ``stats``, or the running ones, then written there."""
     if RUNNING:
         mean = vector(running_mean, c, C, ACC)
@@ -249,8 +261,8 @@ def in_use(running_mean, running_variance, stats, c, EPS: tl.constexpr, RUNNING:
 @triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
 def forward_apply(
     x, h1, h2, mask, seed, w1, b1, m1, v1, w2, b2, m2, v2, stats, out, t1, t2, s1, s2, nodes,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr, EPS: tl.constexpr,
-    HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
+    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr,
+    EPS: tl.constexpr, HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
     DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr, ACTIVATION: tl.constexpr, RUNNING: tl.constexpr,
 ):  # fmt: skip
     """The op for a block, from known statistics."""
@@ -315,8 +327,8 @@ def standardized(u, stats, c, C: tl.constexpr, ACC: tl.constexpr):
 @triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
 def backward_rows(
     grad, x, h1, h2, mask, seed, w1, b1, w2, stats, dx, d1, d2, sums, t1, t2, s1, s2, nodes,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr, EPS: tl.constexpr,
-    HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
+    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr,
+    EPS: tl.constexpr, HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
     DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr, ACTIVATION: tl.constexpr, SUM: tl.constexpr, SPREAD: tl.constexpr,
 ):  # fmt: skip
     """The backward pass for a block of rows and channels.
@@ -385,7 +397,8 @@ def put_moved(
 @triton.jit
 def move_running(
     stats, m1, v1, n1, m2, v2, n2,
-    MOMENTUM: tl.constexpr, C: tl.constexpr, BLOCK_C: tl.constexpr, CUMULATIVE: tl.constexpr, TWO: tl.constexpr, ACC: tl.constexpr,
+    MOMENTUM: tl.constexpr, C: tl.constexpr, BLOCK_C: tl.constexpr, CUMULATIVE: tl.constexpr, TWO: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     """Running statistics of one or two norms move on: one program for each."""
     c = tl.arange(0, BLOCK_C)
