@@ -143,7 +143,7 @@ def forward_held(
 
 @triton.jit
 def put_moments(
-    x, h, mask, seed, partial, first, last, nodes, c, threshold, scale,
+    x, h, mask, seed, partial, first, last, c, threshold, scale,
     SITE: tl.constexpr, RESIDUAL: tl.constexpr, DROPOUT: tl.constexpr, HAS_MASK: tl.constexpr,
     C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
@@ -153,7 +153,7 @@ def put_moments(
     squares = tl.zeros([BLOCK_C], dtype=ACC)
     for start in range(first, last, BLOCK_N):
         rows = start + tl.arange(0, BLOCK_N)
-        _, real = real_rows(mask, rows, nodes, HAS_MASK)
+        _, real = real_rows(mask, rows, last, HAS_MASK)
         u = entering(x, h, rows, real, c, seed, threshold, scale, SITE, RESIDUAL, DROPOUT, C, ACC)
         more, center, deviations = moments(u, real, ACC)
         total = n + more
@@ -182,12 +182,12 @@ def forward_moments(
     before: tl.constexpr = not ACTIVATION
     own = partial + chunk * (branches * 3 * C)
     put_moments(
-        x, h1, mask, seed, own, first, last, nodes, c, t1, s1,
+        x, h1, mask, seed, own, first, last, c, t1, s1,
         SITE, RESIDUAL1 and before, DROPOUT1 and before, HAS_MASK, C, BLOCK_N, BLOCK_C, ACC,
     )  # fmt: skip
     if TWO:
         put_moments(
-            x, h2, mask, seed, own + 3 * C, first, last, nodes, c, t2, s2,
+            x, h2, mask, seed, own + 3 * C, first, last, c, t2, s2,
             SITE + 1, RESIDUAL2, DROPOUT2, HAS_MASK, C, BLOCK_N, BLOCK_C, ACC,
         )  # fmt: skip
 

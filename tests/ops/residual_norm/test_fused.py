@@ -73,6 +73,17 @@ def test_no_mask_no_residual_and_a_mean_over_all_batches(kind, held, monkeypatch
         assert_same(run(norms, residual, None, form, "fused"), run(norms, residual, None, form, "naive"), 1e-12)
 
 
+@pytest.mark.parametrize("kind", ["two", "activation"])
+def test_shares_of_several_blocks(kind, monkeypatch):
+    """Shares of 111 rows, which is no multiple of a block, and chunks beyond what one step merges."""
+    monkeypatch.setattr(fused, "HELD", 5)
+    monkeypatch.setattr(fused, "MERGED", 2)
+    for processors in (1, 40):
+        monkeypatch.setattr(fused, "multiprocessors", lambda device, count=processors: count)
+        inputs, form = make(222, 3, FORMS[kind][0]), ops.Form(True, activation=FORMS[kind][1])
+        assert_same(run(*inputs, form, "fused"), run(*inputs, form, "naive"), 1e-12)
+
+
 @pytest.mark.parametrize("held", [2048, -1], ids=["held", "in shares"])
 @pytest.mark.parametrize("real", [0, 1, 2])
 @pytest.mark.parametrize("rows", [0, 5])
