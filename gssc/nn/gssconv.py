@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
-from gssc.ops import batch_to_ptr, gssc_conv, selective_gssc_conv
+from gssc.ops import batch_to_ptr, degree_scale, gssc_conv, selective_gssc_conv
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")
@@ -118,9 +118,7 @@ class GSSConv(nn.Module):
         if self.degree_scale is not None and self.degree_log_scale is not None:
             if degree is None:
                 fail("degree", "the degree of every node [N], for degree_scaling", "None")
-            check_shape("degree", degree, x.shape[0])
-            log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
-            x = x * (self.degree_scale + self.degree_log_scale * log_degree)
+            x = degree_scale(x, self.degree_scale, self.degree_log_scale, degree)
         if self.lin_out is None:
             return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
         out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False, given=gains))

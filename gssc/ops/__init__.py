@@ -16,7 +16,7 @@ from gssc.ops.gssc_conv import eager as _conv_eager
 from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
 from gssc.ops.messages import Backend, gated_gcn, gine_messages, takes_kernels
-from gssc.ops.norms import new_seeds, relu_dropout, residual_norm
+from gssc.ops.norms import degree_scale, new_seeds, relu_dropout, residual_norm
 from gssc.ops.residual_norm.types import Branch, Form
 from gssc.ops.selective_gssc_conv import eager as _selective_eager
 from gssc.ops.selective_gssc_conv import fused as _selective_fused
@@ -32,6 +32,7 @@ __all__ = [
     "GatedOutput",
     "Origin",
     "batch_to_ptr",
+    "degree_scale",
     "edge_plan",
     "from_state",
     "gated_gcn",

@@ -1,4 +1,4 @@
-"""Norms, residuals, ReLU and dropout as ops: arguments checked, backend chosen."""
+"""What stands between the products of a layer as ops: norms, residuals, ReLU, dropout, scales by degree."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 
 from gssc.checks import check_choice, check_probability, check_shape, fail
+from gssc.ops.degree_scale import fused as _degree_fused
+from gssc.ops.degree_scale import naive as _degree_naive
+from gssc.ops.messages import Backend, takes_kernels
 from gssc.ops.relu_dropout import fused as _relu_fused
 from gssc.ops.relu_dropout import naive as _relu_naive
 from gssc.ops.residual_norm import fused as _norm_fused
@@ -78,6 +81,27 @@ def relu_dropout(x: Tensor, p: float, seed: Tensor | None = None, site: int = 0,
     _check_seed(seed, p > 0)
     _check_backend(backend, x)
     return (_relu_fused if backend == "fused" else _relu_naive).relu_dropout(x, p, seed, site)
+
+
+def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor, backend: Backend = "auto") -> Tensor:
+    r"""Features scaled by degree, :math:`x_v \odot (a + b \log(1 + d_v))`.
+
+    Args:
+        x: Node features, [N, C].
+        scale: a, [C].
+        log_scale: b, [C].
+        degree: d, [N].
+        backend: ``"fused"`` (Triton), ``"eager"`` or, the same, ``"naive"``, or ``"auto"``: fused where it can be.
+
+    Returns:
+        [N, C].
+    """
+    check_shape("x", x, None, None)
+    check_shape("degree", degree, x.shape[0])
+    for name, row in (("scale", scale), ("log_scale", log_scale)):
+        check_shape(name, row, x.shape[1])
+    fused = takes_kernels(backend, x=x)
+    return (_degree_fused if fused else _degree_naive).degree_scale(x, scale, log_scale, degree)
 
 
 def _check_seed(seed: Tensor | None, needed: bool) -> None:
