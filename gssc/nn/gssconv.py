@@ -143,10 +143,17 @@ class GSSConv(nn.Module):
     ) -> Tensor:
         x_o = self.lin_o(x) if use_global else None
         x_s = self.lin_s(x) if use_self else None
-        return self._mix(x, x_o, x_s, phi, vectors, ptr)
+        return self._mix(x, x_o, x_s, phi, vectors, ptr, given)
 
     def _mix(
-        self, x: Tensor, x_o: Tensor | None, x_s: Tensor | None, phi: Tensor, vectors: Tensor, ptr: Tensor
+        self,
+        x: Tensor,
+        x_o: Tensor | None,
+        x_s: Tensor | None,
+        phi: Tensor,
+        vectors: Tensor,
+        ptr: Tensor,
+        given: tuple[Tensor, Tensor | None] | None = None,
     ) -> Tensor:
         """The terms whose features are given; linear in X_o and X_s, while x is what selects."""
         if self.selective:
@@ -160,11 +167,11 @@ class GSSConv(nn.Module):
             return selective_gssc_conv(
                 x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared=shared, normalize=self.normalize
             )
-        if given is not None:
-            gains, self_gains = (given[0] if use_global else None), (given[1] if use_self else None)
-        else:
-            gains = self._gains(phi, self.lin_q, self.lin_k) if use_global else None
-            self_gains = self._gains(phi, self.lin_sq, self.lin_sk) if use_self else None
+        gains = self_gains = None
+        if x_o is not None:
+            gains = self._gains(phi, self.lin_q, self.lin_k) if given is None else given[0]
+        if x_s is not None:
+            self_gains = self._gains(phi, self.lin_sq, self.lin_sk) if given is None else given[1]
         return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
 
     def _gains(self, phi: Tensor, query: nn.Linear, key: nn.Linear) -> Tensor:
