@@ -4,7 +4,10 @@
 columns past a graph's own nodes are zero. ``graph [B]`` numbers the graphs of the chunk for error messages.
 """
 
+import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gssc.checks import fail
@@ -40,13 +43,44 @@ def check_nonnegative_batched(adjacency: Tensor, graph: Tensor, operator: str) -
         )
 
 
-def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator) -> Tensor:
-    """A, D - A or I - D^-1/2 A D^-1/2 of a chunk, [B, m, m]; rows of nodes without edges are zero."""
+def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator, lift: Tensor | None = None) -> Tensor:
+    """A, D - A or I - D^-1/2 A D^-1/2 of a chunk, [B, m, m]; rows of nodes without edges are zero.
+
+    ``lift`` [B, m, m] is overwritten and gives the same plus what it held.
+    """
+    out = torch.zeros_like(adjacency) if lift is None else lift
     if operator == "adjacency":
-        return adjacency.clone()
-    if operator == "combinatorial":
-        return torch.diag_embed(degree) - adjacency
-    return torch.diag_embed((degree > 0).to(degree.dtype)) - _walk_matrix(adjacency, degree)
+        return out.add_(adjacency)
+    out.sub_(adjacency if operator == "combinatorial" else _walk_matrix(adjacency, degree))
+    out.diagonal(dim1=1, dim2=2).add_(degree if operator == "combinatorial" else degree > 0)
+    return out
+
+
+def components_batched(adjacency: Tensor, valid: Tensor) -> Tensor:
+    """The component of each node, numbered within its graph by first node, [B, m]; -1 where ``valid`` is False.
+
+    A graph where every node but the first has a neighbour of smaller number is connected; molecules come in such an
+    order. The others are searched on the host.
+    """
+    label = valid.long() - 1
+    first = torch.arange(valid.shape[1], device=valid.device) == 0
+    if bool((adjacency.tril(-1).amax(2) > 0).logical_or_(first | ~valid).all()):
+        return label
+    batch, size = valid.shape
+    graph, source, target = adjacency.nonzero().T.cpu()
+    source = graph * size + source
+    indptr = np.zeros(batch * size + 1, dtype=np.int64)
+    np.cumsum(np.bincount(source.numpy(), minlength=batch * size), out=indptr[1:])
+    target = (graph * size + target).numpy()
+    matrix = sp.csr_array((np.ones(target.size), target, indptr), shape=(batch * size, batch * size))
+    # In a symmetric matrix strong components are the components, found without a transpose.
+    _, found = connected_components(matrix, directed=True, connection="strong")
+    # SciPy's numbers are arbitrary: the first node of each component, counted along the graph, is not.
+    _, start, back = np.unique(found, return_index=True, return_inverse=True)
+    head = torch.from_numpy(start[back.reshape(-1)]).view(batch, size)
+    number = (head == torch.arange(batch * size).view(batch, size)).cumsum(1) - 1
+    found_label = number.view(-1)[head].to(label.device)
+    return torch.where(valid, found_label, label)
 
 
 def return_probabilities_batched(
@@ -57,22 +91,22 @@ def return_probabilities_batched(
     All terms are at least zero, so that nothing cancels and the precision of the result will do for the powers.
 
     With S = D^-1/2 A D^-1/2 and p about sqrt(steps): the diagonals of S, …, S^p, and then, since S is symmetric,
-    diag(S^(qp+r)) = rowsum(S^qp ⊙ S^r). That takes about 2 sqrt(steps) products instead of steps.
+    diag(S^(qp+r)) = colsum(S^qp ⊙ S^r). That takes about 2 sqrt(steps) products instead of steps.
     """
     walk = _walk_matrix(adjacency, degree).to(dtype)
     small = [walk]
-    while (len(small) + 1) ** 2 <= steps:
+    while len(small) ** 2 < steps:
         small.append(small[-1] @ walk)
     p = len(small)
     out = walk.new_empty(steps, *degree.shape)
-    for t, power in enumerate(small):
+    for t, power in enumerate(small[:steps]):
         out[t] = power.diagonal(dim1=1, dim2=2)
-    large = small[-1]
+    large, product = small[-1], torch.empty_like(walk)
     for t in range(p, steps):
         if t % p == 0 and t > p:
             large = large @ small[-1]
-        torch.sum(large * small[t % p], dim=2, out=out[t])
-    return out.permute(1, 2, 0).contiguous()
+        torch.sum(torch.mul(large, small[t % p], out=product), dim=1, out=out[t])
+    return out.permute(1, 2, 0)
 
 
 def _walk_matrix(adjacency: Tensor, degree: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from gssc.checks import fail
 from gssc.files import CHECKSUM, DIGITS, checksum_position, sync_folder, verified_about
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
-SOLVER_VERSION = 2
+SOLVER_VERSION = 3
 CacheArgument = bool | str | os.PathLike[str] | None
 
 

@@ -214,8 +214,8 @@ def test_bad_graphs_are_named() -> None:
 def test_a_solver_that_fails_is_not_believed(monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     real = torch.linalg.eigh
 
-    def wrong(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        values, vectors = real(matrix)
+    def wrong(matrix: torch.Tensor, **options: str) -> tuple[torch.Tensor, torch.Tensor]:
+        values, vectors = real(matrix, **options)
         if damage == "values":
             return values + 1e-6, vectors
         vectors[:, :, 1] = vectors[:, :, 0]
@@ -228,7 +228,7 @@ def test_a_solver_that_fails_is_not_believed(monkeypatch: pytest.MonkeyPatch, da
 
 
 def test_a_solver_that_does_not_converge_names_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    def diverges(matrix: torch.Tensor) -> None:
+    def diverges(matrix: torch.Tensor, **options: str) -> None:
         raise torch.linalg.LinAlgError("linalg.eigh: (Batch element 1): The algorithm failed to converge")
 
     monkeypatch.setattr(batched.torch.linalg, "eigh", diverges)
