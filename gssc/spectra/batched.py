@@ -214,10 +214,10 @@ class _Work:
             place = chosen.index.clamp(max=pairs.values.shape[1] - 1)
             values, error = pairs.values.gather(1, place), pairs.error.gather(1, place)
         else:  # the first k, as they stand
-            kept = pairs.rows[:, : spectrum.k] * chosen.mask.unsqueeze(2)
+            kept = pairs.rows[:, : spectrum.k] * chosen.mask.to(pairs.rows.dtype).unsqueeze(2)
             values, error = pairs.values[:, : spectrum.k], pairs.error[:, : spectrum.k]
         # The residual of a pair grows by at most as much as its value moved to the mean of its cluster.
-        residual = torch.where(chosen.mask, error + (chosen.values - values).abs(), 0.0).amax(1)
+        residual = (error + (chosen.values - values).abs()).masked_fill_(~chosen.mask, 0.0).amax(1)
         for name, value in (
             ("eigvals", chosen.values),
             ("eigmask", chosen.mask),

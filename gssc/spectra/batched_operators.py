@@ -62,11 +62,13 @@ def components_batched(adjacency: Tensor, valid: Tensor) -> Tensor:
     A graph where every node but the first has a neighbour of smaller number is connected; molecules come in such an
     order. The others are searched on the host.
     """
-    label = valid.long() - 1
-    first = torch.arange(valid.shape[1], device=valid.device) == 0
-    if bool((adjacency.tril(-1).amax(2) > 0).logical_or_(first | ~valid).all()):
-        return label
     batch, size = valid.shape
+    label = valid.long() - 1
+    below = torch.ones(size, size, dtype=adjacency.dtype, device=adjacency.device).tril_(-1)
+    hangs = (adjacency * below).sum(2) > 0
+    hangs[:, 0] = True
+    if torch.equal(hangs, valid):
+        return label
     graph, source, target = adjacency.nonzero().T.cpu()
     source = graph * size + source
     indptr = np.zeros(batch * size + 1, dtype=np.int64)
@@ -74,13 +76,14 @@ def components_batched(adjacency: Tensor, valid: Tensor) -> Tensor:
     target = (graph * size + target).numpy()
     matrix = sp.csr_array((np.ones(target.size), target, indptr), shape=(batch * size, batch * size))
     # In a symmetric matrix strong components are the components, found without a transpose.
-    _, found = connected_components(matrix, directed=True, connection="strong")
-    # SciPy's numbers are arbitrary: the first node of each component, counted along the graph, is not.
-    _, start, back = np.unique(found, return_index=True, return_inverse=True)
-    head = torch.from_numpy(start[back.reshape(-1)]).view(batch, size)
-    number = (head == torch.arange(batch * size).view(batch, size)).cumsum(1) - 1
-    found_label = number.view(-1)[head].to(label.device)
-    return torch.where(valid, found_label, label)
+    found, component = connected_components(matrix, directed=True, connection="strong")
+    # SciPy's numbers are arbitrary. Counted along the graph, the first nodes of the components are not.
+    head = np.empty(found, dtype=np.int64)
+    node = np.arange(component.size)
+    head[component[::-1]] = node[::-1]
+    first = torch.from_numpy(head[component])
+    number = (first == torch.from_numpy(node)).view(batch, size).cumsum(1) - 1
+    return torch.where(valid, number.view(-1)[first].view(batch, size).to(label.device), label)
 
 
 def return_probabilities_batched(
@@ -110,8 +113,8 @@ def return_probabilities_batched(
 
 
 def _walk_matrix(adjacency: Tensor, degree: Tensor) -> Tensor:
-    scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
-    return adjacency * scale.unsqueeze(1) * scale.unsqueeze(2)
+    scale = degree.rsqrt().masked_fill_(degree <= 0.0, 0.0)
+    return (adjacency * scale.unsqueeze(1)).mul_(scale.unsqueeze(2))
 
 
 def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Tensor:
@@ -120,7 +123,8 @@ def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Ten
     ``label [B, m]`` numbers the component of each node within its graph, -1 for padding.
     """
     number = torch.arange(int(label.max()) + 1, device=label.device)
-    weight = torch.where(degree > 0, degree, 1.0) if operator == "sym" else torch.ones_like(degree)
-    member = torch.where(label.unsqueeze(1) == number.unsqueeze(1), weight.unsqueeze(1), 0.0)
+    member = (label.unsqueeze(1) == number.unsqueeze(1)).to(degree.dtype)
+    if operator == "sym":
+        member *= degree.masked_fill(degree <= 0.0, 1.0).unsqueeze(1)
     total = member.sum(2, keepdim=True)
-    return (member / torch.where(total > 0, total, 1.0)).sqrt()
+    return member.div_(total.masked_fill_(total == 0.0, 1.0)).sqrt_()

@@ -46,49 +46,46 @@ def complete_pairs(
     ``label`` [B, m] are the components of a Laplacian (`components_batched`), None for the adjacency matrix; ``graph``
     [B] numbers the graphs for error messages.
     """
-    size = adjacency.shape[1]
-    column = torch.arange(size, device=adjacency.device)
-    valid = column < count.unsqueeze(1)
+    column = torch.arange(adjacency.shape[1], device=adjacency.device)
+    own = (column < count.unsqueeze(1)).to(adjacency.dtype)
     # Row sums of |L| bound the spectrum: twice the degree, or 2 for the normalised operator.
-    bound = adjacency.abs().sum(1) if label is None else degree if operator == "combinatorial" else (degree > 0).double()
+    bound = adjacency.abs().sum(1) if label is None else degree if operator == "combinatorial" else degree.sign()
     beyond = 3.0 * bound.amax(1, keepdim=True)
-    beyond = torch.where(beyond > 0, beyond, 1.0)
-    if label is None:
-        zeros, known, matrix = torch.zeros_like(count), None, operator_batched(adjacency, degree, operator)
-    else:
-        zeros, known = label.amax(1) + 1, zero_modes_batched(label, degree, operator)
+    beyond.masked_fill_(beyond == 0.0, 1.0)
+    known = lift = is_zero = None
+    if label is not None:
+        known = zero_modes_batched(label, degree, operator)
         # The sum of u uᵀ over the zero modes u: no two of them share a node.
-        mode = known.sum(1)
-        lift = (mode * beyond).unsqueeze(2) * mode.unsqueeze(1)
+        mode = known.sum(1) * beyond.sqrt()
+        lift = mode.unsqueeze(2) * mode.unsqueeze(1)
         if known.shape[1] > 1:
-            lift *= label.unsqueeze(2) == label.unsqueeze(1)
-        matrix = operator_batched(adjacency, degree, operator, lift)
-    matrix.diagonal(dim1=1, dim2=2).add_(torch.where(valid, 0.0, beyond))
+            lift.masked_fill_(label.unsqueeze(2) != label.unsqueeze(1), 0.0)
+    matrix = operator_batched(adjacency, degree, operator, lift)
+    matrix.diagonal(dim1=1, dim2=2).addcmul_(1.0 - own, beyond)
     values, vectors = _eigh(matrix, graph)
-    is_zero = column < zeros.unsqueeze(1)
-    rows = vectors.mT
+    # What the operator with lifted modes has in place of ``values``.
+    lifted, rows = values, vectors.mT
     if known is None:
-        rows = rows * valid.unsqueeze(2)
-        target = values
+        rows = rows * own.unsqueeze(2)
     elif known.shape[1] == 1:  # connected graphs only
-        solved = rows
+        is_zero = column == 0
+        lifted = torch.cat([beyond, values[:, :-1]], 1)
         rows = torch.empty_like(matrix)
         rows[:, :1] = known
-        torch.mul(solved[:, :-1], valid[:, 1:].unsqueeze(2), out=rows[:, 1:])
-        values = torch.cat([torch.zeros_like(beyond), values[:, :-1]], 1)
-        target = torch.cat([beyond, values[:, 1:]], 1)
+        torch.mul(vectors.mT[:, :-1], own[:, 1:].unsqueeze(2), out=rows[:, 1:])
     else:
-        place = column - zeros.unsqueeze(1)
-        rows = gather_rows(rows, place, valid & ~is_zero)
+        place = column - 1 - label.amax(1, keepdim=True)
+        is_zero = place < 0
+        lifted = torch.where(is_zero, beyond, values.gather(1, place.clamp(min=0)))
+        rows = gather_rows(rows, place, own.masked_fill(is_zero, 0.0))
         rows[:, : known.shape[1]] += known
-        values = torch.where(is_zero, 0.0, values.gather(1, place.clamp(min=0)))
-        target = torch.where(is_zero, beyond, values)
-    # The lifted operator differs from the operator on the zero modes only, and there by ``beyond``.
-    error = torch.bmm(rows, matrix).addcmul_(rows, target.unsqueeze(2), value=-1.0).norm(dim=2)
-    norm = torch.where(valid, values.abs(), 0.0).amax(1)
-    accuracy = torch.maximum(torch.where(is_zero, 0.0, error).amax(1), EPS * norm)
+    error = torch.bmm(rows, matrix).addcmul_(rows, lifted.unsqueeze(2), value=-1.0).norm(dim=2)
+    values, solved = lifted, error
+    if is_zero is not None:
+        values, solved = lifted.masked_fill(is_zero, 0.0), error.masked_fill(is_zero, 0.0)
+    norm = (values * own).abs().amax(1)
     gram = torch.bmm(rows, rows.mT)
-    gram.diagonal(dim1=1, dim2=2).sub_(valid.double())
+    gram.diagonal(dim1=1, dim2=2).sub_(own)
     orthogonality = torch.maximum(gram.amax((1, 2)), -gram.amin((1, 2)))
     failed = ~((error.amax(1) <= MAX_RELATIVE_RESIDUAL * beyond.squeeze(1)) & (orthogonality <= MAX_ORTHOGONALITY))
     if bool(failed.any()):
@@ -97,7 +94,8 @@ def complete_pairs(
             f"graph {int(graph[at])} of {int(count[at])} nodes: the dense solver left a residual of "
             f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
         )
-    return ChunkPairs(values, rows, error, orthogonality, CLUSTER_TOLERANCE * accuracy)
+    tolerance = CLUSTER_TOLERANCE * torch.maximum(solved.amax(1), EPS * norm)
+    return ChunkPairs(values, rows, error, orthogonality, tolerance)
 
 
 def _eigh(matrix: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:

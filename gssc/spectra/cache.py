@@ -7,18 +7,20 @@ covered by a checksum: a damaged entry counts as missing.
 
 import hashlib
 import json
-import mmap
 import os
 import uuid
 import warnings
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load
 from torch import Tensor
 
 from gssc.checks import fail
@@ -26,6 +28,8 @@ from gssc.files import CHECKSUM, DIGITS, checksum_position, sync_folder, verifie
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
 SOLVER_VERSION = 3
+# NumPy's names of the types in an entry, and those of safetensors.
+TYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "<i8": "I64", "<i4": "I32", "|u1": "U8", "|b1": "BOOL"}
 CacheArgument = bool | str | os.PathLike[str] | None
 
 
@@ -43,6 +47,17 @@ def open_cache(cache: CacheArgument) -> "Cache | None":
     if cache is None or cache is False:
         return None
     return Cache(default_folder() if cache is True else Path(cache))
+
+
+def narrowed(tensor: Tensor | None) -> Tensor | None:
+    """Integers in the smallest type that holds them all, for `content_key`: fewer bytes to hash, equal only if equal."""
+    if tensor is None or not tensor.numel():
+        return tensor
+    low, high = (int(end) for end in tensor.aminmax())
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        if torch.iinfo(dtype).min <= low and high <= torch.iinfo(dtype).max:
+            return tensor.to(dtype)
+    return tensor
 
 
 def content_key(tensors: Mapping[str, Tensor | None], settings: Mapping[str, Any]) -> str:
@@ -97,22 +112,52 @@ class Cache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                save_file(
-                    {name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, {"gssc": text}
-                )
-                with temporary.open("r+b") as file:
-                    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-                        at, checksum = checksum_position(raw), zlib.crc32(raw)
-                    file.seek(at)
-                    file.write(f"{checksum:08x}".encode())
-                    file.flush()
+                with temporary.open("xb", buffering=0) as file:
+                    _write_checked(file, *_serialized(tensors, text))
                     os.fsync(file.fileno())
                 os.replace(temporary, self.path(key))
                 sync_folder(self.folder)
             finally:
                 temporary.unlink(missing_ok=True)
-        except (OSError, SafetensorError) as error:
+        except OSError as error:
             warnings.warn(f"cache: {self.path(key)} was not written ({error})", CacheWarning, stacklevel=2)
+
+
+def _serialized(tensors: Mapping[str, Tensor], text: str) -> tuple[bytes, list[memoryview]]:
+    """The header of a safetensors file and the bytes that follow it, which are not copied."""
+    arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
+    header: dict[str, Any] = {"__metadata__": {"gssc": text}}
+    content, end = [], 0
+    # Wide types first, as every entry has to be aligned.
+    for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):
+        array = arrays[name]
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": TYPES[array.dtype.str], "shape": array.shape, "data_offsets": [begin, end]}
+        content.append(memoryview(array.reshape(-1).view(np.uint8)))
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    return len(raw).to_bytes(8, "little") + raw, content
+
+
+def _write_checked(file: FileIO, header: bytes, content: list[memoryview]) -> None:
+    """Write a file and the checksum that its header has room for, which is computed meanwhile."""
+
+    def checksum() -> int:
+        value = zlib.crc32(header)
+        for part in content:
+            value = zlib.crc32(part, value)
+        return value
+
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(checksum)
+        file.seek(len(header))
+        for part in content:
+            while part:
+                part = part[file.write(part) :]
+        at = checksum_position(header)
+        header = header[:at] + f"{pending.result():08x}".encode() + header[at + len(DIGITS) :]
+    file.seek(0)
+    file.write(header)
 
 
 def _verified(raw: bytes, key: str) -> dict[str, Any]:
