@@ -83,7 +83,7 @@ def empty_spectra(graphs: PackedGraphs, k: int, steps: int, dtype: torch.dtype) 
 
 def _zeros(*shape: int, dtype: torch.dtype) -> Tensor:
     """As ``torch.zeros``, but the system clears each page when it is first written, by the worker that does so."""
-    return torch.from_numpy(np.zeros(shape, dtype=torch.empty(0, dtype=dtype).numpy().dtype))
+    return torch.from_numpy(np.zeros(shape, f"i{dtype.itemsize}")).view(dtype)
 
 
 def solve_batched(
@@ -142,7 +142,10 @@ class _Work:
         self.count, self.size = count[self.graph], padded[self.graph]
 
     def spans(self) -> list[tuple[int, int]]:
-        """Chunks [first, last) of graphs of one padded size, within the memory of a chunk."""
+        """Chunks [first, last) of graphs of one padded size, within the memory of a chunk; the most work first.
+
+        The workers then finish at about the same time: what is left for the end is small.
+        """
         budget = CPU_CHUNK if self.device.type == "cpu" else GPU_CHUNK
         out: list[tuple[int, int]] = []
         start = 0
@@ -151,12 +154,13 @@ class _Work:
             step = max(1, budget // (size * size))
             out += [(at, min(at + step, start + number)) for at in range(start, start + number, step)]
             start += number
-        return out
+        return sorted(out, key=lambda span: (span[0] - span[1]) * int(self.size[span[0]]) ** 3)
 
     def solve(self, first: int, last: int) -> None:
         """Everything for the chunk of graphs [first, last), written to its rows of the result."""
         graph, count, size = self.graph[first:last], self.count[first:last], int(self.size[first])
-        adjacency = symmetric_batched(self._adjacency(graph, size), self.directed, graph)
+        adjacency, hangs = self._adjacency(graph, size)
+        adjacency = symmetric_batched(adjacency, self.directed, graph)
         # Sums of ones are never negative.
         if self.graphs.weight is not None and (self.laplacian or self.steps):
             name = self.spectrum.operator if self.spectrum and self.laplacian else "random walk"
@@ -176,11 +180,11 @@ class _Work:
         if self.steps:
             write(self.out.rwse, return_probabilities_batched(adjacency, degree, self.steps, self.out.rwse.dtype))
         if self.spectrum is not None:
-            label = components_batched(adjacency, valid.to(self.device)) if self.laplacian else None
+            label = components_batched(adjacency, valid, hangs) if self.laplacian else None
             write(self.out.eigvecs, self._spectra(adjacency, degree, count.to(self.device), label, graph))
 
-    def _adjacency(self, graph: Tensor, size: int) -> Tensor:
-        """Dense weights of a chunk as they are stored, [B, m, m]."""
+    def _adjacency(self, graph: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """Dense weights of a chunk as they are stored, [B, m, m]; which nodes have a neighbour before them, [B, m]."""
         graphs, batch = self.graphs, graph.numel()
         start = graphs.edge_ptr[graph]
         length = graphs.edge_ptr[graph + 1] - start
@@ -188,11 +192,22 @@ class _Work:
         owner = torch.arange(batch).repeat_interleave(length)
         edge = torch.arange(owner.numel()).add_((start - begin).index_select(0, owner))
         source, target = graphs.edge_index.index_select(1, edge)
-        position = owner.mul_(size).add_(source).mul_(size).add_(target)
-        one = torch.ones((), dtype=torch.float64) if graphs.weight is None else graphs.weight.index_select(0, edge)
+        # A loop, or an edge that may count for nothing, says as much as "node 0 hangs", which is taken for granted.
+        later = torch.maximum(source, target).mul_(source != target)
+        weight = torch.ones((), dtype=torch.float64)
+        if graphs.weight is not None:
+            weight = graphs.weight.index_select(0, edge)
+            later.mul_(weight > 0)
+            # Weights of both signs may cancel.
+            later.mul_(weight.amin() >= 0 if weight.numel() else 1)
+        first = owner.mul_(size)
+        hangs = torch.zeros(batch * size, dtype=torch.bool)
+        hangs[::size] = True
+        hangs.index_fill_(0, later.add_(first), True)
+        position = first.add_(source).mul_(size).add_(target)
         adjacency = torch.zeros(batch * size * size, dtype=torch.float64, device=self.device)
-        adjacency.index_put_((position.to(self.device),), one.to(self.device), accumulate=True)
-        return adjacency.view(batch, size, size)
+        adjacency.index_put_((position.to(self.device),), weight.to(self.device), accumulate=True)
+        return adjacency.view(batch, size, size), hangs.view(batch, size)
 
     def _spectra(self, adjacency: Tensor, degree: Tensor, count: Tensor, label: Tensor | None, graph: Tensor) -> Tensor:
         """Write the eigenvalues and the certificate of a chunk; return its eigenvectors [B, m, K]."""

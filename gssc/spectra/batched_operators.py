@@ -56,19 +56,17 @@ def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator, lift
     return out
 
 
-def components_batched(adjacency: Tensor, valid: Tensor) -> Tensor:
+def components_batched(adjacency: Tensor, valid: Tensor, hangs: Tensor) -> Tensor:
     """The component of each node, numbered within its graph by first node, [B, m]; -1 where ``valid`` is False.
 
-    A graph where every node but the first has a neighbour of smaller number is connected; molecules come in such an
-    order. The others are searched on the host.
+    ``hangs`` [B, m] is True for the first node of each graph, and may be for nodes with a neighbour of smaller number.
+    A graph whose nodes all hang is connected, and atoms mostly come in such an order; if one does not, the chunk is
+    searched. ``valid`` and ``hangs`` are on the host, as is the search; the result is where ``adjacency`` is.
     """
     batch, size = valid.shape
     label = valid.long() - 1
-    below = torch.ones(size, size, dtype=adjacency.dtype, device=adjacency.device).tril_(-1)
-    hangs = (adjacency * below).sum(2) > 0
-    hangs[:, 0] = True
     if torch.equal(hangs, valid):
-        return label
+        return label.to(adjacency.device)
     graph, source, target = adjacency.nonzero().T.cpu()
     source = graph * size + source
     indptr = np.zeros(batch * size + 1, dtype=np.int64)
@@ -83,7 +81,7 @@ def components_batched(adjacency: Tensor, valid: Tensor) -> Tensor:
     head[component[::-1]] = node[::-1]
     first = torch.from_numpy(head[component])
     number = (first == torch.from_numpy(node)).view(batch, size).cumsum(1) - 1
-    return torch.where(valid, number.view(-1)[first].view(batch, size).to(label.device), label)
+    return torch.where(valid, number.view(-1)[first].view(batch, size), label).to(adjacency.device)
 
 
 def return_probabilities_batched(

@@ -28,8 +28,15 @@ from gssc.files import CHECKSUM, DIGITS, checksum_position, sync_folder, verifie
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
 SOLVER_VERSION = 3
-# NumPy's names of the types in an entry, and those of safetensors.
-TYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "<i8": "I64", "<i4": "I32", "|u1": "U8", "|b1": "BOOL"}
+# What safetensors calls the types that an entry may hold.
+TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.bool: "BOOL",
+}
 CacheArgument = bool | str | os.PathLike[str] | None
 
 
@@ -125,15 +132,15 @@ class Cache:
 
 def _serialized(tensors: Mapping[str, Tensor], text: str) -> tuple[bytes, list[memoryview]]:
     """The header of a safetensors file and the bytes that follow it, which are not copied."""
-    arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header: dict[str, Any] = {"__metadata__": {"gssc": text}}
     content, end = [], 0
     # Wide types first, as every entry has to be aligned.
-    for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):
-        array = arrays[name]
-        begin, end = end, end + array.nbytes
-        header[name] = {"dtype": TYPES[array.dtype.str], "shape": array.shape, "data_offsets": [begin, end]}
-        content.append(memoryview(array.reshape(-1).view(np.uint8)))
+    for name in sorted(stored, key=lambda name: (-stored[name].element_size(), name)):
+        tensor = stored[name]
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": TYPES[tensor.dtype], "shape": tensor.shape, "data_offsets": [begin, end]}
+        content.append(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
     return len(raw).to_bytes(8, "little") + raw, content
