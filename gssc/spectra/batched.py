@@ -30,8 +30,8 @@ from gssc.spectra.truncation import Truncation, ZeroModes
 # Above this many nodes a sparse solver that looks for k pairs only is faster than all pairs by a dense one.
 BATCHED_NODES = 512
 SIZE_STEP = 4
-# Numbers per dense chunk: on the CPU a chunk and its powers should stay in the cache.
-CPU_CHUNK, GPU_CHUNK = 1 << 18, 1 << 26
+# Numbers per dense chunk. On the CPU, smaller ones cost more calls, and larger ones leave the cache.
+CPU_CHUNK, GPU_CHUNK = 1 << 19, 1 << 26
 
 
 @dataclass(frozen=True)

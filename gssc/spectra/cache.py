@@ -37,6 +37,8 @@ TYPES = {
     torch.int64: "I64",
     torch.bool: "BOOL",
 }
+# Bytes per write to a file.
+BLOCK = 1 << 22
 CacheArgument = bool | str | os.PathLike[str] | None
 
 
@@ -157,10 +159,14 @@ def _write_checked(file: FileIO, header: bytes, content: list[memoryview]) -> No
 
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(checksum)
-        file.seek(len(header))
+        end = file.seek(len(header))
         for part in content:
             while part:
-                part = part[file.write(part) :]
+                begin, end = end, end + file.write(part[:BLOCK])
+                part = part[end - begin :]
+                if hasattr(os, "posix_fadvise"):
+                    # Starts the way to the disk, so that the flush at the end has little left to wait for.
+                    os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)
         at = checksum_position(header)
         header = header[:at] + f"{pending.result():08x}".encode() + header[at + len(DIGITS) :]
     file.seek(0)

@@ -233,7 +233,7 @@ def test_a_solver_that_does_not_converge_names_the_graph(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(batched.torch.linalg, "eigh", diverges)
     with pytest.raises(SpectrumError, match="graph 2: the dense solver did not converge"):
-        solve_batched(pack([UGLY[6], UGLY[5], UGLY[5]]), SpectrumSettings(3))
+        solve_batched(pack([UGLY[5], UGLY[6], UGLY[6]]), SpectrumSettings(3))
 
 
 def killers() -> list[tuple[Data, list[float]]]:
