@@ -214,25 +214,20 @@ class _Work:
         spectrum, out = self.spectrum, self.out
         assert spectrum is not None
         pairs = complete_pairs(adjacency, degree, count, label, spectrum.operator, graph)
-        by_magnitude = spectrum.operator == "adjacency"
         chosen = select_batched(
             pairs.values,
             count,
             spectrum.k,
             tolerance=pairs.tolerance,
-            by_magnitude=by_magnitude,
+            by_magnitude=spectrum.operator == "adjacency",
             zero_modes=spectrum.zero_modes,
             truncation=spectrum.truncation,
         )
-        if by_magnitude or spectrum.zero_modes == "drop" or spectrum.k > pairs.values.shape[1]:
-            kept = gather_rows(pairs.rows, chosen.index, chosen.mask)
-            place = chosen.index.clamp(max=pairs.values.shape[1] - 1)
-            values, error = pairs.values.gather(1, place), pairs.error.gather(1, place)
-        else:  # the first k, as they stand
-            kept = pairs.rows[:, : spectrum.k] * chosen.mask.to(pairs.rows.dtype).unsqueeze(2)
-            values, error = pairs.values[:, : spectrum.k], pairs.error[:, : spectrum.k]
+        index = chosen.index.clamp(max=pairs.values.shape[1] - 1)
+        place = pairs.place.gather(1, index)
         # The residual of a pair grows by at most as much as its value moved to the mean of its cluster.
-        residual = (error + (chosen.values - values).abs()).masked_fill_(~chosen.mask, 0.0).amax(1)
+        moved = (chosen.values - pairs.values.gather(1, index)).abs_()
+        residual = (pairs.error.gather(1, place) + moved).masked_fill_(~chosen.mask, 0.0).amax(1)
         for name, value in (
             ("eigvals", chosen.values),
             ("eigmask", chosen.mask),
@@ -244,4 +239,4 @@ class _Work:
         ):
             target: Tensor = getattr(out, name)
             target[graph] = value.cpu().to(target.dtype)
-        return kept.to(out.eigvecs.dtype).mT
+        return gather_rows(pairs.rows, place, chosen.mask).to(out.eigvecs.dtype).mT

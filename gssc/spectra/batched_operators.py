@@ -43,15 +43,11 @@ def check_nonnegative_batched(adjacency: Tensor, graph: Tensor, operator: str) -
         )
 
 
-def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator, lift: Tensor | None = None) -> Tensor:
-    """A, D - A or I - D^-1/2 A D^-1/2 of a chunk, [B, m, m]; rows of nodes without edges are zero.
-
-    ``lift`` [B, m, m] is overwritten and gives the same plus what it held.
-    """
-    out = torch.zeros_like(adjacency) if lift is None else lift
+def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator) -> Tensor:
+    """A, D - A or I - D^-1/2 A D^-1/2 of a chunk, [B, m, m]; rows of nodes without edges are zero."""
     if operator == "adjacency":
-        return out.add_(adjacency)
-    out.sub_(adjacency if operator == "combinatorial" else _walk_matrix(adjacency, degree))
+        return adjacency
+    out = -adjacency if operator == "combinatorial" else _walk_matrix(adjacency, degree).neg_()
     out.diagonal(dim1=1, dim2=2).add_(degree if operator == "combinatorial" else degree > 0)
     return out
 

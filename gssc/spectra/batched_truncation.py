@@ -108,4 +108,4 @@ def gather_rows(rows: Tensor, index: Tensor, mask: Tensor) -> Tensor:
     start = size * torch.arange(batch, device=rows.device).unsqueeze(1)
     flat = (start + index.clamp(0, size - 1)).reshape(-1)
     picked = rows.reshape(batch * size, -1).index_select(0, flat)
-    return picked.view(*index.shape, -1) * mask.unsqueeze(2)
+    return picked.view(*index.shape, -1).mul_(mask.unsqueeze(2).to(rows.dtype))
