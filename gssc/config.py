@@ -15,6 +15,7 @@ from typing import Any, Literal
 import yaml
 
 from gssc.checks import check_choice, check_positive, check_probability, fail
+from gssc.protocols import followed
 
 SECTIONS = ("data", "spectrum", "model", "optim", "train")
 
@@ -99,14 +100,17 @@ class TrainConfig:
     capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
     kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: int = 1  # epochs between evaluations on validation
+    also: str | None = None  # further protocols to evaluate and select by, e.g. running,ema=0.999; see gssc.protocols
+    also_every: int = 5  # epochs between their evaluations on validation
     checkpoint_every: int = 1  # epochs between checkpoints; short ones are not saved more often than pace.py says
     checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulate", "eval_every", "checkpoint_every"):
+        for name in ("batch_size", "accumulate", "eval_every", "also_every", "checkpoint_every"):
             check_positive(f"train.{name}", getattr(self, name))
         check_probability("train.ema", self.ema)
+        followed(self)  # raises where ``also`` cannot be read
 
 
 @dataclass(frozen=True)

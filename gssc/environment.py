@@ -67,6 +67,8 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def _version(name: str) -> str:
+    if name == "torch":
+        return str(torch.__version__)  # says which build it is, which the metadata may not
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -78,9 +78,10 @@ def timeless(record: dict) -> dict:
 
 def outcome(folder: Path) -> dict:
     """All that equal runs must agree on, to the last bit."""
-    names = ("model.safetensors", "predictions.safetensors", "checkpoints/last.safetensors", "config.yaml")
+    names = ("predictions.safetensors", "checkpoints/last.safetensors", "config.yaml")
     return {
         **{name: (folder / name).read_bytes() for name in names},
+        **{path.name: path.read_bytes() for path in folder.glob("model*.safetensors")},
         "metrics": [timeless(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()],
         "summary": timeless(json.loads((folder / "summary.json").read_text())),
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*")),

@@ -86,7 +86,8 @@ def test_fused_model_in_training(settings):
     scale = max(float(value.norm()) for value in expected.values() if value is not None)
     for name, value in expected.items():
         if value is None:
-            assert first[name] is None, name
+            # A parameter that nothing depends on: the op of a whole layer says zero.
+            assert first[name] is None or not first[name].any(), name
             continue
         error = (first[name].cpu().double() - value).norm() / value.norm().clamp(min=1e-3 * scale)
         assert error < 1e-3, name

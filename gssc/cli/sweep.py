@@ -45,9 +45,9 @@ def sweep(
     from gssc.cli.opening import open_for, pick_device
     from gssc.cli.train import SEED_FOLDER, parse_duration
     from gssc.recipes import find_recipe
-    from gssc.train.run import RunSettings
     from gssc.train.run import train as train_one
     from gssc.train.seeds import parse_seeds, write_aggregate
+    from gssc.train.settings import RunSettings
     from gssc.train.sweep import parse_axis, run_grid, run_study
 
     base = find_recipe(recipe).override(fixed or [])

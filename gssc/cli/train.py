@@ -66,8 +66,8 @@ def train(
     from gssc.cli.opening import open_for, pick_device
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import joined
-    from gssc.train.run import RunSettings
     from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
+    from gssc.train.settings import RunSettings
 
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
@@ -92,10 +92,18 @@ def train(
 def _show(name: str, total: dict[str, Any], folder: Path) -> None:
     console = Console(highlight=False, soft_wrap=True)
     seeds = "1 seed" if len(total["seeds"]) == 1 else f"{len(total['seeds'])} seeds"
-    for part in ("validation", "test"):
-        score = total[part]
+
+    def spread(score: dict[str, Any]) -> str:
         mean = "unknown" if score["mean"] is None else f"{score['mean']:.5f}"
-        console.print(f"{name}: {part} {total['metric']} {mean} ± {score['std']:.5f} ({seeds})", markup=False)
+        return f"{mean} ± {score['std']:.5f}"
+
+    for part in ("validation", "test"):
+        console.print(f"{name}: {part} {total['metric']} {spread(total[part])} ({seeds})", markup=False)
+    for protocol, found in total.get("protocols", {}).items():
+        selected, last = (
+            f"{spread(found[f'{kind}val'])}, test {spread(found[f'{kind}test'])}" for kind in ("", "last_")
+        )
+        console.print(f"{name}, {protocol}: validation {selected}; last weights: validation {last}", markup=False)
     console.print(f"written to {folder}", markup=False)
 
 

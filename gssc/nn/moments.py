@@ -40,6 +40,12 @@ def merge_moments(sets: Moments) -> Moments:
     return Moments(n, mean, (sets.squares + sets.n * (sets.mean - mean).square()).sum(0))
 
 
+def joined_moments(one: Moments, other: Moments) -> Moments:
+    """Moments of the union of two sets."""
+    n, mean, squares = (torch.stack(pair) for pair in zip(one, other, strict=True))
+    return merge_moments(Moments(n.unsqueeze(1), mean, squares))
+
+
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def moments_over_ranks(own: Moments, group: dist.ProcessGroup | None) -> Moments:
     """Moments of the rows of all processes together: the same bits on each of them."""

@@ -1,7 +1,7 @@
 """Normalisation of node and edge features, also of padded batches and of batches spread over processes."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, TypeGuard
 
 import torch
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
-from gssc.nn.moments import Moments, merge_moments, moments_over_ranks, row_moments
+from gssc.nn.moments import Moments, joined_moments, moments_over_ranks, row_moments
 
 NormName = Literal["batch", "layer", "none"]
 NORMS = ("batch", "layer", "none")
@@ -122,31 +122,44 @@ def reestimate_batch_norms(
             the batches of all processes, which must have equally many.
         autocast: For example ``torch.autocast("cuda", torch.bfloat16)``.
     """
-    norms = {name: module for name, module in model.named_modules() if _has_running_statistics(module)}
-    modes = [(module, module.training) for module in model.modules()]
-    before = [(norm, norm.momentum, [buffer.clone() for buffer in norm.buffers()]) for norm in norms.values()]
     found: dict[nn.Module, Moments] = {}
 
-    def observe(norm: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
+    def observe(norm: nn.Module, moments: Moments) -> None:
+        found[norm] = joined_moments(found[norm], moments) if norm in found else moments
+
+    number = 0
+    with observed_batch_norms(model, observe), autocast if autocast is not None else nullcontext():
+        for batch in batches:
+            model(**batch)
+            number += 1
+    if not number:
+        fail("batches", "at least one batch", "none")
+    set_statistics(model, found)
+
+
+@contextmanager
+def observed_batch_norms(model: nn.Module, observe: Callable[[nn.Module, Moments], None]) -> Iterator[None]:
+    """The mode of `reestimate_batch_norms`: ``observe`` is told the moments (float64) of what comes to every norm.
+
+    Modes and statistics are as before afterwards.
+    """
+    norms = batch_norms(model).values()
+    modes = [(module, module.training) for module in model.modules()]
+    before = [(norm, norm.momentum, [buffer.clone() for buffer in norm.buffers()]) for norm in norms]
+
+    def look(norm: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
         named = dict(zip(("x", "mask"), args, strict=False)) | kwargs
         rows = named["x"] if "x" in named else named["input"]  # as PyTorch calls it
-        moments = row_moments(rows.double(), named.get("mask"))
-        if norm in found:
-            n, mean, squares = (torch.stack(pair) for pair in zip(found[norm], moments, strict=True))
-            moments = merge_moments(Moments(n.unsqueeze(1), mean, squares))
-        found[norm] = moments
+        observe(norm, row_moments(rows.double(), named.get("mask")))
 
-    hooks = [norm.register_forward_pre_hook(observe, with_kwargs=True) for norm in norms.values()]
-    number = 0
+    hooks = [norm.register_forward_pre_hook(look, with_kwargs=True) for norm in norms]
     try:
         model.eval()
-        for norm in norms.values():
+        for norm in norms:
             norm.train()
             norm.momentum = 0.0  # a batch of fewer than two rows is to meet the old statistics
-        with torch.no_grad(), autocast if autocast is not None else nullcontext():
-            for batch in batches:
-                model(**batch)
-                number += 1
+        with torch.no_grad():
+            yield
     finally:
         for hook in hooks:
             hook.remove()
@@ -156,9 +169,11 @@ def reestimate_batch_norms(
             norm.momentum = momentum
             for buffer, old in zip(norm.buffers(), buffers, strict=True):
                 buffer.copy_(old)
-    if not number:
-        fail("batches", "at least one batch", "none")
-    _set_statistics({name: (norm, found[norm]) for name, norm in norms.items() if norm in found})
+
+
+def batch_norms(model: nn.Module) -> dict[str, nn.BatchNorm1d]:
+    """The norms of a model that have running statistics, by name."""
+    return {name: module for name, module in model.named_modules() if _has_running_statistics(module)}
 
 
 def _has_running_statistics(module: nn.Module) -> TypeGuard[nn.BatchNorm1d]:
@@ -166,10 +181,13 @@ def _has_running_statistics(module: nn.Module) -> TypeGuard[nn.BatchNorm1d]:
 
 
 @torch.no_grad()
-def _set_statistics(found: Mapping[str, tuple[nn.BatchNorm1d, Moments]]) -> None:
-    """All or none; of fewer than two rows there are none to set."""
+def set_statistics(model: nn.Module, found: Mapping[nn.Module, Moments]) -> None:
+    """Those of all norms or of none; of fewer than two rows there are none to set."""
     pairs = []
-    for name, (norm, moments) in found.items():
+    for name, norm in batch_norms(model).items():
+        if norm not in found:
+            continue
+        moments = found[norm]
         if isinstance(norm, BatchNorm) and norm.synchronized:
             moments = moments_over_ranks(moments, norm.process_group)
         if not bool(torch.isfinite(moments.squares).all()):

@@ -82,6 +82,7 @@ def _section(
     name: str, variants: Sequence[Variant], table: Comparison, identities: Iterator[str], problems: list[str]
 ) -> str:
     parts = [f'<h2 id="{_anchor(name)}">{escape(title(table))}</h2>', _comparison(table), _costs(variants)]
+    parts += ["<h3>Protocols of evaluation</h3>", _protocols(table)] if table.protocols else []
     bars = ablation_bars(variants)
     if bars is not None:
         caption = "Mean over seeds with standard deviation; dots are seeds."
@@ -114,6 +115,16 @@ def _comparison(table: Comparison) -> str:
         cells += [_number(escape(row.validation)), _number(count(row)), escape(row.source)]
         lines.append(_line(cells, "ours" if row.ours else "own" if row.own else "published"))
     return _table("comparison", headings, lines)
+
+
+def _protocols(table: Comparison) -> str:
+    headings = ["variant", "protocol", "weights", f"#{table.metric_text}", "#difference", "#seeds", "#validation"]
+    lines = []
+    for row in table.protocols:
+        cells = [f"<code>{escape(row.model)}</code>", escape(row.protocol), escape(row.source)]
+        cells += [_number(escape(row.text)), _number(escape(row.difference), row.verdict)]
+        lines.append(_line([*cells, _number(str(row.seeds or "")), _number(escape(row.validation))]))
+    return _table("protocols", headings, lines)
 
 
 def _costs(variants: Sequence[Variant]) -> str:

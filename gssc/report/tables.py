@@ -17,7 +17,7 @@ from gssc.report.variants import Spread, Variant
 PAPER = "arXiv 2406.05815"
 COLUMNS = (
     *("recipe", "dataset", "metric", "better", "percent", "origin", "model", "seeds"),
-    *("mean", "std", "difference", "verdict", "validation", "parameters", "source"),
+    *("mean", "std", "difference", "verdict", "validation", "parameters", "source", "protocol"),
 )
 
 
@@ -37,11 +37,12 @@ class Row:
     validation: str = ""
     parameters: int | None = None
     source: str = ""
+    protocol: str = ""  # what was evaluated, see gssc.protocols; that of the recipe where empty
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One task: its metric and all rows, ours first."""
+    """One task: its metric and all rows, ours first; apart from them, the protocols that our runs have followed."""
 
     recipe: str
     dataset: str
@@ -49,6 +50,7 @@ class Comparison:
     higher_is_better: bool
     percent: bool
     rows: tuple[Row, ...]
+    protocols: tuple[Row, ...] = ()
 
     @property
     def metric_text(self) -> str:
@@ -146,8 +148,21 @@ def to_markdown(comparisons: Sequence[Comparison]) -> str:
             name = f"**ours: {row.model}**" if row.ours else f"{row.model}{' (the paper)' if row.own else ''}"
             cells = [name, str(row.seeds or ""), row.text, _verdict(row), row.validation, count(row), row.source]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        parts += [f"## {title(one)}", "\n".join(lines)]
+        parts += [f"## {title(one)}", "\n".join(lines), *_protocols(one)]
     return "\n\n".join(parts) + "\n"
+
+
+def _protocols(one: Comparison) -> list[str]:
+    if not one.protocols:
+        return []
+    lines = [
+        f"| variant | protocol | weights | seeds | {one.metric_text} | difference | validation |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in one.protocols:
+        cells = [row.model, row.protocol, row.source, str(row.seeds or ""), row.text, _verdict(row), row.validation]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return ["The same training runs by other protocols of evaluation:", "\n".join(lines)]
 
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
@@ -157,12 +172,12 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
     table.writerow(COLUMNS)
     for one in comparisons:
         gssc = next((row.value for row in one.rows if row.own), None)
-        for row in one.rows:
+        for row in (*one.rows, *one.protocols):
             difference = "" if gssc is None or row.value is None or row.own else repr(round(row.value - gssc, 12))
             task = (one.recipe, one.dataset, one.metric, "higher" if one.higher_is_better else "lower")
             what = ("yes" if one.percent else "no", "ours" if row.ours else "published", row.model, row.seeds)
             values = (row.value, row.std, difference, row.verdict, row.validation, row.parameters, row.source)
-            table.writerow((*task, *what, *values))
+            table.writerow((*task, *what, *values, row.protocol))
     return written.getvalue()
 
 

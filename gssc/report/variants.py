@@ -15,7 +15,7 @@ from gssc.report.runs import SeedRun, is_number
 from gssc.tasks import METRICS
 
 # Settings that cannot change a result.
-NEUTRAL = {"train.checkpoint_every", "train.checkpoint_minutes", "train.tensorboard"}
+NEUTRAL = {f"train.{key}" for key in ("checkpoint_every", "checkpoint_minutes", "tensorboard", "also", "also_every")}
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,17 @@ class Variant:
         """Of a number in the summaries, e.g. ``"test"``."""
         values = [(run.summary or {}).get(key) for run in self.finished]
         return Spread.of(float(value) for value in values if is_number(value))
+
+    def protocols(self) -> dict[str, list[Mapping[str, Any]]]:
+        """What the seeds scored by every protocol that they have followed; that of the recipe comes first."""
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for run in self.finished:
+            followed = (run.summary or {}).get("protocols")
+            for name, scores in followed.items() if isinstance(followed, Mapping) else ():
+                if isinstance(scores, Mapping):
+                    found.setdefault(name, []).append(scores)
+        own = {(run.summary or {}).get("protocol") for run in self.finished}
+        return dict(sorted(found.items(), key=lambda item: item[0] not in own))
 
     def published(self) -> tuple[Published, ...]:
         """The paper's rows for this dataset and metric."""

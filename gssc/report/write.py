@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gssc.report.files import write_files
 from gssc.report.page import make_page
+from gssc.report.protocols import with_protocols
 from gssc.report.results import results_markdown
 from gssc.report.runs import read_runs
 from gssc.report.svg import need_matplotlib
@@ -32,7 +33,7 @@ def write_report(runs: Iterable[Path], folder: Path) -> Report:
     need_matplotlib()
     found = read_runs(runs)
     variants = group_variants(found.seeds)
-    tables = {recipe: compare(mine) for recipe, mine in variants.items()}
+    tables = {recipe: with_protocols(compare(mine), mine) for recipe, mine in variants.items()}
     comparisons = list(tables.values())
     origins = results_markdown([variant for mine in variants.values() for variant in mine])
     page, notes = make_page(variants, tables, found.notes)

@@ -14,13 +14,15 @@ from torch import Tensor, nn
 
 from gssc.config import Recipe
 from gssc.tasks import Task
+from gssc.train.captured_statistics import CapturedStatistics
 from gssc.train.evaluate import autocast, evaluating, score
 from gssc.train.loop import Position, Trainer
 from gssc.train.optimizer import learning_rate, make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.randomness import seed_step
 from gssc.train.replay import ONE_AT_A_TIME, Replay
-from gssc.train.shapes import Shape, smallest_fit, static_shapes
+from gssc.train.schedule import Schedule
+from gssc.train.shapes import Shape
 from gssc.train.store import GraphStore
 
 
@@ -39,31 +41,6 @@ def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str |
     return None
 
 
-class Schedule:
-    """Batches of one pass over a store as tables on the device: graph numbers of every step, and where it stands."""
-
-    def __init__(self, store: GraphStore, batch_size: int, steps: int) -> None:
-        self.store = store
-        self.shapes = static_shapes(store.node_counts, store.edge_counts, batch_size)
-        self.order = torch.full((steps, self.shapes[0].graphs), store.num_graphs, device=store.device)
-        self.at = torch.zeros(1, dtype=torch.long, device=store.device)
-        self.next: list[Shape] = []
-
-    def fill(self, batches: list[Tensor], at: int = 0) -> None:
-        """Set the batches of a pass; the next step is the one with number ``at``."""
-        table = torch.full(self.order.shape, self.store.num_graphs)
-        self.next = []
-        for row, graphs in zip(table, batches, strict=False):
-            row[: graphs.numel()] = graphs
-            self.next.append(smallest_fit(self.shapes, graphs.numel(), *self.store.sizes(graphs)))
-        self.order.copy_(table)
-        self.at.fill_(at)
-
-    def now(self, table: Tensor) -> Tensor:
-        """The row of a table that belongs to the step that runs."""
-        return table.index_select(0, self.at).squeeze(0)
-
-
 class CapturedTrainer(Trainer):
     """A `Trainer` whose steps and evaluations are replayed."""
 
@@ -74,11 +51,14 @@ class CapturedTrainer(Trainer):
         device, config = store.device, recipe.train
         steps = len(self.groups(1))
         self.schedule = Schedule(store, config.batch_size, steps)
-        self.lr = torch.zeros((), device=device)
+        # Fused AdamW reads a rate in float32, whatever the weights are.
+        self.lr = torch.zeros((), dtype=torch.float32, device=device)
         self.optimizer = make_optimizer(model, recipe.optim, self.lr)
-        self.rates, self.losses = torch.zeros(steps, device=device), torch.zeros(steps, device=device)
+        self.rates = torch.zeros(steps, dtype=torch.float32, device=device)
+        self.losses = torch.zeros(steps, device=device)
         self.steps: dict[Shape, Replay] = {}
         self.passes: dict[int, tuple[Schedule, Tensor, dict[Shape, Replay]]] = {}
+        self.statistics: CapturedStatistics | None = None
         # Dropout draws from the default generator: each run has a state of its own to put in there.
         self.generator = torch.Generator(device) if device.type == "cuda" else None
 
@@ -110,7 +90,8 @@ class CapturedTrainer(Trainer):
     def _capture(self, shape: Shape) -> Replay:
         state = [*self.model.state_dict().values(), self.losses, self.schedule.at]
         state += [value for entry in self.optimizer.state.values() for value in entry.values()]
-        state += [*self.average.state.values(), self.average.steps] if self.average is not None else []
+        for average in self.averages.values():
+            state += [*average.state.values(), average.steps]
         before = [tensor.clone() for tensor in state]
 
         def restore() -> None:
@@ -122,9 +103,8 @@ class CapturedTrainer(Trainer):
         return Replay(lambda: self._step(shape), self.store.device, restore)
 
     def _step(self, shape: Shape) -> None:
-        index = self.schedule.now(self.schedule.order)
         self.lr.copy_(self.schedule.now(self.rates))
-        batch = self.store.gather(index, shape.nodes, shape.edges, 0, padded=True)
+        batch = self.schedule.batch(shape)
         self.optimizer.zero_grad(set_to_none=True)
         with autocast(self.store.device, self.recipe.train.precision):
             raw = self.runner(**batch.inputs)
@@ -132,19 +112,23 @@ class CapturedTrainer(Trainer):
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip or math.inf)
         self.optimizer.step()
-        if self.average is not None:
-            self.average.update(self.model)
+        for average in self.averages.values():
+            average.update(self.model)
         noted = torch.where(norm.isfinite(), loss.detach(), math.nan)
         self.losses.index_copy_(0, self.schedule.at, noted.view(1))
         self.schedule.at += 1
 
+    def reestimate(self) -> None:
+        if self.statistics is None:
+            config = self.recipe.train
+            self.statistics = CapturedStatistics(self.evaluated, self.store, config.batch_size, config.precision)
+        self.statistics()
+
     def score(self, store: GraphStore) -> tuple[float, float]:
         if id(store) not in self.passes:
-            batches = list(torch.arange(store.num_graphs).split(self.recipe.train.batch_size))
-            schedule = Schedule(store, self.recipe.train.batch_size, len(batches))
+            schedule = Schedule.in_order(store, self.recipe.train.batch_size)
             raw = torch.zeros(store.y.shape[0], self.task.outputs, device=store.device)
             self.passes[id(store)] = schedule, raw, {}
-            schedule.fill(batches)
         schedule, raw, replays = self.passes[id(store)]
         schedule.at.zero_()
 
@@ -152,7 +136,7 @@ class CapturedTrainer(Trainer):
             schedule.at.fill_(number)
 
         def forward(shape: Shape) -> None:
-            batch = store.gather(schedule.now(schedule.order), shape.nodes, shape.edges, 0, padded=True)
+            batch = schedule.batch(shape)
             with autocast(store.device, self.recipe.train.precision):
                 out = self.evaluated(**batch.inputs)
             raw.index_copy_(0, batch.at, out.to(raw.dtype))

@@ -1,5 +1,6 @@
 """The complete state of a run in one file: safetensors with JSON, replaced atomically."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,49 +9,64 @@ import torch
 from torch import Tensor, nn
 
 from gssc.files import DamagedFileError, load_tensors, save_tensors
+from gssc.protocols import EvaluationProtocol
 from gssc.train.optimizer import Average, load_optimizer_tensors, optimizer_tensors
 
 FORMAT = 1
 
 
 @dataclass
+class Best:
+    """The best epoch by a protocol, its score on validation, and the weights that had it."""
+
+    epoch: int | None = None
+    score: float | None = None
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass
 class Progress:
-    """Where a run stands: position, what the unfinished epoch has shown so far, and the best epoch with its weights."""
+    """Where a run stands: position, what the unfinished epoch has shown so far, and the best by every protocol."""
 
     epoch: int = 0  # epochs done
     step: int = 0  # steps done in the epoch after those
     losses: list[float] = field(default_factory=list)  # of these steps
-    best_epoch: int | None = None
-    best_score: float | None = None
-    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    best: Best = field(default_factory=Best)  # by the protocol of the recipe
+    further: dict[str, Best] = field(default_factory=dict)  # by name of other protocols
+
+    def best_by(self, protocol: EvaluationProtocol, own: EvaluationProtocol) -> Best:
+        """The best so far by a protocol, where ``own`` is that of the recipe."""
+        return self.best if protocol == own else self.further.setdefault(protocol.name, Best())
 
 
 def save_checkpoint(
     path: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    average: Average | None,
+    averages: Mapping[float, Average],
     progress: Progress,
     about: dict[str, Any],
 ) -> None:
     """Write everything that a resumed run needs; nothing in it depends on the clock."""
     parts = {"model": model.state_dict(), "optimizer": optimizer_tensors(model, optimizer)}
-    parts["best"] = progress.best_weights
-    if average is not None:
-        parts["average"] = average.state
+    parts["best"] = progress.best.weights
+    parts |= {f"best {name}": best.weights for name, best in progress.further.items()}
+    parts |= {f"average {decay!r}": average.weights() for decay, average in averages.items()}
     tensors = {f"{part}:{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     # Losses as a tensor: JSON would round them.
     tensors["losses"] = torch.tensor(progress.losses, dtype=torch.float64)
-    state = {"epoch": progress.epoch, "step": progress.step, "average_steps": int(average.steps) if average else 0}
-    best = {"best_epoch": progress.best_epoch, "best_score": _exact(progress.best_score)}
-    save_tensors(path, tensors, {"format": FORMAT, "kind": "checkpoint", **state, **best, **about})
+    steps = next((int(average.steps) for average in averages.values()), 0)  # the same for all
+    state: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step, "average_steps": steps}
+    state |= {"best_epoch": progress.best.epoch, "best_score": _exact(progress.best.score)}
+    state["further"] = {name: [best.epoch, _exact(best.score)] for name, best in progress.further.items()}
+    save_tensors(path, tensors, {"format": FORMAT, "kind": "checkpoint", **state, **about})
 
 
 def load_checkpoint(
     path: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    average: Average | None,
+    averages: Mapping[float, Average],
     expected: dict[str, Any],
 ) -> Progress:
     """Restore a run. A checkpoint of another run (``expected`` differs) or a damaged one is a one-line error."""
@@ -59,19 +75,15 @@ def load_checkpoint(
     try:
         model.load_state_dict(part(tensors, "model"))
         load_optimizer_tensors(model, optimizer, part(tensors, "optimizer"))
-        if average is not None:
-            stored = part(tensors, "average")
-            for name, value in average.state.items():
-                value.copy_(stored[name])
-            average.steps.fill_(about["average_steps"])
-        score = about["best_score"]
+        for decay, average in averages.items():
+            average.load(part(tensors, f"average {decay!r}"), about["average_steps"], model)
+        further = about["further"].items()
         return Progress(
             epoch=about["epoch"],
             step=about["step"],
             losses=tensors["losses"].tolist(),
-            best_epoch=about["best_epoch"],
-            best_score=None if score is None else float.fromhex(score),
-            best_weights=part(tensors, "best"),
+            best=Best(about["best_epoch"], _number(about["best_score"]), part(tensors, "best")),
+            further={name: Best(at, _number(score), part(tensors, f"best {name}")) for name, (at, score) in further},
         )
     except (KeyError, RuntimeError) as error:
         line = str(error).splitlines()[0]
@@ -95,12 +107,16 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """One of the parts ``model``, ``optimizer``, ``best``, ``average`` of a checkpoint's tensors."""
+    """One of the parts ``model``, ``optimizer``, ``best``, ``best PROTOCOL``, ``average DECAY`` of a checkpoint."""
     return {key.partition(":")[2]: value for key, value in tensors.items() if key.startswith(f"{name}:")}
 
 
 def _exact(number: float | None) -> str | None:
     return None if number is None else float(number).hex()
+
+
+def _number(exact: str | None) -> float | None:
+    return None if exact is None else float.fromhex(exact)
 
 
 def _first_difference(old: Any, new: Any, path: str = "") -> str:

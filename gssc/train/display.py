@@ -65,6 +65,22 @@ class Display:
             self.last_line = time.monotonic()
             self.say("  ".join(f"{name} {value}" for name, value in fields.items()))
 
+    def result(self, summary: dict[str, Any], seconds: float) -> None:
+        """What a run has come to, as ``summary.json`` says, and the time of its training."""
+        self.say(
+            f"validation {summary['metric']} {_digits(summary['validation'])} (epoch {summary['epoch_selected']}), "
+            f"test {_digits(summary['test'])}, {duration(seconds)} of training"
+        )
+        for name, found in summary.get("protocols", {}).items():
+            self.say(
+                f"{name}: validation {_digits(found['val'])} (epoch {found['epoch']}), test {_digits(found['test'])}; "
+                f"last weights {_digits(found['last_val'])}, {_digits(found['last_test'])}"
+            )
+
+
+def _digits(number: float | None) -> str:
+    return "unknown" if number is None else f"{number:.5f}"
+
 
 def duration(seconds: float) -> str:
     """A time in the largest units that matter: 1h02m, 3m20s, 5s."""

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from gssc.config import Recipe
 from gssc.nn import reestimate_batch_norms
-from gssc.nn.norm import BatchNorm
+from gssc.nn.norm import batch_norms
+from gssc.protocols import EvaluationProtocol, followed
 from gssc.tasks import Task
 from gssc.train.evaluate import autocast, batches_in_order, evaluate
 from gssc.train.optimizer import Average, learning_rate, make_optimizer
@@ -52,13 +53,15 @@ class Trainer:
         self.model, self.store, self.task, self.recipe, self.seed = model, store, task, recipe, seed
         self.processes = processes
         self.optimizer = make_optimizer(model, recipe.optim)
-        self.average = Average(model, recipe.train.ema) if recipe.train.ema else None
         config = recipe.train
+        self.protocols = followed(config)  # that of the recipe comes first
+        decays = dict.fromkeys(protocol.ema for protocol in self.protocols if protocol.ema)
+        self.averages = {decay: Average(model, decay) for decay in decays}
         self.shapes = static_shapes(store.node_counts, store.edge_counts, config.batch_size) if config.pad else None
         runner = processes.wrap(model)
         self.runner = torch.compile(runner, dynamic=not config.pad) if config.compile else runner
         # Averaged weights or other statistics are evaluated in a model of their own.
-        separate = self.average is not None or config.batch_stats == "reestimated"
+        separate = any(protocol.ema or protocol.reestimated for protocol in self.protocols)
         self.evaluated = copy.deepcopy(model) if separate else model
         self.clock = Clock()
 
@@ -112,8 +115,8 @@ class Trainer:
             # Before the weights are touched. On a GPU the epoch's losses are looked at together.
             raise_if_not_finite([total.item()], position.epoch, position.step)
         self.optimizer.step()
-        if self.average is not None:
-            self.average.update(self.model)
+        for average in self.averages.values():
+            average.update(self.model)
         return total
 
     def finish_epoch(self, position: Position) -> float:
@@ -122,25 +125,32 @@ class Trainer:
         raise_if_not_finite(losses, position.epoch, 0)
         return math.fsum(losses) / len(losses)
 
-    def evaluate(self, store: GraphStore) -> tuple[float, float]:
-        """Loss and score of the weights that count: averaged, with re-estimated statistics, as the recipe says."""
+    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> tuple[float, float]:
+        """Loss and score by a protocol that the run follows, that of the recipe where none is given."""
         start = time.perf_counter()
-        config = self.recipe.train
+        protocol = protocol or self.protocols[0]
         if self.evaluated is not self.model:
-            self.evaluated.load_state_dict(self.average.state if self.average is not None else self.model.state_dict())
-        if config.batch_stats == "reestimated" and any(isinstance(m, BatchNorm) for m in self.evaluated.modules()):
-            inputs = (batch.inputs for batch in batches_in_order(self.store, config.batch_size))
-            reestimate_batch_norms(self.evaluated, inputs, autocast(self.store.device, config.precision))
+            self.evaluated.load_state_dict(
+                self.averages[protocol.ema].state if protocol.ema else self.model.state_dict()
+            )
+        if protocol.reestimated and batch_norms(self.evaluated):
+            self.reestimate()
         result = self.score(store)
         self.clock.saw("evaluation", time.perf_counter() - start)
         return result
+
+    def reestimate(self) -> None:
+        """Give the model that is evaluated the statistics of the training graphs."""
+        config = self.recipe.train
+        inputs = (batch.inputs for batch in batches_in_order(self.store, config.batch_size))
+        reestimate_batch_norms(self.evaluated, inputs, autocast(self.store.device, config.precision))
 
     def score(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score of the model that is evaluated, as it is."""
         return evaluate(self.evaluated, store, self.task, self.recipe.train.batch_size, self.recipe.train.precision)
 
-    def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights that `evaluate` looked at."""
+    def weights(self, protocol: EvaluationProtocol | None = None) -> dict[str, Tensor]:
+        """A copy of the weights that `evaluate` looked at last, by this protocol."""
         return {name: value.detach().clone() for name, value in self.evaluated.state_dict().items()}
 
 

@@ -17,6 +17,7 @@ from gssc.config import Recipe
 from gssc.model import GSSC
 from gssc.nn.molecule_model import MoleculeModel, Moments, run
 from gssc.nn.molecule_workspace import Workspace
+from gssc.protocols import EvaluationProtocol
 from gssc.tasks import Task
 from gssc.train.evaluate import score_against
 from gssc.train.loop import Position, Trainer
@@ -60,15 +61,15 @@ class MoleculeTrainer(Trainer):
     def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
         return self.group.run_epoch([position], stop)
 
-    def evaluate(self, store: GraphStore) -> tuple[float, float]:
-        return self.group.evaluate(store)[self.row]
+    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> tuple[float, float]:
+        return self.group.evaluate(store, protocol)[self.row]
 
     def score(self, store: GraphStore) -> tuple[float, float]:
         return self.group.score(store)[self.row]
 
-    def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights that `evaluate` looked at; the next call overwrites it."""
-        return self.group.keep_weights(self.row)
+    def weights(self, protocol: EvaluationProtocol | None = None) -> dict[str, Tensor]:
+        """A copy of the weights that `evaluate` looked at last; the next call with this protocol overwrites it."""
+        return self.group.keep_weights(self.row, protocol or self.protocols[0])
 
 
 @dataclass
@@ -103,12 +104,16 @@ class MoleculeGroup:
         flat, tensors = self.fused.flat, len(list(first.model.parameters()))
         zeros = torch.zeros_like(flat.params)
         self.moments = Moments(zeros, zeros.clone(), torch.zeros(len(trainers), tensors, device=self.device))
-        self.averaged = [tensor.clone() for tensor in flat.memory()] if config.ema else []
+        # Weights alone are averaged; statistics are those of the models.
+        self.averaged = {decay: flat.params.clone() for decay in first.averages}
         self.average_steps = torch.zeros(len(trainers), dtype=torch.float64, device=self.device)
-        self.kept = [tensor.clone() for tensor in self.judged.flat.memory()]
-        self.kept_names = [self.judged.flat.named_state(row, self.kept) for row in range(len(trainers))]
+        self.kept = {protocol: [tensor.clone() for tensor in flat.memory()] for protocol in first.protocols}
+        self.kept_names = {
+            protocol: [self.judged.flat.named_state(row, memory) for row in range(len(trainers))]
+            for protocol, memory in self.kept.items()
+        }
         self.reestimation = None
-        if config.batch_stats == "reestimated":
+        if any(protocol.reestimated for protocol in first.protocols):
             self.reestimation = Reestimation(self.judged, self.work)
         step = self.fused.step(self.work, self.moments, self.recipe.optim.clip, self.recipe.optim.weight_decay)
         self.launches = self.fused.forward(self.work) + self.fused.backward(self.work) + step
@@ -125,9 +130,9 @@ class MoleculeGroup:
         for number, (name, parameter) in enumerate(trainer.model.named_parameters()):
             entries = {"step": moments.steps[row, number], "exp_avg": first[name], "exp_avg_sq": second[name]}
             trainer.optimizer.state[parameter] = entries
-        if trainer.average is not None:
-            trainer.average.state = flat.named_state(row, self.averaged)
-            trainer.average.steps = self.average_steps[row]
+        for decay, average in trainer.averages.items():
+            average.state = flat.named_state(row, [self.averaged[decay], flat.running, flat.tracked])
+            average.steps = self.average_steps[row]
 
     def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool:
         """Take the steps of an epoch that are left, all trainers at once; False where ``stop`` said so before the end.
@@ -173,7 +178,7 @@ class MoleculeGroup:
 
     def _capture(self) -> Replay:
         moments = (self.moments.exp_avg, self.moments.exp_avg_sq, self.moments.steps)
-        state = [*self.fused.flat.memory(), *moments, *self.averaged, self.average_steps]
+        state = [*self.fused.flat.memory(), *moments, *self.averaged.values(), self.average_steps]
         state += [self.work.losses, self.work.at]
         before = [tensor.clone() for tensor in state]
 
@@ -188,21 +193,22 @@ class MoleculeGroup:
         if not self.averaged:
             return
         self.average_steps += 1
-        change = 1.0 - torch.clamp((1 + self.average_steps) / (10 + self.average_steps), max=self.recipe.train.ema)
-        params, *others = self.averaged
-        own_params, *own_others = self.fused.flat.memory()
-        params.lerp_(own_params, change.to(params.dtype).unsqueeze(1))
-        for average, value in zip(others, own_others, strict=True):
-            average.copy_(value)
+        growing = (1 + self.average_steps) / (10 + self.average_steps)
+        params = self.fused.flat.params
+        for decay, average in self.averaged.items():
+            average.lerp_(params, (1.0 - torch.clamp(growing, max=decay)).to(params.dtype).unsqueeze(1))
 
-    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]:
+    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> list[tuple[float, float]]:
         """Loss and score of every trainer, as `Trainer.evaluate`."""
         start = time.perf_counter()
+        protocol = protocol or self.trainers[0].protocols[0]
         if self.judged is not self.fused:
-            weights = self.averaged or self.fused.flat.memory()
-            for tensor, value in zip(self.judged.flat.memory(), weights, strict=True):
+            for tensor, value in zip(self.judged.flat.memory(), self.fused.flat.memory(), strict=True):
                 tensor.copy_(value)
-        if self.reestimation is not None:
+            if protocol.ema:
+                self.judged.flat.params.copy_(self.averaged[protocol.ema])
+        if protocol.reestimated:
+            assert self.reestimation is not None
             self.reestimation()
         result = self.score(store)
         self.clock.saw("evaluation", time.perf_counter() - start)
@@ -238,11 +244,11 @@ class MoleculeGroup:
 
         return _Pass(work, batches, store.y[:-1].cpu(), Replay(forward, self.device, restore))
 
-    def keep_weights(self, row: int) -> dict[str, Tensor]:
-        """Copy what was evaluated of a trainer, on the device; the same memory is used every time."""
-        for kept, value in zip(self.kept, self.judged.flat.memory(), strict=True):
+    def keep_weights(self, row: int, protocol: EvaluationProtocol) -> dict[str, Tensor]:
+        """Copy what was evaluated of a trainer, on the device; each protocol uses the same memory every time."""
+        for kept, value in zip(self.kept[protocol], self.judged.flat.memory(), strict=True):
             kept[row] = value[row]
-        return self.kept_names[row]
+        return self.kept_names[protocol][row]
 
 
 def _model(module: nn.Module) -> GSSC:

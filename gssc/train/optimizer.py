@@ -1,6 +1,7 @@
 """AdamW, the learning rate as a function of the step, and averaged weights."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -82,3 +83,14 @@ class Average:
                 self.state[name].lerp_(value, change.to(value.dtype))
             else:
                 self.state[name].copy_(value)
+
+    def weights(self) -> dict[str, Tensor]:
+        """What is averaged, by name: all that a checkpoint needs beside the model."""
+        return {name: value for name, value in self.state.items() if name in self.averaged}
+
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, Tensor], steps: int, model: nn.Module) -> None:
+        """The reverse of `weights`, in place; buffers are those of the model."""
+        for name, value in model.state_dict().items():
+            self.state[name].copy_(weights[name] if name in self.averaged else value)
+        self.steps.fill_(steps)

@@ -18,7 +18,9 @@ from gssc.files import write_json
 from gssc.train import captured, molecule_fit
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
-from gssc.train.run import RunSettings, position_of, train, train_side_by_side
+from gssc.train.run import train, train_side_by_side
+from gssc.train.run_folder import position_of
+from gssc.train.settings import RunSettings
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -114,7 +116,17 @@ def aggregate(summaries: list[dict[str, Any]]) -> dict[str, Any]:
         "seeds": [summary["seed"] for summary in summaries],
         **{key: _spread([summary[key] for summary in summaries]) for key in ("validation", "test")},
         "train_seconds": round(seconds, 3),
+        **_by_protocol(summaries),
     }
+
+
+def _by_protocol(summaries: list[dict[str, Any]]) -> dict[str, Any]:
+    """`aggregate` of every protocol that all seeds have followed."""
+    found = [summary.get("protocols", {}) for summary in summaries]
+    names = [name for name in found[0] if all(name in one for one in found)]
+    keys = ("val", "test", "last_val", "last_test")
+    spreads = {name: {key: _spread([one[name][key] for one in found]) for key in keys} for name in names}
+    return {"protocols": spreads} if spreads else {}
 
 
 def write_aggregate(out: Path, summaries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from torch import nn
 
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
+from gssc.protocols import EvaluationProtocol
 from gssc.train import captured, molecule_fit
 from gssc.train.captured import CapturedTrainer
 from gssc.train.loop import Position, Trainer
@@ -24,7 +25,7 @@ class SideBySide(Protocol):
 
     def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool: ...
 
-    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]: ...
+    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> list[tuple[float, float]]: ...
 
 
 class Alone:
@@ -36,8 +37,8 @@ class Alone:
     def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool:
         return self.trainers[0].run_epoch(positions[0], stop)
 
-    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]:
-        return [self.trainers[0].evaluate(store)]
+    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> list[tuple[float, float]]:
+        return [self.trainers[0].evaluate(store, protocol)]
 
 
 def make_trainers(

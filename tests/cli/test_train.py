@@ -52,8 +52,13 @@ def test_seeds_are_trained_and_aggregated(tmp_path):
 
 def test_quiet_shows_the_result_alone(tmp_path):
     write_cycles(tmp_path)
-    result = call(words(tmp_path, "--quiet", "train.epochs=1"))
-    validation, test, where = result.output.splitlines()
+    result = call(words(tmp_path, "--quiet", "train.epochs=1", "train.also=reestimated"))
+    validation, test, reestimated, running, where = result.output.splitlines()
+    assert reestimated.startswith("cycles-3, reestimated: validation ")
+    total = json.loads((tmp_path / "out" / "summary.json").read_text())
+    score = f"test {total['test']['mean']:.5f} ± 0.00000"
+    # One epoch: the selected weights are the last ones.
+    assert running.count(score) == 2
     assert validation.startswith("cycles-3: validation mae/std ")
     assert test.startswith("cycles-3: test mae/std ")
     assert test.endswith("(1 seed)")

@@ -27,11 +27,13 @@ def test_pools_each_graph_also_one_without_nodes(pool):
 @pytest.mark.parametrize("pool", ["sum", "mean"])
 def test_the_kernels_pool_the_same(pool, monkeypatch):
     pytest.importorskip("triton")
-    head, x, batch = GraphHead(4, 2, pool), torch.randn(5, 4), torch.tensor([0, 0, 0, 2, 2])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    head, x = GraphHead(4, 2, pool).to(device), torch.randn(5, 4, device=device)
+    batch = torch.tensor([0, 0, 0, 2, 2], device=device)
     expected = head(x, batch, 3)
     monkeypatch.setattr(heads, "can_fuse", lambda x: True)
     monkeypatch.setattr(heads, "segment_sum", lambda *inputs: ops.segment_sum(*inputs, backend="fused"))
-    for ptr in (None, torch.tensor([0, 3, 3, 5])):
+    for ptr in (None, torch.tensor([0, 3, 3, 5], device=device)):
         assert_close(head(x, batch, 3, ptr), expected, tolerance=1e-6)
 
 

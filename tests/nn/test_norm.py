@@ -126,7 +126,7 @@ def test_inside_a_cuda_graph(dtype):
         norm.zero_grad(set_to_none=False)
         out = norm(x, mask)
         out.float().square().sum().backward()
-        return out
+        return out.detach()  # a graph that is kept would tie x to the stream of its backward pass
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -134,7 +134,7 @@ def test_inside_a_cuda_graph(dtype):
             step(captured)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         out = step(captured)
     eager.load_state_dict(captured.state_dict())
     for real in (7, 5, 1, 0):

@@ -11,6 +11,9 @@ from gssc.train.loop import Position, Trainer
 from gssc.train.processes import Processes
 
 CPU = torch.device("cpu")
+GPU = pytest.param(
+    torch.device("cuda"), marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+)
 NO_DROPOUT = ("model.dropout_local=0", "model.dropout_global=0", "train.precision=float64", "train.batch_size=5")
 
 
@@ -19,12 +22,12 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
 
 
-def trainers(root, *overrides):
+def trainers(root, *overrides, device=CPU):
     recipe, dataset = small_recipe(*NO_DROPOUT, *overrides), small_dataset(root)
-    stores = build_stores(dataset, recipe, CPU, root / "cache")
+    stores = build_stores(dataset, recipe, device, root / "cache")
     for kind in (Trainer, CapturedTrainer):
         torch.manual_seed(0)
-        model = build_model(recipe, about_data(recipe, dataset))
+        model = build_model(recipe, about_data(recipe, dataset)).to(device)
         yield kind(model, stores["train"], dataset.task, recipe, 0, Processes()), stores
 
 
@@ -32,19 +35,33 @@ def never():
     return False
 
 
-@pytest.mark.parametrize("overrides", [(), ("train.ema=0.9", "optim.clip=0"), ("model.norm=layer", "optim.clip=0.01")])
-def test_steps_and_scores_are_those_of_the_plain_loop(root, overrides):
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("train.ema=0.9", "optim.clip=0", "train.also=running,reestimated,ema=0.5+reestimated"),
+        ("model.norm=layer", "optim.clip=0.01", "train.also=reestimated"),
+    ],
+)
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_steps_and_scores_are_those_of_the_plain_loop(root, device, overrides):
     """Batches of 5, 5 and 2 graphs, padded to static shapes."""
     with default_dtype("float64"):
         found = []
-        for trainer, stores in trainers(root, *overrides):
+        for trainer, stores in trainers(root, *overrides, device=device):
             losses = []
             for epoch in (1, 2):
                 position = Position(epoch, 0, [])
                 assert trainer.run_epoch(position, never)
                 losses += [float(loss) for loss in position.losses]
             scores = [trainer.evaluate(stores[split]) for split in ("val", "test", "val")]
-            assert scores[0] == scores[2]
+            torch.testing.assert_close(scores[0], scores[2], rtol=1e-9, atol=0)
+            # Twice: what is captured must serve again, and a protocol must leave nothing behind.
+            further = [trainer.evaluate(stores["val"], protocol) for protocol in 2 * trainer.protocols]
+            number = len(trainer.protocols)
+            torch.testing.assert_close(further[:number], further[number:], rtol=1e-9, atol=0)
+            scores += further
+            trainer.evaluate(stores["val"])
             found.append((losses, scores, trainer.model.state_dict(), trainer.weights()))
         torch.testing.assert_close(found[0][:2], found[1][:2], rtol=1e-7, atol=1e-8)
         # Adam divides by the size of a gradient, and some are little more than rounding.

@@ -13,12 +13,15 @@ import torch
 from small_run import SMALL, outcome, run_small, write_cycles
 
 from gssc.tasks import RunningMetric
-from gssc.train import run as run_module
+from gssc.train import single_run
 
 KILLS = 20
 EPOCHS, SLOW_EPOCHS = 4, 60
-# Dropout, averaged weights, accumulated gradients, and checkpoints inside epochs: all of a run's state.
-STATEFUL = ("train.batch_size=2", "train.ema=0.9", "train.accumulate=2", "train.checkpoint_minutes=0")
+# Dropout, averaged weights, accumulated gradients, further protocols, checkpoints inside epochs: all of a run's state.
+STATEFUL = (
+    *("train.batch_size=2", "train.ema=0.9", "train.accumulate=2", "train.checkpoint_minutes=0"),
+    *("train.also=running,ema=0.5+reestimated", "train.also_every=3"),
+)
 OVERRIDES = (*STATEFUL, "train.eval_every=2", f"train.epochs={EPOCHS}")
 SLOW = (*STATEFUL, f"train.epochs={SLOW_EPOCHS}")
 
@@ -53,8 +56,8 @@ def ticking(at, report) -> None:
     around(torch.optim.AdamW, "step", "step")
     around(RunningMetric, "update", "score")
     around(Path, "mkdir", "folder")
-    around(run_module, "predict", "predict")
-    around(run_module, "build_model", "build")
+    around(single_run, "predict", "predict")
+    around(single_run, "build_model", "build")
 
 
 def life(root: Path, out: str, at: int | None) -> tuple[bool, list[str]]:

@@ -39,7 +39,10 @@ def epoch(trainer, number=1):
 
 @pytest.mark.parametrize(
     "overrides",
-    [("train.ema=0.9", "train.batch_stats=reestimated", "optim.clip=0.1"), ("train.last_batch=drop", "optim.clip=0")],
+    [
+        ("train.ema=0.9", "train.batch_stats=reestimated", "optim.clip=0.1", "train.also=running,ema=0.5,reestimated"),
+        ("train.last_batch=drop", "optim.clip=0"),
+    ],
 )
 def test_an_epoch_and_its_scores_are_those_of_the_plain_loop(cache, overrides):
     overrides = (*NO_DROPOUT, *overrides, "optim.lr=1e-4")
@@ -47,7 +50,9 @@ def test_an_epoch_and_its_scores_are_those_of_the_plain_loop(cache, overrides):
     fused, _ = made(MoleculeTrainer, cache, *overrides)
     losses = epoch(plain)
     assert epoch(fused) == pytest.approx(losses, rel=1e-5)
-    assert fused.evaluate(stores["val"]) == pytest.approx(plain.evaluate(stores["val"]), rel=1e-4)
+    for protocol in (*plain.protocols[1:], None):
+        found = fused.evaluate(stores["val"], protocol)
+        assert found == pytest.approx(plain.evaluate(stores["val"], protocol), rel=1e-4), protocol
     expected, found = (optimizer_tensors(t.model, t.optimizer) for t in (plain, fused))
     largest = max(float(value.abs().max()) for name, value in expected.items() if name.endswith("exp_avg"))
     weights, kept = plain.weights(), fused.weights()
@@ -86,14 +91,14 @@ def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group
     position, path = Position(1, 0, []), tmp_path / "last.safetensors"
     assert not first.run_epoch(position, lambda: position.step == 1)
     progress = Progress(step=1, losses=[float(loss) for loss in position.losses])
-    save_checkpoint(path, first.model, first.optimizer, first.average, progress, {})
+    save_checkpoint(path, first.model, first.optimizer, first.averages, progress, {})
 
     second, _ = made(MoleculeTrainer, cache, "train.ema=0.9", seed=1)
-    progress = load_checkpoint(path, second.model, second.optimizer, second.average, {})
+    progress = load_checkpoint(path, second.model, second.optimizer, second.averages, {})
     position = Position(1, progress.step, [torch.tensor(loss) for loss in progress.losses])
     assert second.run_epoch(position, never)
     assert torch.stack(position.losses).tolist() == torch.stack(positions[1].losses).tolist()
-    for mine, theirs in ((second, members[1]), (second.average, members[1].average)):
+    for mine, theirs in ((second, members[1]), (second.averages[0.9], members[1].averages[0.9])):
         states = [owner.state if hasattr(owner, "state") else owner.model.state_dict() for owner in (mine, theirs)]
         torch.testing.assert_close(*states, rtol=0, atol=0)
     for one, other in zip(second.optimizer.state.values(), members[1].optimizer.state.values(), strict=True):

@@ -9,10 +9,14 @@ from small_run import outcome, run_small, small_dataset, small_recipe
 
 from gssc.files import DamagedFileError, load_tensors
 from gssc.tasks import Task
-from gssc.train import RunSettings, load_run, train
+from gssc.train import RunSettings, build_model, final_scores, load_run, run_folder, train
 from gssc.train import loop as loop_module
-from gssc.train import run as run_module
+from gssc.train.build import build_stores
+from gssc.train.evaluate import default_dtype
 from gssc.train.loop import NonFiniteLossError
+from gssc.train.processes import Processes
+from gssc.train.run_folder import RunFolder
+from gssc.train.single_run import SingleRun
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def test_the_folder_holds_what_the_documentation_says(root):
     summary = json.loads((folder / "summary.json").read_text())
     assert set(summary) == {
         *("recipe", "seed", "dataset", "metric", "higher_is_better", "validation", "test"),
-        *("epoch_selected", "epochs_run", "parameters", "train_seconds", "prepare_seconds"),
+        *("epoch_selected", "epochs_run", "parameters", "protocol", "train_seconds", "prepare_seconds"),
     }
     assert summary["epochs_run"] == 4
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -239,11 +243,11 @@ def test_accumulated_batches_are_one_large_batch(root):
     results = []
     for size in (2, 1):
         recipe = small_recipe(*common, f"train.batch_size={size}", f"train.accumulate={2 // size}")
-        with run_module.default_dtype("float64"):
-            stores = run_module.build_stores(dataset, recipe, torch.device("cpu"), root / "cache")
+        with default_dtype("float64"):
+            stores = build_stores(dataset, recipe, torch.device("cpu"), root / "cache")
             torch.manual_seed(0)
-            model = run_module.build_model(recipe, dataset.about())
-            trainer = loop_module.Trainer(model, stores["train"], dataset.task, recipe, 0, run_module.Processes())
+            model = build_model(recipe, dataset.about())
+            trainer = loop_module.Trainer(model, stores["train"], dataset.task, recipe, 0, Processes())
             loss = trainer.step(list(two.split(size)), loop_module.Position(1, 0, []))
         gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
         results.append((loss, gradients, model.state_dict()))
@@ -273,13 +277,13 @@ def test_variants_run_and_resume(root, tmp_path, monkeypatch, overrides):
     assert math.isfinite(summary["test"])
     with monkeypatch.context() as patched:
         clock = FakeClock(patched)
-        log = run_module._Run._log
+        log = RunFolder.log
 
-        def slow_log(self, record, writer):
-            log(self, record, writer)
+        def slow_log(self, record):
+            log(self, record)
             clock.now += 10.0
 
-        patched.setattr(run_module._Run, "_log", slow_log)
+        patched.setattr(RunFolder, "log", slow_log)
         deadline = clock.now + 15.0
         assert train(recipe, dataset, 0, parts, RunSettings(torch.device("cpu"), deadline=deadline, **settings)) is None
     assert len(lines(parts)) == 2
@@ -290,9 +294,9 @@ def test_variants_run_and_resume(root, tmp_path, monkeypatch, overrides):
 
 def test_evaluation_and_checkpoints_may_be_rare(root, tmp_path, monkeypatch):
     saved = []
-    original = run_module.save_checkpoint
+    original = run_folder.save_checkpoint
     monkeypatch.setattr(
-        run_module, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
+        run_folder, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     recipe = small_recipe("train.eval_every=3", "train.checkpoint_every=2", "train.epochs=5")
@@ -303,9 +307,9 @@ def test_evaluation_and_checkpoints_may_be_rare(root, tmp_path, monkeypatch):
 
 def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path, monkeypatch):
     saved = []
-    original = run_module.save_checkpoint
+    original = run_folder.save_checkpoint
     monkeypatch.setattr(
-        run_module, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
+        run_folder, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     train(small_recipe("train.checkpoint_minutes=0", "train.epochs=2"), small_dataset(root), 0, tmp_path, settings)
@@ -315,7 +319,7 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
 def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, monkeypatch):
     """Also where averaged weights live in a model of their own, and the run stops before the test."""
     monkeypatch.setattr(loop_module.Trainer, "score", lambda self, store: (1.0, math.nan))
-    monkeypatch.setattr(run_module, "evaluate", lambda *args, **kwargs: (1.0, math.nan))
+    monkeypatch.setattr(final_scores, "evaluate", lambda *args, **kwargs: (1.0, math.nan))
     settings = {"cache": root / "cache", "quiet": True}
     dataset, recipe = small_dataset(root), small_recipe("train.ema=0.9")
     summary = train(recipe, dataset, 0, tmp_path / "whole", RunSettings(torch.device("cpu"), **settings))
@@ -323,7 +327,7 @@ def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, m
     assert summary["test"] is None
     assert summary["epoch_selected"] == 4
     with monkeypatch.context() as patched:
-        patched.setattr(run_module._Run, "_finish", lambda *args: None)
+        patched.setattr(SingleRun, "finish", lambda *args: None)
         train(recipe, dataset, 0, tmp_path / "parts", RunSettings(torch.device("cpu"), **settings))
     train(recipe, dataset, 0, tmp_path / "parts", RunSettings(torch.device("cpu"), resume=True, **settings))
     assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
@@ -334,7 +338,9 @@ def test_averaged_weights_are_those_that_are_selected(root, tmp_path):
     train(small_recipe("train.ema=0.9", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
     tensors, _ = load_tensors(tmp_path / "checkpoints" / "last.safetensors")
     averaged = {name[5:]: value for name, value in tensors.items() if name.startswith("best:")}
-    assert all(torch.equal(value, tensors[f"average:{name}"]) for name, value in averaged.items())
+    sources = {name: "average 0.9" if f"average 0.9:{name}" in tensors else "model" for name in averaged}
+    assert all(torch.equal(value, tensors[f"{sources[name]}:{name}"]) for name, value in averaged.items())
+    assert all("running" in name or "num_batches" in name for name in sources if sources[name] == "model")
     assert any(not torch.equal(value, tensors[f"model:{name}"]) for name, value in averaged.items())
 
 

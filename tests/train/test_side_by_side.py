@@ -12,7 +12,8 @@ from gssc.train import RunSettings, molecule_fit, pace, seeds, train
 from gssc.train import run as run_module
 from gssc.train.loop import Clock, NonFiniteLossError, Trainer
 from gssc.train.processes import Processes
-from gssc.train.run import position_of, train_side_by_side
+from gssc.train.run import train_side_by_side
+from gssc.train.run_folder import position_of
 from gssc.train.seeds import train_seeds
 
 
@@ -29,8 +30,8 @@ class Plainly:
             trainer.run_epoch(position, lambda position=position: position.step == end)
         return first
 
-    def evaluate(self, store):
-        return [trainer.evaluate(store) for trainer in self.trainers]
+    def evaluate(self, store, protocol=None):
+        return [trainer.evaluate(store, protocol) for trainer in self.trainers]
 
 
 @pytest.fixture
@@ -153,7 +154,9 @@ def test_seeds_through_the_kernels_have_the_bytes_of_single_runs(tmp_path, monke
     """Two seeds together, stopped inside the second epoch and resumed, against one of them alone."""
     pytest.importorskip("triton")
     monkeypatch.setattr(molecule_fit, "why_not", lambda *args: None)
-    recipe, dataset = molecule_recipe("train.eval_every=2", "train.batch_size=1"), molecule_dataset((5, 9))
+    protocols = ("train.also=ema=0.5+reestimated", "train.also_every=1")
+    recipe = molecule_recipe("train.eval_every=2", "train.batch_size=1", *protocols)
+    dataset = molecule_dataset((5, 9))
     folders = [tmp_path / f"seed-{seed}" for seed in (0, 1)]
     with monkeypatch.context() as patched:
         stops = iter([False] * 4 + [True] * 9)

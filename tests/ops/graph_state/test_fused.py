@@ -93,8 +93,8 @@ def test_opcheck(pairs):
 
 
 def test_dispatch():
-    inputs = {name: value.cpu() for name, value in make([3, 4], 2, 3).items()}
-    vectors, x, state, ptr = inputs.values()
+    made = make([3, 4], 2, 3)
+    vectors, x, state, ptr = (value.cpu() for value in made.values())
     assert torch.equal(ops.to_state(vectors, x, ptr), eager.to_state(vectors, x, ptr))
     assert torch.equal(ops.from_state(vectors, state, ptr), eager.from_state(vectors, state, ptr))
     assert_close(ops.to_state(vectors, x, ptr, backend="naive"), eager.to_state(vectors, x, ptr), tolerance=1e-5)
@@ -104,4 +104,4 @@ def test_dispatch():
     with pytest.raises(ValueError, match=r"state: expected shape \[2, 2, \*\]"):
         ops.from_state(vectors, state[1:], ptr)
     with pytest.raises(ValueError, match="vectors: expected float32, bfloat16 or float16 for backend='fused'"):
-        ops.to_state(vectors.double(), x, ptr, backend="fused")
+        ops.to_state(made["vectors"].double(), made["x"], made["ptr"], backend="fused")

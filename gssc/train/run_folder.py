@@ -1,0 +1,134 @@
+"""The folder of one run: what is written into it when, and what a resumed run reads back."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from gssc.config import load_recipe
+from gssc.environment import describe
+from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
+from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
+from gssc.train.loop import Trainer
+
+
+def position_of(folder: Path) -> tuple[int, int]:
+    """Epochs, and steps of the next one, after which the run in a folder goes on."""
+    path = folder / "checkpoints" / "last.safetensors"
+    if not path.exists():
+        return 0, 0
+    _, about = read_checkpoint(path)
+    return about["epoch"], about["step"]
+
+
+class RunFolder:
+    """The files of a run; only the first of several processes writes.
+
+    Args:
+        path: The folder.
+        identity: Recipe, seed and dataset as plain values: what a checkpoint or a finished run must agree with.
+        writes: Whether this process writes.
+    """
+
+    def __init__(self, path: Path, identity: dict[str, Any], writes: bool) -> None:
+        self.path, self.identity, self.writes = path, identity, writes
+        self.checkpoint, self.metrics = path / "checkpoints" / "last.safetensors", path / "metrics.jsonl"
+        self.events: Any = None  # of TensorBoard
+
+    def is_finished(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    def is_used(self) -> bool:
+        """Whether there is a run in it, finished or not."""
+        return self.is_finished() or (self.path / "checkpoints").exists()
+
+    def summary(self) -> dict[str, Any]:
+        """The summary of a run that ended, if it is this one."""
+        summary: dict[str, Any] = read_json(self.path / "summary.json")
+        there = {"recipe": load_recipe(self.path / "config.yaml").to_dict(), "seed": summary.get("seed")}
+        check_same_run(self.path, {**there, "dataset": read_json(self.path / "dataset.json")}, self.identity)
+        return summary
+
+    def begin(self, trainer: Trainer, device: torch.device, resume: bool) -> Progress:
+        """Begin anew, or from the checkpoint where there is one."""
+        if self.writes:
+            for folder in (self.path, self.checkpoint.parent):
+                remove_leftovers(folder)
+        if resume and self.checkpoint.exists():
+            progress = load_checkpoint(
+                self.checkpoint, trainer.model, trainer.optimizer, trainer.averages, self.identity
+            )
+            self._keep_metrics(progress.epoch)
+            return progress
+        if self.writes:
+            recipe = yaml.safe_dump(self.identity["recipe"], sort_keys=False)
+            write_atomic(self.path / "config.yaml", recipe)
+            write_json(self.path / "dataset.json", self.identity["dataset"])
+            write_json(self.path / "environment.json", describe(device))
+            self._keep_metrics(0)
+        return Progress()
+
+    def _keep_metrics(self, epochs: int) -> None:
+        """Forget epochs that were logged after the checkpoint was written: they are trained again."""
+        if not self.writes:
+            return
+        lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
+        write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[:epochs]))
+
+    def open_events(self, epoch: int) -> None:
+        """Write events from now on, where TensorBoard is installed; those after this epoch are forgotten."""
+        if not self.writes:
+            return
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            return
+        self.events = SummaryWriter(str(self.path / "tensorboard"), purge_step=epoch + 1)
+
+    def close_events(self) -> None:
+        """The end of `open_events`."""
+        if self.events is not None:
+            self.events.close()
+
+    def log(self, record: dict[str, Any]) -> None:
+        """The line of an epoch."""
+        if self.writes:
+            # Not flushed to the disk before a checkpoint needs it: without one, the epoch is trained again.
+            with self.metrics.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        if self.events is not None:
+            for name, value in record.items():
+                if name != "epoch" and value is not None:
+                    self.events.add_scalar(name, value, record["epoch"])
+
+    def save(self, trainer: Trainer, progress: Progress) -> None:
+        """A checkpoint, after the lines of the epochs that it counts."""
+        if not self.writes:
+            return
+        with self.metrics.open("a", encoding="utf-8") as file:
+            os.fsync(file.fileno())
+        save_checkpoint(self.checkpoint, trainer.model, trainer.optimizer, trainer.averages, progress, self.identity)
+
+    def train_seconds(self) -> float:
+        """The time of all epochs, over all lives of the run."""
+        return math.fsum(json.loads(line)["seconds"] for line in self.metrics.read_text().splitlines())
+
+    def write_predictions(self, prediction: Tensor, target: Tensor, summary: Mapping[str, Any]) -> None:
+        """Predictions and targets of the test set."""
+        about = {"kind": "predictions", **{key: summary[key] for key in ("recipe", "seed", "metric", "test")}}
+        save_tensors(self.path / "predictions.safetensors", {"prediction": prediction, "target": target}, about)
+
+    def write_model(self, weights: dict[str, Tensor], **about: Any) -> None:
+        """Selected weights: those of the run or, with ``protocol``, those of a further one."""
+        name = f"model-{about['protocol']}.safetensors" if "protocol" in about else "model.safetensors"
+        save_tensors(self.path / name, weights, {"kind": "model", **about, **self.identity})
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """The last file: with it the run is finished."""
+        write_json(self.path / "summary.json", summary)

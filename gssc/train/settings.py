@@ -1,0 +1,21 @@
+"""Where and how runs take place."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from gssc.spectra.cache import CacheArgument
+from gssc.train.processes import Processes
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Where and how a run takes place: nothing here changes its result."""
+
+    device: torch.device
+    cache: CacheArgument = True
+    resume: bool = False
+    deadline: float | None = None  # on time.monotonic()
+    quiet: bool = False
+    live: bool = True  # a display that moves, in a terminal
+    processes: Processes = field(default_factory=Processes)

@@ -1,0 +1,210 @@
+"""One run between its epochs: where it stands, what it has shown, which weights are the best so far."""
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gssc.config import Recipe
+from gssc.datasets.flat import GraphDataset
+from gssc.model import GSSC
+from gssc.nn import synchronize_batch_norms
+from gssc.protocols import EvaluationProtocol
+from gssc.train.build import about_data, build_model
+from gssc.train.checkpoint import Progress
+from gssc.train.display import Display
+from gssc.train.evaluate import predict
+from gssc.train.final_scores import final_score, load_selected, plain, score_protocol
+from gssc.train.loop import NonFiniteLossError, Position, Trainer, raise_if_not_finite
+from gssc.train.optimizer import learning_rate
+from gssc.train.randomness import mix
+from gssc.train.replay import ONE_AT_A_TIME
+from gssc.train.run_folder import RunFolder
+from gssc.train.settings import RunSettings
+from gssc.train.store import GraphStore
+
+
+class SingleRun:
+    """A run with its trainer and its folder.
+
+    A loss that is not a number becomes its ``error``; nothing is written after it.
+    """
+
+    trainer: Trainer
+    show: Display
+    progress: Progress
+    position: Position | None = None
+
+    def __init__(self, recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> None:
+        self.recipe, self.dataset, self.seed, self.settings = recipe, dataset, seed, settings
+        self.about = json.loads(json.dumps(about_data(recipe, dataset)))
+        identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": self.about}
+        self.folder = RunFolder(folder, identity, settings.processes.first)
+        self.saved = "there is no checkpoint yet"
+        self.error: NonFiniteLossError | None = None
+        self.found: dict[str, Any] = {}  # by the evaluations after an epoch
+        self.protocols: dict[str, dict[str, Any]] = {}  # scores at the end, where the run follows several
+        self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
+
+    def new_model(self) -> GSSC:
+        """The model as the seed makes it."""
+        with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
+            torch.manual_seed(mix(self.seed))
+            model = build_model(self.recipe, self.about)
+        model = model.to(self.settings.device)
+        if self.settings.processes.world > 1:
+            synchronize_batch_norms(model)
+        return model
+
+    def begin(self, trainer: Trainer, prepare_seconds: float) -> None:
+        """Take up the trainer, from nothing or from the checkpoint."""
+        recipe, settings = self.recipe, self.settings
+        self.trainer, self.prepare_seconds = trainer, prepare_seconds
+        quiet = settings.quiet or not self.folder.writes
+        title = f"{recipe.name} seed {self.seed}"
+        self.show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
+        self.progress = progress = self.folder.begin(trainer, settings.device, settings.resume)
+        if settings.resume and self.folder.checkpoint.exists():
+            self._note_saved()
+        self.show.say(
+            f"{trainer.store.num_graphs:,} training graphs, {self._parameters():,} parameters, on {settings.device}; "
+            f"prepared in {prepare_seconds:.1f} s"
+            + (f"; resumed after epoch {progress.epoch}" if progress.epoch or progress.step else "")
+        )
+        if recipe.train.tensorboard:
+            self.folder.open_events(progress.epoch)
+
+    def _parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.trainer.model.parameters())
+
+    def begin_epoch(self, epoch: int) -> Position:
+        """Where the epoch stands that comes next: at its beginning, or where the checkpoint was written."""
+        progress, device = self.progress, self.settings.device
+        self.position = Position(epoch, 0, [])
+        if self.error is None:
+            losses = [torch.tensor(x, device=device) for x in progress.losses]
+            self.position = Position(epoch, progress.step, losses)
+        self.started, self.resumed_at, self.found = time.perf_counter(), self.position.step, {}
+        return self.position
+
+    def finish_steps(self) -> None:
+        """The mean loss of the epoch."""
+        assert self.position is not None
+        if self.error is not None:
+            return
+        with self._failing():
+            self.train_loss = self.trainer.finish_epoch(self.position)
+
+    def judge(self, protocol: EvaluationProtocol, loss: float, score: float) -> None:
+        """Take note of loss and score on validation, and of the weights that have them where they are the best."""
+        if self.error is not None:
+            return
+        assert self.position is not None
+        epoch, own = self.position.epoch, self.trainer.protocols[0]
+        if protocol == own:
+            self.found |= {"val_loss": plain(loss), "val": plain(score)}
+        else:
+            self.found[f"val_{protocol.name}"] = plain(score)
+        best = self.progress.best_by(protocol, own)
+        if self.dataset.task.better(score, best.score):
+            best.epoch, best.score, best.weights = epoch, score, self.trainer.weights(protocol)
+        elif epoch == self.recipe.train.epochs and not best.weights:
+            # No score was ever a number: the last weights stand for the run.
+            best.epoch, best.weights = epoch, self.trainer.weights(protocol)
+
+    def finish_epoch(self, seconds: float) -> None:
+        """Take note of an epoch whose steps took so long."""
+        if self.error is not None:
+            return
+        assert self.position is not None
+        config, progress, trainer = self.recipe.train, self.progress, self.trainer
+        epoch = self.position.epoch
+        graphs = config.batch_size * config.accumulate * (self.position.step - self.resumed_at)
+        # The rate of the last step, which a resumed run may find already taken.
+        record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, config.epochs)}
+        record |= {"train_loss": self.train_loss, **self.found, "best_epoch": progress.best.epoch}
+        record["seconds"] = round(time.perf_counter() - self.started, 4)
+        record["graphs_per_second"] = round(min(graphs, trainer.store.num_graphs) / max(seconds, 1e-9), 1)
+        progress.epoch, progress.step, progress.losses = epoch, 0, []
+        self.position = None
+        self.folder.log(record)
+        self.show.epoch(record, progress.best.score)
+
+    def save(self) -> None:
+        """A checkpoint, also in the middle of an epoch; not where the losses of that already went wrong."""
+        if self.position is not None and self.error is None:
+            losses = torch.stack(self.position.losses).tolist() if self.position.losses else []
+            with self._failing():
+                raise_if_not_finite(losses, self.position.epoch, 0)
+            if self.error is None:
+                self.progress.step, self.progress.losses = self.position.step, losses
+        if self.error is not None:
+            return
+        self.folder.save(self.trainer, self.progress)
+        self._note_saved()
+
+    def _note_saved(self) -> None:
+        inside = f", step {self.progress.step} of the next" if self.progress.step else ""
+        self.saved = f"the last good checkpoint is of epoch {self.progress.epoch}{inside}"
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """A loss that is not a number is the end of this run alone."""
+        try:
+            with self.naming_checkpoint():
+                yield
+        except NonFiniteLossError as error:
+            self.error = error
+
+    @contextmanager
+    def naming_checkpoint(self) -> Iterator[None]:
+        """An error about a loss says where the run can go on from."""
+        try:
+            yield
+        except NonFiniteLossError as error:
+            raise NonFiniteLossError(f"{error}; {self.saved}") from None
+
+    def score(self, protocol: EvaluationProtocol, last: float, test: GraphStore) -> None:
+        """The test scores of a protocol, right after the evaluation of the last weights by it, which gave ``last``."""
+        if self.error is None:
+            self.protocols[protocol.name] = score_protocol(self.trainer, self.progress, protocol, last, test)
+
+    def finish(self, test: GraphStore) -> dict[str, Any]:
+        """Score the test set once, with the selected weights, and write what is left to write."""
+        config, task, progress, trainer = self.recipe.train, self.dataset.task, self.progress, self.trainer
+        own, *further = trainer.protocols
+        protocols = self.protocols
+        load_selected(trainer, progress)
+        summary: dict[str, Any] = {
+            "recipe": self.recipe.name,
+            "seed": self.seed,
+            "dataset": self.dataset.name,
+            "metric": task.metric,
+            "higher_is_better": task.higher_is_better,
+            "validation": plain(progress.best.score),
+            "test": protocols[own.name]["test"] if protocols else final_score(trainer, test),
+            "epoch_selected": progress.best.epoch or config.epochs,
+            "epochs_run": config.epochs,
+            "parameters": self._parameters(),
+            "protocol": own.name,
+        }
+        if protocols:
+            summary["protocols"] = protocols
+        if not self.folder.writes:
+            return summary
+        prediction, target = predict(trainer.evaluated, test, task, config.batch_size, config.precision)
+        self.folder.write_predictions(prediction, target, summary)
+        for name in (protocol.name for protocol in further):
+            if weights := progress.further[name].weights:
+                self.folder.write_model(weights, protocol=name, scores=protocols[name])
+        self.folder.write_model(trainer.evaluated.state_dict(), summary=summary)
+        seconds = self.folder.train_seconds()
+        summary |= {"train_seconds": round(seconds, 3), "prepare_seconds": round(self.prepare_seconds, 3)}
+        self.folder.write_summary(summary)
+        self.show.result(summary, seconds)
+        return summary
