@@ -86,8 +86,8 @@ def complete_pairs(
         along = (rows * (tau * turn).unsqueeze(1)).sum(2, keepdim=True)
         rows.addcmul_(along, turn.unsqueeze(1), value=-1.0)
         number = torch.arange(known.shape[1], device=degree.device)
-        at = (first_of.unsqueeze(1) + solved + number)[number < zeros]
-        rows.view(-1, size).index_copy_(0, at, known[number < zeros])
+        places = (first_of.unsqueeze(1) + solved + number)[number < zeros]
+        rows.view(-1, size).index_copy_(0, places, known[number < zeros])
     rows.view(-1, size).index_fill_(0, (~own).view(-1).nonzero().view(-1), 0.0)
     is_solved = column < solved
     values = values.masked_fill(~is_solved, 0.0)

@@ -59,7 +59,7 @@ def open_cache(cache: CacheArgument) -> "Cache | None":
 
 
 def narrowed(tensor: Tensor | None) -> Tensor | None:
-    """Integers in the smallest type that holds them all, for `content_key`: fewer bytes to hash, equal only if equal."""
+    """Integers in the smallest type that holds them all: fewer bytes for `content_key`, which are equal only if equal."""
     if tensor is None or not tensor.numel():
         return tensor
     low, high = (int(end) for end in tensor.aminmax())
@@ -142,7 +142,7 @@ def _serialized(tensors: Mapping[str, Tensor], text: str) -> tuple[bytes, list[m
         tensor = stored[name]
         begin, end = end, end + tensor.nbytes
         header[name] = {"dtype": TYPES[tensor.dtype], "shape": tensor.shape, "data_offsets": [begin, end]}
-        content.append(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
+        content.append(tensor.view(-1).view(torch.uint8).numpy().data)
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
     return len(raw).to_bytes(8, "little") + raw, content

@@ -1,5 +1,7 @@
 """The batched solver against the dense solver graph by graph, on ordinary and on ugly graphs."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -165,6 +167,23 @@ def test_bytes_depend_on_the_graph_alone() -> None:
     for name in ("eigvals", "eigmask", "residual", "gap"):
         assert torch.equal(getattr(again, name), getattr(together, name))
         assert torch.equal(getattr(backwards, name), getattr(together, name).flip(0))
+
+
+def test_components_in_any_order_of_nodes_and_with_edges_that_count_for_nothing() -> None:
+    """A path numbered from both ends, loops, weights of zero, and weights that cancel."""
+    path = [0, 7, 1, 6, 2, 5, 3, 4]
+    mixed = graph(5, [(0, 1), (1, 2), (1, 2), (3, 4)], [1.0, 2.0, -2.0, 1.0])
+    data = [
+        graph(8, list(pairwise(path))),
+        graph(5, [(0, 1), (2, 2), (3, 4)]),
+        graph(5, [(0, 1), (1, 2), (2, 3), (3, 4)], [1.0, 0.0, 1.0, 1.0]),
+        mixed,
+    ]
+    for some in (data, data[:2], data[2:3]):
+        for operator in ("sym", "combinatorial"):
+            check_against_dense(pack(some), SpectrumSettings(4, operator))
+    zeros = (solve_batched(pack(data), SpectrumSettings(5, "combinatorial")).eigvals == 0.0).sum(1)
+    assert zeros.tolist() == [1, 3, 2, 3]
 
 
 def test_only_some_graphs_and_report_of_progress() -> None:
