@@ -59,7 +59,7 @@ def open_cache(cache: CacheArgument) -> "Cache | None":
 
 
 def narrowed(tensor: Tensor | None) -> Tensor | None:
-    """Integers in the smallest type that holds them all: fewer bytes for `content_key`, which are equal only if equal."""
+    """Integers in the smallest type that holds them all: fewer bytes for `content_key`, equal only if they are."""
     if tensor is None or not tensor.numel():
         return tensor
     low, high = (int(end) for end in tensor.aminmax())
