@@ -67,8 +67,8 @@ def generated(draw: st.DrawFn) -> Data:
     return data
 
 
-def check_against_dense(graphs: PackedGraphs, spectrum: SpectrumSettings, steps: int = 5) -> None:
-    got = solve_batched(graphs, spectrum, steps)
+def check_against_dense(graphs: PackedGraphs, spectrum: SpectrumSettings, steps: int = 5, device: str = "cpu") -> None:
+    got = solve_batched(graphs, spectrum, steps, device=device)
     for g in range(graphs.num_graphs):
         rows = slice(int(graphs.ptr[g]), int(graphs.ptr[g + 1]))
         a = graphs.adjacency(g, "symmetrize")
@@ -103,6 +103,13 @@ def check_against_dense(graphs: PackedGraphs, spectrum: SpectrumSettings, steps:
 @pytest.mark.parametrize("truncation", ["eigenspace", "raw"])
 def test_ugly_graphs(operator, zero_modes, truncation) -> None:
     check_against_dense(pack(UGLY), SpectrumSettings(6, operator, zero_modes, truncation))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("zero_modes", ["keep", "drop"])
+def test_ugly_graphs_on_a_gpu(operator, zero_modes) -> None:
+    check_against_dense(pack(UGLY), SpectrumSettings(6, operator, zero_modes), device="cuda")
 
 
 @settings(deadline=None, max_examples=60)
