@@ -3,16 +3,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 # The exact pin is the CPU build where one is offered; an open range would pull gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
-# Large buffers stay with the process: otherwise benchmarks measure page faults.
-BENCH_ENV := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 
-# Where `make demo` and `make bench` write.
-OUT ?= out/demo
+# Where `make demo`, `make reproduce` and `make bench` write.
+demo: OUT ?= out/demo
+reproduce: OUT ?= out/reproduce/$(RECIPE)
 RESULTS ?= benchmarks/results.csv
 # Time of each measurement of `make bench`.
 BENCH_SECONDS ?= 10
 
-.PHONY: demo test test-slow lint format bench bench-spectra clean
+# Of `make reproduce`: the row (results/RECIPE/VARIANT where it was recorded, else the recipe as shipped), where raw data
+# are or go, which seeds, on which device, and changes such as train.epochs=10.
+RECIPE ?= cycles-3
+VARIANT ?= main
+DATA_ROOT ?= data
+SEEDS ?= 0
+DEVICE ?= auto
+ARGS ?=
+
+.PHONY: demo test test-slow lint format bench bench-spectra reproduce results clean
 
 demo: .venv/ready
 	$(BIN)/python examples/count_cycles.py --out $(OUT)
@@ -33,12 +41,20 @@ format: .venv/ready
 	$(BIN)/ruff format .
 
 bench: .venv/ready
-	$(BENCH_ENV) $(BIN)/python -m gssc.bench.conv --seconds $(BENCH_SECONDS) --out $(RESULTS)
-	$(BIN)/python -m gssc.bench.spectra_small --out $(RESULTS)
-	$(BIN)/python -m gssc.bench.training --seconds $(BENCH_SECONDS) --out $(RESULTS)
+	$(BIN)/gssc bench conv spectra-small training --device cpu --seconds $(BENCH_SECONDS) --out $(RESULTS)
 
 bench-spectra: .venv/ready
 	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS) --plot benchmarks/spectra_large_cpu.png
+
+# A row of the results from nothing: download or find the data, train, score, and put it beside the recorded number.
+reproduce: SETTINGS = $(firstword $(wildcard results/$(RECIPE)/$(VARIANT)/seed-*/config.yaml) $(RECIPE))
+reproduce: .venv/ready
+	$(BIN)/gssc train $(SETTINGS) $(ARGS) --seeds $(SEEDS) --data-root $(DATA_ROOT) --device $(DEVICE) --out $(OUT) --resume
+	$(BIN)/gssc report $(OUT) --recorded results -o $(OUT)/report
+
+# The pages of results and ablations, from what `gssc collect` has kept under results/.
+results: .venv/ready
+	$(BIN)/gssc results results -o docs --readme README.md
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "gssc needs Python 3.11 or later: make PYTHON=python3.12 …")'

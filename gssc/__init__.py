@@ -1,6 +1,6 @@
 """Graph State Space Convolution for PyTorch Geometric."""
 
-from gssc import datasets, ops, testing
+from gssc import datasets, ops, pretrained, testing
 from gssc.model import GSSC, model_inputs
 from gssc.nn import (
     GINE,
@@ -15,6 +15,7 @@ from gssc.nn import (
     ResistancePhi,
     TransformerPhi,
 )
+from gssc.pretrained import load_pretrained
 from gssc.spectra import (
     Certificate,
     EmptySpectrumWarning,
@@ -47,8 +48,10 @@ __all__ = [
     "SpectrumError",
     "TransformerPhi",
     "datasets",
+    "load_pretrained",
     "model_inputs",
     "ops",
     "prepare",
+    "pretrained",
     "testing",
 ]

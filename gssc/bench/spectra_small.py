@@ -32,7 +32,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch_geometric.data import InMemoryDataset
 
-from gssc.bench.harness import append
+from gssc.bench.harness import append, gate
 from gssc.bench.molecules import molecule_like
 from gssc.spectra.cache import Cache
 from gssc.spectra.prepare import prepare
@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args(arguments)
     dataset, part = molecule_like(options.graphs), molecule_like(max(1, options.graphs // 12), seed=1)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, gate("gssc.bench.spectra_small"):
         for loop in (numpy_loop, transforms):
             compare(batched(part, Path(folder)), loop(part, Path(folder)))
     methods = {"batched": (batched, dataset), "numpy_loop": (numpy_loop, dataset), "transforms": (transforms, part)}

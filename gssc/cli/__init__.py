@@ -4,12 +4,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from gssc.cli.bench import bench
+from gssc.cli.collect import collect
 from gssc.cli.evaluate import evaluate
+from gssc.cli.explain import explain
+from gssc.cli.models import models
 from gssc.cli.pack import pack
 from gssc.cli.predict import predict
 from gssc.cli.prepare import prepare
+from gssc.cli.publish import publish
 from gssc.cli.recipes import recipes
 from gssc.cli.report import report
+from gssc.cli.results import results
 from gssc.cli.sweep import sweep
 from gssc.cli.train import train
 
@@ -20,7 +26,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (recipes, prepare, train, evaluate, predict, report, pack, sweep):
+COMMANDS = (
+    *(recipes, models, prepare, train, evaluate, predict, explain, report, publish, collect, results),
+    *(pack, sweep, bench),
+)
+for command in COMMANDS:
     app.command()(command)
 
 

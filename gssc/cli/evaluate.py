@@ -17,20 +17,20 @@ def evaluate(
     device: DeviceOption = "auto",
     cache: CacheOption = None,
 ) -> None:
-    """Score the selected weights of a run again, beside what the run recorded.
+    """Score the selected weights of a run or of a pretrained model again, beside what was recorded.
 
     The same batches give the same bits on the same machine; other batch sizes and devices agree to rounding.
     """
     from gssc.checks import check_choice
     from gssc.cli.opening import open_for, pick_device
+    from gssc.pretrained import open_model
     from gssc.train.build import build_store
     from gssc.train.evaluate import default_dtype
     from gssc.train.evaluate import evaluate as score
-    from gssc.train.loaded import load_run
 
     check_choice("--split", split, ("train", "val", "test"))
     place = pick_device(device)
-    loaded = load_run(run, place)
+    loaded = open_model(run, device=place)
     recipe, task = loaded.recipe, loaded.task
     console = Console(highlight=False, soft_wrap=True)
     with default_dtype(recipe.train.precision):

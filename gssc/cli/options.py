@@ -17,4 +17,9 @@ DeviceOption = Annotated[str, typer.Option(help="auto (a GPU where there is one)
 PackOption = Annotated[
     Path | None, typer.Option(help="A file that `gssc pack` wrote, instead of the dataset's own files.")
 ]
-RunArgument = Annotated[Path, typer.Argument(help="Folder of a run: OUT/seed-N of `gssc train`.")]
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        help="OUT/seed-N of `gssc train`, the name of a pretrained model (see `gssc models`), or a model's URL."
+    ),
+]

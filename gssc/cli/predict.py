@@ -16,27 +16,28 @@ def predict(
     smiles_column: Annotated[str, typer.Option(help="Column of a .csv file that holds SMILES.")] = "smiles",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Graphs per batch; the default is the run's.")] = None,
     device: DeviceOption = "auto",
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
+    ] = False,
 ) -> None:
-    """Predict for new graphs with the selected weights of a run.
+    """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
     Writes one row per graph, or per node: values in the units of the data, probabilities of the classes and the most
-    probable one, or the probability of each label. The same batches give the same bits as the run's own evaluation.
+    probable one, or the probability of each label. Molecules keep their SMILES and, in a .smi file, the name behind it
+    on the same line. The same batches give the same bits as the run's own evaluation.
+
+        gssc predict runs/rings/seed-0 new.pt
+        gssc predict zinc-12k molecules.smi -o out.csv
     """
     from gssc.cli.opening import pick_device
-    from gssc.datasets import read_inputs
-    from gssc.train.build import build_store
+    from gssc.datasets.inputs import open_inputs
+    from gssc.pretrained import open_model
     from gssc.train.evaluate import default_dtype
-    from gssc.train.evaluate import predict as predicted
-    from gssc.train.loaded import load_run
     from gssc.train.predictions import write_predictions
 
-    place = pick_device(device)
-    loaded = load_run(run, place)
-    recipe = loaded.recipe
-    with default_dtype(recipe.train.precision):
-        flat = read_inputs(graphs, loaded.about, smiles_column=smiles_column)
-        store = build_store(flat, recipe, loaded.task.level, place, None)
-        size = batch_size or recipe.train.batch_size
-        values, _ = predicted(loaded.model, store, loaded.task, size, recipe.train.precision)
-    write_predictions(out, values, loaded.task, flat.ptr)
-    Console(highlight=False, soft_wrap=True).print(f"{values.shape[0]:,} predictions written to {out}")
+    loaded = open_model(run, device=pick_device(device))
+    with default_dtype(loaded.recipe.train.precision):
+        inputs = open_inputs(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid)
+        values = loaded.predict_flat(inputs.graphs, batch_size)
+    write_predictions(out, values, loaded.task, inputs.graphs.ptr, inputs.rows, inputs.labels)
+    Console(highlight=False, soft_wrap=True).print(f"{values.shape[0]:,} predictions written to {out}", markup=False)

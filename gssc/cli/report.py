@@ -16,15 +16,19 @@ def report(
         list[Path], typer.Argument(help="Outputs of `gssc train`, seed folders, or folders of several outputs.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the report into.")] = Path("report"),
+    recorded: Annotated[
+        Path | None, typer.Option(help="Results that `gssc collect` kept, to put beside the runs.")
+    ] = None,
 ) -> None:
     """Put runs beside the published numbers: tables in Markdown, CSV and LaTeX, and one HTML page with plots.
 
     Seeds are averaged; runs that change the shipped recipe are variants, named by what they change. Unfinished runs are
-    shown as such. The page needs no network and no other file.
+    shown as such. With --recorded, what was kept of earlier runs of the same recipes stands beside them. The page needs
+    no network and no other file.
     """
     from gssc.report import write_report
 
-    written = write_report(runs, output)
+    written = write_report(runs, output, recorded)
     console = Console()
     table = Table(box=box.SIMPLE)
     for heading in ("recipe", "variant", "seeds", "test", "published", "difference"):

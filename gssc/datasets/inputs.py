@@ -1,12 +1,13 @@
 """Graphs to predict for, brought into the form that a trained model expects: ``.pt``, ``.csv`` or ``.smi``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.degree_profile import degree_profile
@@ -14,34 +15,67 @@ from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about, pack_column
 from gssc.datasets.infer import apply_scale
 from gssc.datasets.molecules import flat_molecules, read_table
 from gssc.datasets.own import load_saved
-from gssc.datasets.smiles import read_molecules
-from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
+from gssc.datasets.smiles import Encoding, read_molecules
+from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS, ZINC_ATOM, ZINC_BOND
 from gssc.nn.encoders import Features
 from gssc.tasks import Task
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """Graphs to predict for; ``rows`` are their numbers in the file, ``labels`` its texts by heading."""
+
+    graphs: FlatGraphs
+    rows: list[int]
+    labels: dict[str, list[str]]
+
+
 def read_inputs(path: Path, about: Mapping[str, Any], smiles_column: str = "smiles") -> FlatGraphs:
+    """The graphs of `open_inputs` alone."""
+    return open_inputs(path, about, smiles_column).graphs
+
+
+def open_inputs(
+    source: Path | Sequence[Data] | Sequence[str],
+    about: Mapping[str, Any],
+    smiles_column: str = "smiles",
+    *,
+    skip_invalid: bool = False,
+) -> Inputs:
     """Graphs with the preprocessing of the training data.
 
     Args:
-        path: A ``.pt`` file as for `open_own`, a ``.csv`` file with a column of SMILES, or a ``.smi`` file with one
-            SMILES at the beginning of every line.
+        source: A ``.pt`` file as for `open_own`, a ``.csv`` file with a column of SMILES, or a ``.smi`` file with one
+            SMILES at the beginning of every line and, if you like, a name after it; or PyG graphs; or SMILES.
         about: What the run folder keeps as ``dataset.json``.
         smiles_column: Heading of the SMILES in a CSV file.
+        skip_invalid: Leave out molecules that cannot be read, instead of an error.
 
     Returns:
         The graphs; targets that the file does not hold are NaN, unknown classes -1.
     """
     dataset = from_about(about)
-    ending = path.suffix.lower()
-    check_choice("input", ending, (".pt", ".pth", ".csv", ".smi"))
-    if ending in (".csv", ".smi"):
-        flat = _molecules(path, dataset, smiles_column)
+    if isinstance(source, Path):
+        ending = source.suffix.lower()
+        check_choice("input", ending, (".pt", ".pth", ".csv", ".smi"))
+        if ending in (".csv", ".smi"):
+            read = _table(source, smiles_column) if ending == ".csv" else _read_lines(source)
+            found = _molecules(*read, str(source), dataset, skip_invalid)
+        else:
+            found = _graphs(load_saved(source), dataset)
+    elif len(source) == 0:
+        fail("graphs", "one or more", "none")
+    elif isinstance(source[0], str):
+        smiles = [str(text) for text in source]
+        names = [f"molecule {number}" for number in range(len(smiles))]
+        found = _molecules(smiles, names, {"smiles": smiles}, "SMILES", dataset, skip_invalid)
     else:
-        spec = SPECS.get(dataset.name)
-        flat, y = pack_columns(load_saved(path), spec.node if spec else ("x",))
-        rows = flat.num_graphs if dataset.task.level == "graph" else flat.num_nodes
-        flat = replace(flat, y=_unknown(dataset.task, rows) if y is None else dataset.task.targets(y, rows))
+        found = _graphs(cast("Sequence[Data]", source), dataset)
+    return replace(found, graphs=_prepared(found.graphs, dataset))
+
+
+def _prepared(flat: FlatGraphs, dataset: GraphDataset) -> FlatGraphs:
+    """Columns checked against those of training, and scaled like them."""
     if dataset.name == "malnet-tiny":
         flat = replace(flat, x=degree_profile(flat.packed()))
     x = _checked("x", flat.x, dataset.node_features, flat.num_nodes)
@@ -54,25 +88,53 @@ def read_inputs(path: Path, about: Mapping[str, Any], smiles_column: str = "smil
     return replace(replace(flat, x=x, edge_attr=edge_attr), **scaled)
 
 
-def _molecules(path: Path, dataset: GraphDataset, smiles_column: str) -> FlatGraphs:
-    if (dataset.node_features, dataset.edge_features) != (OGB_ATOM, OGB_BOND) or dataset.task.level != "graph":
-        fail("input", f"a .pt file (the model was trained on {dataset.name}, not on molecules)", str(path))
-    if path.suffix.lower() == ".csv":
-        smiles, _, where = read_table(path, smiles_column)
-    else:
-        smiles, where = _read_lines(path)
-    return flat_molecules(read_molecules(smiles, where), _unknown(dataset.task, len(smiles)))
+def _graphs(graphs: InMemoryDataset | Sequence[Data], dataset: GraphDataset) -> Inputs:
+    spec = SPECS.get(dataset.name)
+    flat, y = pack_columns(graphs, spec.node if spec else ("x",))
+    rows = flat.num_graphs if dataset.task.level == "graph" else flat.num_nodes
+    flat = replace(flat, y=_unknown(dataset.task, rows) if y is None else dataset.task.targets(y, rows))
+    return Inputs(flat, list(range(flat.num_graphs)), {})
 
 
-def _read_lines(path: Path) -> tuple[list[str], list[str]]:
+def _molecules(
+    smiles: list[str],
+    where: list[str],
+    labels: dict[str, list[str]],
+    source: str,
+    dataset: GraphDataset,
+    skip_invalid: bool,
+) -> Inputs:
+    features = (dataset.node_features, dataset.edge_features)
+    encodings: dict[Any, Encoding] = {(OGB_ATOM, OGB_BOND): "ogb", (ZINC_ATOM, ZINC_BOND): "zinc"}
+    # One column of 28 categories may be anything: only ZINC's own are known to be its types.
+    known = features in encodings and (encodings[features] == "ogb" or dataset.name in ("zinc-12k", "zinc-full"))
+    if not known or dataset.task.level != "graph":
+        fail("input", f"a .pt file (the model was trained on {dataset.name}, not on molecules)", source)
+    molecules = read_molecules(smiles, where, skip_invalid=skip_invalid, encoding=encodings[features])
+    flat = flat_molecules(molecules, _unknown(dataset.task, len(molecules.rows)))
+    return Inputs(
+        flat, molecules.rows, {name: [texts[row] for row in molecules.rows] for name, texts in labels.items()}
+    )
+
+
+def _table(path: Path, smiles_column: str) -> tuple[list[str], list[str], dict[str, list[str]]]:
+    smiles, _, where = read_table(path, smiles_column)
+    return smiles, where, {"smiles": smiles}
+
+
+def _read_lines(path: Path) -> tuple[list[str], list[str], dict[str, list[str]]]:
+    """SMILES, how errors call them, and what predictions are labelled with."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         fail("input", "a file of SMILES", f"{path} ({error})")
-    kept = [(line.split()[0], f"{path.name} line {number}") for number, line in enumerate(lines, 1) if line.strip()]
-    if not kept:
+    words = [(line.split(maxsplit=1), number) for number, line in enumerate(lines, 1) if line.strip()]
+    if not words:
         fail("input", "one or more SMILES", f"none in {path}")
-    return [text for text, _ in kept], [place for _, place in kept]
+    smiles = [word[0] for word, _ in words]
+    names = [word[1].strip() if len(word) > 1 else "" for word, _ in words]
+    labels = {"smiles": smiles, **({"name": names} if any(names) else {})}
+    return smiles, [f"{path.name} line {number}" for _, number in words], labels
 
 
 def _unknown(task: Task, rows: int) -> Tensor:

@@ -113,12 +113,7 @@ class GSSConv(nn.Module):
         check_shape("vectors", vectors, x.shape[0], phi.shape[1])
         if ptr is None:
             ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
-        if self.degree_scale is not None and self.degree_log_scale is not None:
-            if degree is None:
-                fail("degree", "the degree of every node [N], for degree_scaling", "None")
-            check_shape("degree", degree, x.shape[0])
-            log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
-            x = x * (self.degree_scale + self.degree_log_scale * log_degree)
+        x = self._scaled(x, degree)
         if self.lin_out is None:
             return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term)
         out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False))
@@ -126,24 +121,40 @@ class GSSConv(nn.Module):
             out = out + self._convolve(x, phi, vectors, ptr, use_global=False, use_self=True)
         return out
 
+    def _scaled(self, x: Tensor, degree: Tensor | None) -> Tensor:
+        """The features as the convolution sees them: x ⊙ (a + b log(degree + 1)) with ``degree_scaling``."""
+        if self.degree_scale is None or self.degree_log_scale is None:
+            return x
+        if degree is None:
+            fail("degree", "the degree of every node [N], for degree_scaling", "None")
+        check_shape("degree", degree, x.shape[0])
+        log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
+        return x * (self.degree_scale + self.degree_log_scale * log_degree)
+
     def _convolve(
         self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, use_global: bool, use_self: bool
     ) -> Tensor:
         x_o = self.lin_o(x) if use_global else None
         x_s = self.lin_s(x) if use_self else None
+        return self._mix(x, x_o, x_s, phi, vectors, ptr)
+
+    def _mix(
+        self, x: Tensor, x_o: Tensor | None, x_s: Tensor | None, phi: Tensor, vectors: Tensor, ptr: Tensor
+    ) -> Tensor:
+        """The terms whose features are given; linear in X_o and X_s, while x is what selects."""
         if self.selective:
             weights = {"dv": self.lin_dv.weight}
-            if use_global:
+            if x_o is not None:
                 weights |= {"q": self.lin_q.weight, "k": self.lin_k.weight}
-            if use_self:
+            if x_s is not None:
                 weights |= {"sq": self.lin_sq.weight, "sk": self.lin_sk.weight}
             pair_gains = self.lin_dq(phi) * self.lin_dk(phi)
             shared = self.kernel == "shared"
             return selective_gssc_conv(
                 x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared=shared, normalize=self.normalize
             )
-        gains = self._gains(phi, self.lin_q, self.lin_k) if use_global else None
-        self_gains = self._gains(phi, self.lin_sq, self.lin_sk) if use_self else None
+        gains = None if x_o is None else self._gains(phi, self.lin_q, self.lin_k)
+        self_gains = None if x_s is None else self._gains(phi, self.lin_sq, self.lin_sk)
         return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
 
     def _gains(self, phi: Tensor, query: nn.Linear, key: nn.Linear) -> Tensor:

@@ -9,10 +9,12 @@ from importlib.resources import files
 import yaml
 
 from gssc import __version__
+from gssc.report.explained import described, embedded, explained_pictures
 from gssc.report.figures import ablation_bars, learning_curves
+from gssc.report.origin import duration, origin
 from gssc.report.predicted import predictions_plot
 from gssc.report.published import published_costs
-from gssc.report.results import duration, origin, time_per_seed
+from gssc.report.results import time_per_seed
 from gssc.report.runs import is_number
 from gssc.report.svg import SERIES, drawing_style, to_svg
 from gssc.report.tables import PAPER, Comparison, count, title
@@ -101,6 +103,12 @@ def _section(
     for number, (variant, picture) in enumerate(pictures):
         shown = " open" if number == 0 else ""
         parts.append(f"<details{shown}><summary>{_code(variant)}</summary>{picture}</details>")
+    inside = [(variant, _explained(variant, problems)) for variant in variants]
+    if any(pictures for _, pictures in inside):
+        parts.append("<h3>Inside the model</h3>")
+    for variant, picture in inside:
+        if picture:
+            parts.append(f"<details open><summary>{_code(variant)}</summary>{picture}</details>")
     parts += ["<h3>Runs</h3>", *(_runs(variant) for variant in variants)]
     return "<section>" + "\n".join(parts) + "</section>\n"
 
@@ -151,6 +159,21 @@ def _predictions(variant: Variant, identities: Iterator[str], problems: list[str
     return ""
 
 
+def _explained(variant: Variant, problems: list[str]) -> str:
+    """What `gssc explain` has drawn for the seeds of a variant; what is damaged becomes a note."""
+    shown = []
+    for run in variant.runs:
+        for path in explained_pictures(run.folder):
+            try:
+                address = embedded(path)
+            except ValueError as error:
+                problems.append(str(error))
+                continue
+            text = f"Seed {run.seed}: {described(path)}"
+            shown.append(_figure(f'<img class="paper" alt="{escape(text, quote=True)}" src="{address}">', f"{text}."))
+    return "".join(shown)
+
+
 def _runs(variant: Variant) -> str:
     headings = ["seed", "status", "#test", "#validation", "#epoch selected", "#epochs", "#training", "date", "folder"]
     lines = []
@@ -160,7 +183,7 @@ def _runs(variant: Variant) -> str:
         cells += [_number(_shown(scores.get(key))) for key in ("test", "validation", "epoch_selected", "epochs_run")]
         seconds = scores.get("train_seconds")
         cells.append(_number(duration(seconds) if is_number(seconds) else ""))
-        cells += [escape(origin(run)["date"]), f"<code>{escape(str(run.folder))}</code>"]
+        cells += [escape(origin(run.environment)["date"]), f"<code>{escape(str(run.folder))}</code>"]
         lines.append(_line(cells))
     first = variant.runs[0]
     config = yaml.safe_dump(first.config, sort_keys=False) if first.config else "not readable"

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from gssc.report.files import write_files
-from gssc.report.runs import SeedRun, read_runs
+from gssc.report.origin import ORIGIN, duration, origin
+from gssc.report.runs import read_runs
 from gssc.report.tables import difference_text, digits_for, spread_text
 from gssc.report.variants import Variant, group_variants
 
 HEADINGS = ("recipe", "variant", "seeds", "metric", "test", "published", "difference", "parameters", "time per seed")
-ORIGIN = ("command", "commit", "hardware", "date")
 
 
 def write_results(
@@ -46,26 +46,6 @@ def results_markdown(variants: Sequence[Variant], footnotes: Mapping[str, str] |
     return "\n\n".join(["\n".join(lines), *notes]) + "\n"
 
 
-def origin(run: SeedRun) -> dict[str, str]:
-    """Command, commit, hardware and date of a run, as far as its environment tells."""
-    hardware = run.environment.get("hardware")
-    if isinstance(hardware, Mapping):
-        device, cpu = str(hardware.get("device") or ""), str(hardware.get("cpu") or "")
-        hardware = cpu if device in ("", "cpu") and cpu else device
-    found = {key: str(run.environment.get(key) or "") for key in ORIGIN}
-    # A + at the end says that files were changed since that commit.
-    commit = found["commit"][:10] + ("+" if found["commit"][10:].endswith("+") else "")
-    return found | {"commit": commit, "date": found["date"][:10], "hardware": str(hardware or "")}
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    for unit, size in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"
-
-
 def time_per_seed(variant: Variant) -> str:
     """Mean time of preparing and training, over seeds."""
     parts = [variant.spread(key) for key in ("prepare_seconds", "train_seconds")]
@@ -90,7 +70,7 @@ def _cells(variant: Variant, mark: str) -> list[str]:
         f"{parameters.mean:,.0f}" if parameters else "",
         time_per_seed(variant),
     ]
-    origins = [origin(run) for run in variant.finished]
+    origins = [origin(run.environment) for run in variant.finished]
     for key in ORIGIN:
         different = list(dict.fromkeys(one[key] for one in origins if one[key]))
         cells.append("; ".join(f"`{text}`" if key in ("command", "commit") else text for text in different))

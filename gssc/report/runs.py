@@ -3,9 +3,12 @@
 Whatever is missing or cannot be read becomes a note that names the file; nothing here raises on the content of a run.
 """
 
+import csv
+import gzip
 import json
 import math
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +153,8 @@ def read_seed(folder: Path) -> SeedRun:
     if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary.get(key))]):
         notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
         summary = None
-    history = _read_history(folder / "metrics.jsonl", notes)
+    kept = folder / "metrics.csv.gz"
+    history = _read_kept(kept, notes) if kept.exists() else _read_history(folder / "metrics.jsonl", notes)
     written = (summary or {}).get("seed")
     seed = int(named.group(1)) if named else int(written) if is_number(written) else None
     return SeedRun(folder, seed, config, environment, dataset, history, summary, tuple(notes))
@@ -179,6 +183,20 @@ def _read_history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         which = f"line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first is {broken[0]}"
         notes.append(f"{path}: damaged ({which} of {len(lines)})")
     return [epochs[number] for number in sorted(epochs)]
+
+
+def _read_kept(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """The epochs of a run that was kept (`gssc.report.collected`)."""
+    try:
+        rows = list(csv.DictReader(gzip.decompress(path.read_bytes()).decode().splitlines()))
+        return [{key: _number(text) for key, text in row.items() if text} for row in rows]
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        notes.append(f"{path}: damaged ({_reason(error)})")
+        return []
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
 def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:

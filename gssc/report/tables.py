@@ -61,9 +61,9 @@ class Comparison:
 def compare(variants: Sequence[Variant]) -> Comparison:
     """The table of one recipe: its variants, the paper's own result, its other rows."""
     first = variants[0]
-    rows = [_our_row(variant) for variant in variants]
+    rows = [our_row(variant) for variant in variants]
     published = sorted(first.published(), key=lambda row: not row.own)
-    rows += [_published_row(row, first.published_gssc()) for row in published]
+    rows += [published_row(row, first.published_gssc()) for row in published]
     percent = any(row.factor == 100 for row in first.published())
     return Comparison(first.recipe, first.dataset, first.metric, first.higher_is_better, percent, tuple(rows))
 
@@ -95,7 +95,8 @@ def difference_text(value: float, digits: int, published: Published | None) -> t
     return text, "better" if (difference > 0) == published.higher_is_better else "worse"
 
 
-def _our_row(variant: Variant) -> Row:
+def our_row(variant: Variant) -> Row:
+    """The line of a variant."""
     published = variant.published_gssc()
     test = variant.spread("test")
     status = variant.status
@@ -119,7 +120,8 @@ def _our_row(variant: Variant) -> Row:
     )
 
 
-def _published_row(row: Published, gssc: Published | None) -> Row:
+def published_row(row: Published, gssc: Published | None) -> Row:
+    """The line of a printed cell."""
     value = float(row.mean)
     difference, verdict = ("", "") if row.own else difference_text(value, row.decimals, gssc)
     return Row(

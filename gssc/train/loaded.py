@@ -1,20 +1,24 @@
 """A run read back from its folder."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from gssc.checks import fail
 from gssc.config import Recipe, load_recipe
+from gssc.datasets.flat import FlatGraphs, from_about
+from gssc.datasets.inputs import open_inputs
 from gssc.files import load_tensors, read_json
 from gssc.model import GSSC
 from gssc.tasks import Task
-from gssc.train.build import build_model
+from gssc.train.build import build_model, build_store
 from gssc.train.checkpoint import part, read_checkpoint
-from gssc.train.evaluate import default_dtype
+from gssc.train.evaluate import default_dtype, predict
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,35 @@ class LoadedRun:
     about: dict[str, Any]
     model: GSSC
     summary: dict[str, Any] | None
+    folder: Path
 
     @property
     def task(self) -> Task:
-        return Task(**self.about["task"])
+        return from_about(self.about).task
+
+    @property
+    def card(self) -> str | None:
+        """What a published model says of itself, in Markdown; a run has none."""
+        path = self.folder / "README.md"
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
+    def predict(self, graphs: Path | Sequence[Data] | Sequence[str], batch_size: int | None = None) -> Tensor:
+        """Predictions for new graphs, [rows, outputs]: values in the units of the data, or probabilities.
+
+        Args:
+            graphs: PyG graphs with the features of the training data before any preprocessing, SMILES for models of
+                molecules, or the path of a file as for `gssc predict`.
+            batch_size: That of training unless given; the same batches give the same bits.
+        """
+        with default_dtype(self.recipe.train.precision):
+            return self.predict_flat(open_inputs(graphs, self.about).graphs, batch_size)
+
+    def predict_flat(self, graphs: FlatGraphs, batch_size: int | None = None) -> Tensor:
+        """`predict` for graphs that `open_inputs` has read."""
+        recipe, device = self.recipe, next(self.model.parameters()).device
+        store = build_store(graphs, recipe, self.task.level, device, None)
+        size = batch_size or recipe.train.batch_size
+        return predict(self.model, store, self.task, size, recipe.train.precision)[0]
 
 
 def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
@@ -50,4 +79,4 @@ def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
         model.load_state_dict(weights)
     except RuntimeError as error:
         fail("run", f"weights of the model that {folder / 'config.yaml'} describes", str(error).splitlines()[0])
-    return LoadedRun(recipe, about, model.to(device or "cpu").eval(), summary)
+    return LoadedRun(recipe, about, model.to(device or "cpu").eval(), summary, folder)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -10,7 +11,14 @@ from gssc.files import write_atomic
 from gssc.tasks import Task
 
 
-def write_predictions(path: Path, values: Tensor, task: Task, ptr: Tensor) -> None:
+def write_predictions(
+    path: Path,
+    values: Tensor,
+    task: Task,
+    ptr: Tensor,
+    graphs: Sequence[int] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Write one row per graph, or per node with the number of its graph; numbers keep all their digits.
 
     Args:
@@ -18,12 +26,17 @@ def write_predictions(path: Path, values: Tensor, task: Task, ptr: Tensor) -> No
         values: What `Task.predict` gives, [rows, outputs].
         task: Names the columns.
         ptr: First node of every graph and, last, N: [G + 1].
+        graphs: Numbers of the graphs; from 0 unless given.
+        labels: More columns of texts, one for each graph.
     """
-    if task.level == "graph":
-        keys, numbers = ["graph"], [[g] for g in range(values.shape[0])]
-    else:
-        keys = ["graph", "node"]
-        numbers = [[g, u] for g, count in enumerate(ptr.diff().tolist()) for u in range(count)]
+    names_of = dict(labels or {})
+    given = range(ptr.numel() - 1) if graphs is None else graphs
+    keys: list[str] = ["graph", *names_of]
+    numbers: list[list[int | str]] = [[g, *(texts[i] for texts in names_of.values())] for i, g in enumerate(given)]
+    if task.level == "node":
+        keys = [*keys, "node"]
+        counts = ptr.diff().tolist()
+        numbers = [[*row, u] for row, count in zip(numbers, counts, strict=True) for u in range(count)]
     if task.kind == "multiclass":
         names = ["class", *(f"probability_{i}" for i in range(task.outputs))]
         rows = [[best, *row] for best, row in zip(values.argmax(1).tolist(), _digits(values), strict=True)]

@@ -54,5 +54,5 @@ def test_errors_say_what_is_wrong(root):
 
 def test_help_reads_like_documentation():
     text = " ".join(runner.invoke(app, ["evaluate", "--help"]).output.replace("│", " ").split())
-    assert "Score the selected weights of a run again, beside what the run recorded." in text
+    assert "Score the selected weights of a run or of a pretrained model again, beside what was recorded." in text
     assert "Which graphs: train, val or test." in text

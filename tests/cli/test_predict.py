@@ -1,6 +1,7 @@
 """From a user's file to predictions: train, evaluate, predict, and the numbers agree."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -119,3 +120,35 @@ def test_molecules(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"2|row"):
         run("predict", str(out / "seed-0"), str(tmp_path / "bad.smi"), "-o", str(tmp_path / "bad.csv"))
     assert not (tmp_path / "bad.csv").exists()
+
+
+def test_molecules_for_a_model_of_zinc(tmp_path):
+    pytest.importorskip("rdkit")
+    import yaml
+
+    from gssc.files import save_tensors
+    from gssc.recipes import find_recipe
+    from gssc.train.build import build_model
+
+    small = find_recipe("zinc-12k").override(["model.layers=1", "model.channels=8", "model.rwse_channels=4"])
+    about = {"name": "zinc-12k", "task": {"level": "graph", "kind": "regression", "outputs": 1, "metric": "mae"}}
+    about |= {"node_features": [28], "edge_features": [4], "standardize": {}}
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    (run_folder / "config.yaml").write_text(yaml.safe_dump(small.to_dict()))
+    (run_folder / "dataset.json").write_text(json.dumps(about))
+    save_tensors(run_folder / "model.safetensors", build_model(small, about).state_dict(), {})
+    (tmp_path / "m.smi").write_text("CCO ethanol, pure\n[B]\nc1ccccc1\nC(\nOCC again\n")
+    words = ["predict", str(run_folder), str(tmp_path / "m.smi"), "-o", str(tmp_path / "p.csv"), "--device", "cpu"]
+    with pytest.raises(ValueError, match=r"m\.smi line 2: expected atoms of the 28 types"):
+        run(*words)
+    run(*words, "--skip-invalid")
+    rows = table(tmp_path / "p.csv")
+    assert list(rows[0]) == ["graph", "smiles", "name", "prediction"]
+    assert [(row["graph"], row["smiles"], row["name"]) for row in rows] == [
+        ("0", "CCO", "ethanol, pure"),
+        ("2", "c1ccccc1", ""),
+        ("4", "OCC", "again"),
+    ]
+    first, _, last = (float(row["prediction"]) for row in rows)
+    assert first == pytest.approx(last, rel=1e-4)  # one molecule, written twice

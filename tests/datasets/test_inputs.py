@@ -6,6 +6,7 @@ from torch_geometric.data import Data
 
 from gssc.datasets import flatten, open_csv, open_own, read_inputs
 from gssc.datasets.degree_profile import degree_profile
+from gssc.datasets.inputs import open_inputs
 from gssc.datasets.open import finish
 from gssc.datasets.specs import SPECS
 
@@ -102,6 +103,18 @@ def test_named_datasets_know_what_their_columns_are(tmp_path):
     read = read_inputs(saved(tmp_path / "new.pt", bare), about_of(dataset))
     assert torch.equal(read.x, dataset.splits["train"].x)
     assert degree_profile(read.packed()).shape == read.x.shape
+
+
+@pytest.mark.parametrize(("name", "columns"), [("molhiv", 9), ("peptides-func", 9), ("zinc-12k", 1), ("zinc-full", 1)])
+def test_smiles_for_models_of_named_datasets(name, columns):
+    pytest.importorskip("rdkit")
+    spec = SPECS[name]
+    about = {"name": name, "task": vars(spec.task), "standardize": {}}
+    about |= {"node_features": list(spec.node_features), "edge_features": list(spec.edge_features)}
+    inputs = open_inputs(["CCO", "C(", "c1ccccc1"], about, skip_invalid=True)
+    assert inputs.graphs.x.shape == (9, columns)
+    assert (inputs.rows, inputs.labels) == ([0, 2], {"smiles": ["CCO", "c1ccccc1"]})
+    assert inputs.graphs.y.shape == (2, spec.task.outputs)
 
 
 def test_molecules_as_table_and_as_lines(tmp_path):

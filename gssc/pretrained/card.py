@@ -1,0 +1,110 @@
+"""The README of a published model: what it predicts, how it came about, how good it is, what to beware of."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gssc.datasets.specs import OGB_ATOM
+from gssc.report.origin import duration, origin, public_command, schedule
+from gssc.report.published import published_gssc
+from gssc.tasks import Task
+
+NOT_STATED = "not stated by whoever published this model"
+
+
+def model_card(
+    name: str,
+    config: Mapping[str, Any],
+    about: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    seeds: Mapping[str, Any],
+    notes: Mapping[str, str],
+) -> str:
+    """Markdown, from what the run folder holds.
+
+    Args:
+        name: Of the model.
+        config: The complete recipe.
+        about: ``dataset.json``.
+        environment: ``environment.json``.
+        summary: ``summary.json`` of the seed that is published.
+        seeds: The summary of all seeds.
+        notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
+    """
+    task, came = Task(**about["task"]), origin(environment)
+    molecules = about["name"] in ("zinc-12k", "zinc-full") or tuple(about["node_features"] or ()) == OGB_ATOM
+    file = "molecules.smi" if molecules else "graphs.pt"
+    shorter = schedule(config)
+    parts = [
+        f"# {name}",
+        f"{_sentence(about['name'], task)} {summary['parameters']:,} parameters, in PyTorch Geometric with gssc.",
+        "## Use",
+        f"```text\ngssc predict {name} {file} -o predictions.csv\n```",
+        f'```text\nmodel = gssc.load_pretrained("{name}")\n'
+        f'gssc.pretrained.open_model("{name}").predict({_example(molecules)})\n```',
+        "## Scores",
+        _scores(task, summary, seeds),
+        "Selected and published by validation score alone; the test set was scored once per seed."
+        + (f" The schedule was shorter than the recipe's: {shorter}." if shorter else ""),
+        "## Training",
+        "\n".join(
+            [
+                f"- command: `{public_command(came['command'])}`, seed {summary['seed']}",
+                f"- recipe: {config['name']}, {config['train']['epochs']:,} epochs, the weights of epoch "
+                f"{summary['epoch_selected']:,}; complete in `config.yaml`",
+                f"- commit: `{came['commit']}`; hardware: {came['hardware']}; date: {came['date']}",
+                f"- time of this seed: {duration(summary.get('train_seconds') or 0.0)} of training",
+            ]
+        ),
+        "## Data",
+        f"{about['name']}. " + notes.get("data", f"Where its files came from: {NOT_STATED}."),
+        "## Limits",
+        _limits(about, molecules),
+        "## Licence",
+        notes.get("licence", f"Licence of weights and data: {NOT_STATED}."),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sentence(dataset: str, task: Task) -> str:
+    several = f"the probabilities of {task.outputs} labels"
+    what = {
+        "regression": "one number" if task.outputs == 1 else f"{task.outputs} numbers",
+        "multiclass": f"one of {task.outputs} classes",
+        "binary": "the probability of one label" if task.outputs == 1 else several,
+    }[task.kind]
+    return f"Predicts {what} for each {task.level}, as in {dataset}."
+
+
+def _example(molecules: bool) -> str:
+    return '["CCO", "c1ccccc1O"]' if molecules else "graphs"
+
+
+def _scores(task: Task, summary: Mapping[str, Any], seeds: Mapping[str, Any]) -> str:
+    arrow = "↑" if task.higher_is_better else "↓"
+    count = len(seeds["seeds"])
+    lines = [f"| {task.metric} {arrow} | validation | test |", "|---|---|---|"]
+    lines.append(f"| this model (seed {summary['seed']}) | {summary['validation']:.5f} | {summary['test']:.5f} |")
+    if count > 1:
+        cells = " | ".join(f"{seeds[part]['mean']:.5f} ± {seeds[part]['std']:.5f}" for part in ("validation", "test"))
+        lines.append(f"| mean ± deviation of {count} seeds | {cells} |")
+    published = published_gssc(str(summary["dataset"]), task.metric)
+    if published is not None:
+        unit = " %" if published.factor == 100 else ""
+        lines.append(f"| GSSC as published in arXiv 2406.05815 | | {published.text}{unit} |")
+    return "\n".join(lines)
+
+
+def _limits(about: Mapping[str, Any], molecules: bool) -> str:
+    text = (
+        f"It knows graphs like those of {about['name']} and was tested on its test split alone: what it says of others"
+        " is extrapolation. The deviation between seeds is part of any comparison; validation chose this one."
+    )
+    if about["name"] in ("zinc-12k", "zinc-full"):
+        text += (
+            " The target is a computed property, penalised logP, not a measurement. Molecules must consist of ZINC's 28"
+            " types of atoms."
+        )
+    elif molecules:
+        text += " Predictions are no substitute for an experiment, least of all for a decision about health."
+    return text

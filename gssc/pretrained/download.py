@@ -1,0 +1,86 @@
+"""A published model fetched from a URL into the cache: complete and verified, or not at all."""
+
+import os
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from pathlib import Path
+
+from gssc.checks import check_choice, fail
+from gssc.files import DamagedFileError, sync_folder, write_atomic
+from gssc.pretrained.manifest import NAME, check_bytes, check_folder, read_manifest, sha256
+from gssc.spectra.cache import default_folder
+
+SCHEMES = ("https", "file")
+SECONDS = 60.0
+LARGEST_MANIFEST = 1 << 20
+
+
+def is_url(text: str) -> bool:
+    """Whether it begins with a scheme, as ``https://`` does."""
+    return "://" in text
+
+
+def download(url: str, digest: str | None = None, cache: Path | None = None) -> Path:
+    """The folder in the cache that holds the published model of a URL.
+
+    The URL is that of the folder: its ``manifest.json`` is read first, then each file it lists, checked against it,
+    into a temporary folder that takes its final name when everything is there. A model that is already in the cache is
+    not fetched again; with ``digest`` nothing is fetched at all.
+
+    Args:
+        url: ``https://…`` or ``file://…``.
+        digest: The sha256 of ``manifest.json``, where one knows what has to come.
+        cache: Folder of caches; the default is ``$GSSC_CACHE`` or ``~/.cache/gssc``.
+    """
+    parts = urllib.parse.urlsplit(url)
+    check_choice("scheme of the URL", parts.scheme, SCHEMES)
+    place = (cache or default_folder()) / "pretrained"
+    if digest is not None:
+        kept = place / digest[:32]
+        if kept.is_dir():
+            check_folder(kept)
+            return kept
+    base = url.rstrip("/").removesuffix(f"/{NAME}")
+    manifest = _fetch(f"{base}/{NAME}", LARGEST_MANIFEST)
+    found = sha256(manifest)
+    if digest is not None and found != digest:
+        raise DamagedFileError(f"{base}/{NAME}: expected sha256 {digest}, got {found}")
+    final = place / found[:32]
+    if final.is_dir():
+        check_folder(final)
+        return final
+    listed = read_manifest(manifest, f"{base}/{NAME}")
+    temporary = place / f".{found[:32]}.{uuid.uuid4().hex}.tmp"
+    try:
+        for file, (size, expected) in listed.items():
+            data = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
+            check_bytes(data, size, expected, f"{base}/{file}")
+            write_atomic(temporary / file, data)
+        write_atomic(temporary / NAME, manifest)
+        try:
+            os.rename(temporary, final)
+        except OSError:
+            if not final.is_dir():  # else another process was first, with the same bytes
+                raise
+        sync_folder(place)
+    except OSError as error:
+        fail("cache", "a folder that can be written", f"{place} ({error})")
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return final
+
+
+def _fetch(url: str, size: int) -> bytes:
+    """The bytes at a URL, one more than ``size`` at most."""
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+            reached = urllib.parse.urlsplit(answer.geturl()).scheme
+            if reached not in SCHEMES:
+                fail("URL", "one that stays with https", f"{url}, which leads to {reached}")
+            data: bytes = answer.read(size + 1)
+    except (urllib.error.URLError, OSError) as error:
+        fail("URL", "the folder of a published model", f"{url} ({getattr(error, 'reason', error)})")
+    return data

@@ -1,0 +1,75 @@
+"""From a name, a folder or a URL to a model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from gssc.checks import check_choice, fail
+from gssc.model import GSSC
+from gssc.pretrained.download import download, is_url
+from gssc.pretrained.manifest import NAME, check_folder
+
+if TYPE_CHECKING:
+    from gssc.train.loaded import LoadedRun
+
+
+def load_pretrained(source: str | Path, *, device: str | torch.device | None = None, sha256: str | None = None) -> GSSC:
+    """A trained model in evaluation mode.
+
+    `open_model` returns it with its recipe, task, scores and card, and a ``predict`` that takes raw graphs or SMILES.
+
+    Args:
+        source: The name of a model that ships with the package (`pretrained_names`), the folder of a published model or
+            of a run, or the URL of a published folder (``https://`` or ``file://``), which is kept in the cache.
+        device: Where the weights go; the CPU unless said otherwise.
+        sha256: For a URL: the checksum of its ``manifest.json``, which covers every file.
+    """
+    return open_model(source, device=device, sha256=sha256).model
+
+
+def open_model(
+    source: str | Path, *, device: str | torch.device | None = None, sha256: str | None = None
+) -> "LoadedRun":
+    """A trained model with all that is known of it; arguments as for `load_pretrained`."""
+    from gssc.train.loaded import load_run
+
+    folder = find_folder(source, sha256)
+    if (folder / NAME).exists():
+        check_folder(folder)
+    return load_run(folder, torch.device(device) if device is not None else None)
+
+
+def find_folder(source: str | Path, sha256: str | None = None) -> Path:
+    """The folder of a run or published model."""
+    text = str(source)
+    if is_url(text):
+        return download(text, sha256)
+    if sha256 is not None:
+        fail("sha256", "none, since nothing is downloaded", f"one for {text}")
+    folder = Path(source)
+    if (folder / "config.yaml").exists():
+        return folder
+    names = pretrained_names()
+    if text in names:
+        return pretrained_folder() / text
+    inside = sorted(path.parent.name for path in folder.glob("seed-*/config.yaml")) if folder.is_dir() else []
+    if inside:
+        fail("run", "the folder of one seed", f"{folder}, which holds {', '.join(inside)}")
+    if folder.exists() or len(folder.parts) > 1 or not names:
+        shipped = f"or one of the models {', '.join(names)}" if names else "(no pretrained model ships with this copy)"
+        fail("run", f"the folder of a run with its config.yaml, OUT/seed-N of `gssc train`, {shipped}", text)
+    check_choice("model", text, names)
+    raise AssertionError
+
+
+def pretrained_folder() -> Path:
+    """Where the models are that ship: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "pretrained_files"
+    return inside if inside.is_dir() else package.parent / "pretrained"
+
+
+def pretrained_names() -> list[str]:
+    """All models that ship, in alphabetical order."""
+    return sorted(path.parent.name for path in pretrained_folder().glob(f"*/{NAME}"))

@@ -1,0 +1,64 @@
+"""The list of a published model's files with their sizes and checksums.
+
+``manifest.json`` is ``{"format": 1, "name": …, "files": {name: {"bytes": …, "sha256": …}}}``. Its own checksum
+therefore stands for every byte of the model.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from gssc.files import DamagedFileError, read_json
+
+NAME = "manifest.json"
+FORMAT = 1
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# Far above any model of a recipe (2 MB): a manifest must not be able to fill the disk.
+LARGEST = 1 << 30
+
+
+def make_manifest(name: str, contents: Mapping[str, bytes]) -> bytes:
+    """The manifest of these files."""
+    files = {file: {"bytes": len(data), "sha256": sha256(data)} for file, data in sorted(contents.items())}
+    return (json.dumps({"format": FORMAT, "name": name, "files": files}, indent=2) + "\n").encode()
+
+
+def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:
+    """Size and checksum of each file, from the bytes of a manifest; names are plain ones, without folders."""
+    try:
+        value = json.loads(data)
+        listed = {str(file): (int(about["bytes"]), str(about["sha256"])) for file, about in value["files"].items()}
+        known = value["format"] == FORMAT
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise DamagedFileError(f"{where}: expected the manifest of a published model, got something else") from None
+    if not known:
+        raise DamagedFileError(f"{where}: expected a manifest of format {FORMAT}, got {value['format']!r}")
+    for file, (size, _) in listed.items():
+        if not PLAIN.fullmatch(file) or file == NAME or not 0 <= size <= LARGEST:
+            raise DamagedFileError(f"{where}: expected plain file names and sizes, got {file!r} of {size} bytes")
+    return listed
+
+
+def check_folder(folder: Path) -> None:
+    """Fail unless each file that the manifest of a folder lists is there as it was published."""
+    read_json(folder / NAME)
+    for file, (size, digest) in read_manifest((folder / NAME).read_bytes(), str(folder / NAME)).items():
+        path = folder / file
+        if not path.is_file():
+            raise DamagedFileError(f"{path}: expected a file of {size} bytes, got no such file")
+        check_bytes(path.read_bytes(), size, digest, str(path))
+
+
+def check_bytes(data: bytes, size: int, digest: str, where: str) -> None:
+    """Fail unless the bytes are those that the manifest means."""
+    if len(data) != size:
+        raise DamagedFileError(f"{where}: expected {size} bytes, got {len(data)}")
+    if sha256(data) != digest:
+        raise DamagedFileError(f"{where}: expected sha256 {digest}, got {sha256(data)} (altered or damaged)")
+
+
+def sha256(data: bytes) -> str:
+    """Checksum in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()

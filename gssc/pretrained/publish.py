@@ -1,0 +1,132 @@
+"""From the runs of one recipe to the small folder of one model."""
+
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gssc.checks import fail
+from gssc.files import load_tensors, read_json, save_tensors, sync_folder, write_atomic
+from gssc.pretrained.card import model_card
+from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
+from gssc.report.notes import read_notes
+from gssc.report.origin import public_command, public_config
+from gssc.report.runs import find_seed_folders
+from gssc.train.loaded import LoadedRun, load_run
+from gssc.train.seeds import aggregate
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """What `publish` wrote: where, which seed, and how large."""
+
+    folder: Path
+    seed: int
+    summary: dict[str, Any]
+    size: int
+
+
+def publish(runs: Path, out: Path, notes: Path | None = None, *, replace: bool = False) -> PublishedModel:
+    """Write a published model: of one seed, or of the one among several whose validation score is best.
+
+    The folder has ``model.safetensors``, ``config.yaml``, ``dataset.json``, ``environment.json`` and ``summary.json``
+    as the run wrote them (without the machine's folders), ``seeds.json`` (all seeds), ``README.md`` and
+    ``manifest.json``. It appears complete or not at all.
+
+    Args:
+        runs: A folder ``seed-N``, or the one that holds several of them.
+        out: The folder to make; its name is the model's.
+        notes: A YAML file of remarks by recipe (`gssc.report.notes`).
+        replace: Whether a published model may be replaced.
+    """
+    name = out.resolve().name
+    if not PLAIN.fullmatch(name):
+        fail("out", "a folder named by letters, digits, dots, dashes and underscores", str(out))
+    if out.exists() and not (replace and (out / NAME).exists()):
+        fail("out", "a new folder (--replace replaces a published model)", str(out))
+    found = [(folder, _finished(folder)) for folder in find_seed_folders(runs)]
+    summaries = [summary for _, summary in found]
+    for folder, _ in found[1:]:
+        for file in ("config.yaml", "dataset.json"):
+            if (folder / file).read_bytes() != (found[0][0] / file).read_bytes():
+                fail("runs", f"seeds of one recipe, with the same {file}", f"{found[0][0]} and {folder}, which differ")
+    sign = 1.0 if summaries[0]["higher_is_better"] else -1.0
+    folder, summary = max(found, key=lambda one: (sign * one[1]["validation"], -one[1]["seed"]))
+    loaded = load_run(folder)  # the weights are intact and are those of the model
+    contents = _contents(name, folder, loaded, summary, summaries, read_notes(notes).get(loaded.recipe.name, {}))
+    contents[NAME] = make_manifest(name, contents)
+    _write(out, contents)
+    return PublishedModel(out, summary["seed"], summary, sum(map(len, contents.values())))
+
+
+def _finished(folder: Path) -> dict[str, Any]:
+    for file in ("summary.json", "model.safetensors"):
+        if not (folder / file).exists():
+            fail("run", f"a finished one, with its {file}", str(folder))
+    summary: dict[str, Any] = read_json(folder / "summary.json")
+    if not isinstance(summary.get("validation"), float):
+        fail("run", "one with a validation score", str(folder))
+    return summary
+
+
+def _contents(
+    name: str,
+    folder: Path,
+    loaded: LoadedRun,
+    summary: dict[str, Any],
+    summaries: list[dict[str, Any]],
+    notes: Mapping[str, str],
+) -> dict[str, bytes]:
+    seeds = aggregate(summaries) | {"published_seed": summary["seed"], "chosen_by": "validation"}
+    environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
+    environment["command"] = public_command(str(environment.get("command") or ""))
+    config = public_config(loaded.recipe.to_dict())
+    card = model_card(name, config, loaded.about, environment, summary, seeds, notes)
+    same = {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")}
+    return same | {
+        "model.safetensors": _weights(folder / "model.safetensors", config),
+        "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
+        "environment.json": _json(environment),
+        "seeds.json": _json(seeds),
+        "README.md": card.encode(),
+    }
+
+
+def _weights(path: Path, config: dict[str, Any]) -> bytes:
+    """The file of the weights, which names the recipe as well."""
+    tensors, about = load_tensors(path)
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / path.name
+        save_tensors(copy, tensors, about | {"recipe": config})
+        return copy.read_bytes()
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _write(out: Path, contents: Mapping[str, bytes]) -> None:
+    """The folder with these files, in place of what was there."""
+    mark = uuid.uuid4().hex
+    temporary, before = (out.parent / f".{out.name}.{mark}.{ending}" for ending in ("tmp", "old"))
+    try:
+        for file, data in contents.items():
+            write_atomic(temporary / file, data)
+        if out.exists():
+            os.rename(out, before)
+        os.rename(temporary, out)
+        sync_folder(out.parent)
+    except OSError as error:
+        if before.exists() and not out.exists():
+            os.rename(before, out)
+        fail("out", "a folder that can be written", f"{out} ({error.strerror})")
+    finally:
+        for folder in (temporary, before):
+            shutil.rmtree(folder, ignore_errors=True)

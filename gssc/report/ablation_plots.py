@@ -1,0 +1,78 @@
+"""Pictures of comparisons, as SVG files that stand alone."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from gssc.report.ablations import Comparison, Setting
+from gssc.report.figures import panels
+from gssc.report.runs import is_number
+from gssc.report.svg import GRID, INK, SERIES, drawing_style
+from gssc.report.variants import Spread
+
+COLOURS = {INK: "#24292f", GRID: "#d8dee4", **dict(zip(SERIES, ("#0969da", "#bc4c00", "#1a7f37"), strict=False))}
+
+
+def comparison_plot(comparisons: Sequence[Comparison]) -> bytes:
+    """A panel for each comparison: mean and deviation over seeds; a line where the setting is one number."""
+    with drawing_style():
+        columns = min(2, len(comparisons))
+        rows = -(-len(comparisons) // columns)
+        height = 1.1 + 0.32 * max(4, *(len(one.settings) for one in comparisons))
+        figure, axes = panels(rows, columns, height * rows, width=5.2 * columns)
+        figure.set_facecolor("white")
+        for axis in axes[len(comparisons) :]:
+            axis.set_axis_off()
+        for axis, one in zip(axes, comparisons, strict=False):
+            (_line if _numeric(one) else _points)(axis, one)
+        written = io.StringIO()
+        figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    text = written.getvalue()
+    for placeholder, colour in COLOURS.items():
+        text = text.replace(placeholder, colour)
+    # No blanks at the ends of lines, which matplotlib leaves inside paths.
+    return ("\n".join(line.rstrip() for line in text.splitlines()) + "\n").encode()
+
+
+def _numeric(one: Comparison) -> bool:
+    return len(one.keys) == 1 and all(is_number(setting.value(one.keys[0])) for setting in one.settings)
+
+
+def _scores(setting: Setting, part: str) -> Spread:
+    published = setting.collected.variant.published_gssc()
+    factor = published.factor if published else 1.0
+    spread = setting.collected.variant.spread(part) or Spread(float("nan"), 0.0, 0)
+    return Spread(spread.mean * factor, spread.std * factor, spread.n)
+
+
+def _line(axis: Any, one: Comparison) -> None:
+    settings = sorted(one.settings, key=lambda setting: float(setting.value(one.keys[0])))
+    for number, part in enumerate(("test", "validation")):
+        scores = [_scores(setting, part) for setting in settings]
+        values = [float(setting.value(one.keys[0])) for setting in settings]
+        deviations = [score.std for score in scores]
+        style = {"color": SERIES[number], "marker": "o", "markersize": 3.5, "capsize": 2.5}
+        axis.errorbar(values, [score.mean for score in scores], yerr=deviations, label=part, **style)
+    axis.set(title=one.recipe, xlabel=one.keys[0].partition(".")[2], ylabel=_metric(one))
+    axis.legend()
+
+
+def _points(axis: Any, one: Comparison) -> None:
+    for number, part in enumerate(("test", "validation")):
+        scores = [_scores(setting, part) for setting in one.settings]
+        places = [place + 0.16 * number for place in range(len(scores))]
+        deviations = [score.std for score in scores]
+        style = {"color": SERIES[number], "marker": "o", "markersize": 4, "linestyle": "none", "capsize": 2.5}
+        axis.errorbar([score.mean for score in scores], places, xerr=deviations, label=part, **style)
+    axis.set_yticks(range(len(one.settings)), [setting.label(one.keys) for setting in one.settings])
+    axis.set_ylim(len(one.settings) - 0.5, -0.5)
+    axis.grid(axis="y", visible=False)
+    axis.set(title=one.recipe, xlabel=_metric(one))
+    axis.legend()
+
+
+def _metric(one: Comparison) -> str:
+    variant = one.settings[0].collected.variant
+    published = variant.published_gssc()
+    unit = ", %" if published and published.factor == 100 else ""
+    return f"{variant.metric} ({'higher' if variant.higher_is_better else 'lower'} is better{unit})"

@@ -1,0 +1,143 @@
+"""What each part of the model is worth: variants of one recipe that differ in one thing, under one budget.
+
+Variants are taken together by what they change in the shipped recipe. Settings of training (``train.…`` and the
+warm-up) are the budget: only runs with the same budget are compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gssc.report.collected import Collected
+from gssc.report.runs import is_number
+from gssc.report.tables import spread_text
+
+# What a part of the page is about: its name, title, and the settings that vary in it.
+SECTIONS = (
+    ("global", "Global part", ("model.glob",)),
+    ("local", "Local part", ("model.local",)),
+    ("kernel", "Kernel per channel or shared", ("model.kernel",)),
+    ("operator", "Operator and zero modes", ("spectrum.operator", "spectrum.zero_modes", "spectrum.truncation")),
+    ("phi", "Encoding of eigenvalues φ", ("model.phi",)),
+    ("selection", "Selection", ("model.selective",)),
+    ("frequencies", "Number of frequencies d", ("spectrum.k",)),
+    ("other", "Other settings", ()),
+)
+BUDGET = ("train.", "optim.warmup_epochs=")
+# How the same result is computed, or judged in addition.
+INDIFFERENT = tuple(f"train.{key}=" for key in ("kernels", "capture", "compile", "pad", "also", "also_every"))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One variant in a comparison: what it sets, as values by key; empty for the recipe as shipped."""
+
+    collected: Collected
+    changes: tuple[str, ...]
+
+    def value(self, key: str) -> Any:
+        """Of a setting such as ``"spectrum.k"``."""
+        section, name = key.split(".")
+        return self.collected.variant.runs[0].section(section).get(name)
+
+    def label(self, keys: Sequence[str]) -> str:
+        """The values of what varies, and whatever else differs from the recipe."""
+        said = [f"{key.partition('.')[2]} = {str(self.value(key)).lower()}" for key in keys]
+        others = [change for change in self.changes if change.partition("=")[0] not in keys]
+        return ", ".join([*said, *others]) + ("" if self.changes else " (as shipped)")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Settings of one recipe with one budget: the recipe as shipped first, if it was run."""
+
+    recipe: str
+    keys: tuple[str, ...]
+    budget: str
+    settings: tuple[Setting, ...]
+
+
+def comparisons(collected: Sequence[Collected]) -> dict[str, list[Comparison]]:
+    """By part of the page, what can be compared: two or more settings with one budget."""
+    by_budget: dict[tuple[str, str], list[Setting]] = {}
+    for one in collected:
+        overrides = [text for text in one.variant.overrides if not text.startswith(INDIFFERENT)]
+        changes = tuple(text for text in overrides if not text.startswith(BUDGET))
+        if one.ablation or not changes:
+            budget = ", ".join(text for text in overrides if text.startswith(BUDGET))
+            by_budget.setdefault((one.recipe, budget), []).append(Setting(one, changes))
+    found: dict[str, list[Comparison]] = {}
+    for (recipe, budget), settings in sorted(by_budget.items()):
+        base = [setting for setting in settings if not setting.changes]
+        # The main result and an ablation's own run of the recipe as shipped are the same thing: one will do.
+        base = sorted(base, key=lambda setting: not setting.collected.ablation)[:1]
+        for name, _, keys in SECTIONS:
+            mine = [setting for setting in settings if setting.changes and _section(setting) == name]
+            varied = keys if len(keys) < 2 else tuple(key for key in keys if _varies(key, [*base, *mine]))
+            if mine and len(base) + len(mine) > 1:
+                ordered = sorted(mine, key=lambda setting: _order(setting, varied))
+                found.setdefault(name, []).append(Comparison(recipe, varied, budget, (*base, *ordered)))
+    return found
+
+
+def comparison_table(one: Comparison, note: str = "") -> str:
+    """Mean ± deviation over seeds on validation and test, and the difference to the recipe as shipped.
+
+    Args:
+        one: What is compared.
+        note: What a reader must know of the data.
+    """
+    first = one.settings[0].collected.variant
+    published = first.published_gssc()
+    unit = " (%)" if published and published.factor == 100 else ""
+    heading = f"{first.metric} {'↑' if first.higher_is_better else '↓'}{unit}"
+    base = first.spread("test") if not one.settings[0].changes else None
+    lines = [
+        f"| {one.recipe}, {heading} | validation | test | difference | seeds | parameters |",
+        "|---|---|---|---|---|---|",
+    ]
+    for setting in one.settings:
+        variant = setting.collected.variant
+        test, parameters = variant.spread("test"), variant.spread("parameters")
+        cells = [
+            setting.label(one.keys),
+            *(spread_text(variant.spread(key), published) for key in ("validation", "test")),
+        ]
+        difference = ""
+        if base is not None and test is not None and setting.changes:
+            digits = len(cells[2].split(" ")[0].partition(".")[2])
+            factor = published.factor if published else 1.0
+            difference = f"{(test.mean - base.mean) * factor:+.{digits}f}".replace("-", "−")
+        cells += [difference, str(test.n if test else 0), f"{parameters.mean:,.0f}" if parameters else ""]
+        lines.append("| " + " | ".join(cells) + " |")
+    epochs = first.runs[0].section("train").get("epochs")
+    said = f"{epochs:,} epochs" if is_number(epochs) else ""
+    schedule = one.settings[0].collected.schedule
+    origins = dict.fromkeys(
+        f"{s.collected.said('hardware')}, commit `{s.collected.said('commit')}`, {s.collected.said('date')}"
+        for s in one.settings
+    )
+    text = f"Budget: {schedule or said}. " + "; ".join(origins) + "."
+    remarks = dict.fromkeys(s.collected.said("remarks") for s in one.settings)
+    text = " ".join([text, *([f"Data: {note}"] if note else []), *(remark for remark in remarks if remark)])
+    return "\n".join(lines) + f"\n\n{text}"
+
+
+def commands(one: Comparison) -> str:
+    """The commands of a comparison, one line each."""
+    lines = [setting.collected.said("command") for setting in one.settings]
+    return "```text\n" + "\n".join(line for line in lines if line) + "\n```"
+
+
+def _section(setting: Setting) -> str:
+    changed = {change.partition("=")[0] for change in setting.changes}
+    return next(name for name, _, keys in SECTIONS if not keys or changed & set(keys))
+
+
+def _varies(key: str, settings: Sequence[Setting]) -> bool:
+    return len({str(setting.value(key)) for setting in settings}) > 1
+
+
+def _order(setting: Setting, keys: Sequence[str]) -> tuple[Any, ...]:
+    values = [setting.value(key) for key in keys]
+    return tuple((0, value, "") if is_number(value) else (1, 0, str(value)) for value in values)
