@@ -23,12 +23,13 @@ from gssc.nn import (
     TransformerPhi,
 )
 from gssc.nn.encoders import Features
+from gssc.nn.gains import gains_of_all
 from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import LEVELS, Level, Pool
 from gssc.nn.local import LOCALS, Local, make_local
 from gssc.nn.norm import NormName
 from gssc.nn.recompute import recomputed
-from gssc.ops import batch_to_ptr, edge_plan
+from gssc.ops import batch_to_ptr, edge_plan, new_seeds
 from gssc.ops.triton_support import can_fuse
 from gssc.padding import blank, check_masks, check_padding
 
@@ -133,6 +134,7 @@ class GSSC(nn.Module):
         check_choice("level", level, LEVELS)
         self.level, self.local, self.glob, self.degree_scaling = level, local, glob, degree_scaling
         self.jumping_knowledge = jumping_knowledge
+        self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
         if recompute:
             check_positive("recompute", recompute)
         self.recompute = recompute
@@ -262,11 +264,15 @@ class GSSC(nn.Module):
         masks = {"node_mask": node_mask, "edge_mask": edge_mask}
         # One plan for all layers, and only where kernels will ask for it.
         plan = edge_plan(edge_index, nodes) if self.local in ("gatedgcn", "gine") and can_fuse(h) else None
+        seeds = new_seeds(len(self.layers), device) if self.dropouts and self.training and can_fuse(h) else None
+        gains = self._gains(phi) if phi is not None and can_fuse(h) else None
         shared = {"degree": degree, "ptr": ptr, "plan": plan, **masks}
 
         def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            own: dict[str, Any] = {"seed": None if seeds is None else seeds[number]}
+            own |= {"gains": None if gains is None else gains[number]}
             last = number == len(self.layers) - 1
-            return self.layers[number](h, edge_index, phi, eigvecs, batch, e, need_edges=not last, **shared)
+            return self.layers[number](h, edge_index, phi, eigvecs, batch, e, need_edges=not last, **own, **shared)
 
         # Handed over without a name, so that it can go as soon as the first layer has read it.
         outputs = self._through_layers(
@@ -296,6 +302,11 @@ class GSSC(nn.Module):
             h = found[-1]
             outputs += found
         return outputs
+
+    def _gains(self, phi: Tensor) -> list[tuple[Tensor, Tensor | None]] | None:
+        """Gains of all layers at once, where there are some and they are small enough to be worth it."""
+        convolutions = [layer.glob for layer in self.layers if isinstance(layer.glob, GSSConv)]
+        return gains_of_all(convolutions, phi) if convolutions else None
 
 
 def model_inputs(data: Data) -> dict[str, Any]:

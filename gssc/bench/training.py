@@ -46,7 +46,14 @@ class ExplicitZ(GSSConv):
     """The same layer, computed with the tensors z [N, K c] of every node, as Eq. 4 and 5 print it."""
 
     def _convolve(
-        self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, use_global: bool, use_self: bool
+        self,
+        x: Tensor,
+        phi: Tensor,
+        vectors: Tensor,
+        ptr: Tensor,
+        use_global: bool,
+        use_self: bool,
+        given: object = None,
     ) -> Tensor:
         batch = torch.arange(phi.shape[0]).repeat_interleave(ptr.diff())
         z = vectors.unsqueeze(2) * phi[batch]

@@ -18,11 +18,14 @@ def explain(
         str, typer.Option(help="Nodes that influence is averaged over: a number (a fixed sample with u), or all.")
     ] = "16",
     against: Annotated[
-        Path | None, typer.Option(help="Another run to compare influence with, such as one of model.glob=none.")
+        str | None, typer.Option(help="Another run to compare influence with, such as one of model.glob=none.")
     ] = None,
     layer: Annotated[str, typer.Option(help="Layer of the kernel, from 0, or all.")] = "all",
     channel: Annotated[str, typer.Option(help="Channel of the kernel, from 0, or mean or rms over all.")] = "mean",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; the default is RUN/explain.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder; the default is RUN/explain, or explain/NAME for a pretrained model."),
+    ] = None,
     data_root: RootOption = Path("data"),
     pack: PackOption = None,
     device: DeviceOption = "auto",
@@ -43,8 +46,8 @@ def explain(
     from gssc.cli.opening import open_for, pick_device
     from gssc.explain.subject import make_subject
     from gssc.explain.write import write_explanation
+    from gssc.pretrained import open_model
     from gssc.train.evaluate import default_dtype
-    from gssc.train.loaded import load_run
 
     check_choice("--split", split, ("train", "val", "test"))
     if layer != "all" and not layer.isdecimal():
@@ -52,7 +55,7 @@ def explain(
     if nodes != "all" and not (nodes.isdecimal() and int(nodes) > 0):
         fail("--nodes", "a positive number, or all", repr(nodes))
     place = pick_device(device)
-    runs = [load_run(folder, place) for folder in (run, against) if folder is not None]
+    runs = [open_model(source, device=place) for source in (run, against) if source is not None]
     names = [loaded.recipe.data.dataset for loaded in runs]
     if names[-1] != names[0]:
         fail("--against", f"a run on {names[0]}", f"one on {names[-1]} ({against})")
@@ -62,7 +65,7 @@ def explain(
     done = write_explanation(
         subjects[0],
         node,
-        out or run / "explain",
+        out or (Path(run) / "explain" if Path(run).is_dir() else Path("explain") / runs[0].recipe.name),
         against=subjects[1] if len(subjects) > 1 else None,
         layer=None if layer == "all" else int(layer),
         channel=channel,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
-from gssc.ops import batch_to_ptr, gssc_conv, selective_gssc_conv
+from gssc.ops import batch_to_ptr, degree_scale, gssc_conv, selective_gssc_conv
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")
@@ -96,6 +96,7 @@ class GSSConv(nn.Module):
         degree: Tensor | None = None,
         *,
         ptr: Tensor | None = None,
+        gains: tuple[Tensor, Tensor | None] | None = None,
     ) -> Tensor:
         """Convolve.
 
@@ -107,6 +108,7 @@ class GSSConv(nn.Module):
             degree: Node degrees, [N]; needed with ``degree_scaling``.
             ptr: First node of every graph and, last, N, [G + 1]: ``batch`` in the form that the op needs. Layers of
                 a model share it; where it is given, ``batch`` is not read.
+            gains: Those of the global and of the self term, if `gssc.nn.gains.gains_of_all` has made them already.
         """
         check_shape("x", x, None, self.channels)
         check_shape("phi", phi, None, None, self.phi_channels)
@@ -115,10 +117,10 @@ class GSSConv(nn.Module):
             ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
         x = self._scaled(x, degree)
         if self.lin_out is None:
-            return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term)
-        out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False))
+            return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
+        out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False, given=gains))
         if self.self_term:
-            out = out + self._convolve(x, phi, vectors, ptr, use_global=False, use_self=True)
+            out = out + self._convolve(x, phi, vectors, ptr, use_global=False, use_self=True, given=gains)
         return out
 
     def _scaled(self, x: Tensor, degree: Tensor | None) -> Tensor:
@@ -127,12 +129,17 @@ class GSSConv(nn.Module):
             return x
         if degree is None:
             fail("degree", "the degree of every node [N], for degree_scaling", "None")
-        check_shape("degree", degree, x.shape[0])
-        log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
-        return x * (self.degree_scale + self.degree_log_scale * log_degree)
+        return degree_scale(x, self.degree_scale, self.degree_log_scale, degree)
 
     def _convolve(
-        self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, use_global: bool, use_self: bool
+        self,
+        x: Tensor,
+        phi: Tensor,
+        vectors: Tensor,
+        ptr: Tensor,
+        use_global: bool,
+        use_self: bool,
+        given: tuple[Tensor, Tensor | None] | None = None,
     ) -> Tensor:
         x_o = self.lin_o(x) if use_global else None
         x_s = self.lin_s(x) if use_self else None
@@ -153,8 +160,11 @@ class GSSConv(nn.Module):
             return selective_gssc_conv(
                 x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared=shared, normalize=self.normalize
             )
-        gains = None if x_o is None else self._gains(phi, self.lin_q, self.lin_k)
-        self_gains = None if x_s is None else self._gains(phi, self.lin_sq, self.lin_sk)
+        if given is not None:
+            gains, self_gains = (given[0] if use_global else None), (given[1] if use_self else None)
+        else:
+            gains = self._gains(phi, self.lin_q, self.lin_k) if use_global else None
+            self_gains = self._gains(phi, self.lin_sq, self.lin_sk) if use_self else None
         return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
 
     def _gains(self, phi: Tensor, query: nn.Linear, key: nn.Linear) -> Tensor:

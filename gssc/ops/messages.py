@@ -26,6 +26,7 @@ def gine_messages(
     edge_index: Tensor,
     plan: EdgePlan | None = None,
     backend: Backend = "auto",
+    eps: Tensor | None = None,
 ) -> Tensor:
     r"""What GINE sums: :math:`h_i = \sum_j \mathrm{ReLU}(x_j + e_{ij})` over edges from j to i.
 
@@ -36,6 +37,7 @@ def gine_messages(
         plan: ``edge_plan(edge_index, N)``, if there is one already; only ``"fused"`` needs it.
         backend: ``"naive"``, ``"eager"``, ``"fused"`` (Triton, nothing of size E × C is stored), or ``"auto"``: fused
             where it can be, else eager.
+        eps: ε, one number, to add (1 + ε) x_i; ``None`` to leave that out.
 
     Returns:
         h, [N, C].
@@ -45,8 +47,12 @@ def gine_messages(
     if edge_attr is not None:
         check_shape("edge_attr", edge_attr, edge_index.shape[1], x.shape[1])
     if takes_kernels(backend, x=x, edge_attr=edge_attr):
-        return _gine_fused.gine_messages(x, edge_attr, edge_index, _plan(plan, edge_index, x.shape[0]))
-    return (_gine_naive if backend == "naive" else _gine_eager).gine_messages(x, edge_attr, edge_index)
+        apart = eps is not None and eps.requires_grad  # the kernels do not differentiate it
+        plan = _plan(plan, edge_index, x.shape[0])
+        messages = _gine_fused.gine_messages(x, edge_attr, edge_index, plan, None if apart else eps)
+        return messages if eps is None or not apart else messages + (1 + eps) * x
+    messages = (_gine_naive if backend == "naive" else _gine_eager).gine_messages(x, edge_attr, edge_index)
+    return messages if eps is None else messages + (1 + eps) * x
 
 
 def gated_gcn(
