@@ -3,8 +3,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 # The exact pin is the CPU build where one is offered; an open range would pull gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
-# Large buffers stay with the process: otherwise benchmarks measure page faults.
-BENCH_ENV := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 
 # Where `make demo`, `make reproduce` and `make bench` write.
 demo: OUT ?= out/demo
@@ -43,9 +41,7 @@ format: .venv/ready
 	$(BIN)/ruff format .
 
 bench: .venv/ready
-	$(BENCH_ENV) $(BIN)/python -m gssc.bench.conv --seconds $(BENCH_SECONDS) --out $(RESULTS)
-	$(BIN)/python -m gssc.bench.spectra_small --out $(RESULTS)
-	$(BIN)/python -m gssc.bench.training --seconds $(BENCH_SECONDS) --out $(RESULTS)
+	$(BIN)/gssc bench conv spectra-small training --device cpu --seconds $(BENCH_SECONDS) --out $(RESULTS)
 
 bench-spectra: .venv/ready
 	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS) --plot benchmarks/spectra_large_cpu.png

@@ -22,13 +22,14 @@ from gssc.nn import (
     SpectralDiagonalEncoder,
     TransformerPhi,
 )
-from gssc.nn.collapsed_gains import collapsed_gains
 from gssc.nn.encoders import Features
+from gssc.nn.gains import gains_of_all
 from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import LEVELS, Level, Pool
 from gssc.nn.local import LOCALS, Local, make_local
 from gssc.nn.norm import NormName
-from gssc.ops import batch_to_ptr, edge_plan
+from gssc.nn.recompute import recomputed
+from gssc.ops import batch_to_ptr, edge_plan, new_seeds
 from gssc.ops.plain import is_plain_cpu
 from gssc.ops.triton_support import can_fuse
 from gssc.padding import blank, check_masks, check_padding
@@ -79,6 +80,10 @@ class GSSC(nn.Module):
         jumping_knowledge: Hand the concatenated outputs of all layers to the head.
         degree_histogram: Of the training set, how many nodes have 0, 1, 2, … incoming edges: for ``local="pna"``,
             which needs it.
+        recompute: For graphs that hardly fit: 0 keeps what the backward pass of every layer needs; 1 keeps only the
+            inputs of layers and computes each layer again; g > 1 keeps those of groups of g layers, and those inside a
+            group while it is its turn. With L layers, L, then about L/g + g tensors of edge features are kept; g > 1
+            costs up to one more forward pass. The results are the same.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -119,6 +124,7 @@ class GSSC(nn.Module):
         pool: Pool = "mean",
         jumping_knowledge: bool = False,
         degree_histogram: Sequence[int] | None = None,
+        recompute: int = 0,
     ) -> None:
         super().__init__()
         for name, number in (("out_channels", out_channels), ("channels", channels), ("layers", layers)):
@@ -129,6 +135,10 @@ class GSSC(nn.Module):
         check_choice("level", level, LEVELS)
         self.level, self.local, self.glob, self.degree_scaling = level, local, glob, degree_scaling
         self.jumping_knowledge = jumping_knowledge
+        self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
+        if recompute:
+            check_positive("recompute", recompute)
+        self.recompute = recompute
 
         spectral = glob in ("gssc", "gsc")
         phi_channels = channels if phi_channels is None else phi_channels
@@ -246,7 +256,6 @@ class GSSC(nn.Module):
         if self.diagonal_encoder is not None:
             pieces.append(self.diagonal_encoder(phi, eigvecs, ptr, node_mask))
         h = torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
-        e = self.edge_encoder(edge_attr, edge_index.shape[1]) if self.edge_encoder is not None else None
 
         degree: Tensor | None = None
         if self.degree_scaling:
@@ -254,22 +263,53 @@ class GSSC(nn.Module):
             degree = torch.zeros(nodes, dtype=h.dtype, device=device).index_add(0, edge_index[1], ones)
 
         masks = {"node_mask": node_mask, "edge_mask": edge_mask}
-        # One plan for all layers, and only where kernels will ask for it.
-        on_cpu = is_plain_cpu(h, edge_index)
-        planned = self.local in ("gatedgcn", "gine") and (can_fuse(h) or (on_cpu and self.local == "gine"))
+        on_gpu, on_cpu = can_fuse(h), is_plain_cpu(h, edge_index)
+        # One plan for all layers, and only where they will ask for it.
+        planned = (on_gpu and self.local in ("gatedgcn", "gine")) or (on_cpu and self.local == "gine")
         plan = edge_plan(edge_index, nodes) if planned else None
-        convolutions = [layer.glob for layer in self.layers if isinstance(layer.glob, GSSConv)]
-        gains = collapsed_gains(convolutions, phi) if phi is not None and convolutions and on_cpu else None
-        outputs = []
-        for number, layer in enumerate(self.layers, start=1):
-            last = number == len(self.layers)
-            shared = {"degree": degree, "ptr": ptr, "plan": plan, "need_edges": not last}
-            own = {"gains": None if gains is None else gains[number - 1]}
-            h, e = layer(h, edge_index, phi, eigvecs, batch, e, **own, **shared, **masks)
-            outputs.append(h)
+        seeds = new_seeds(len(self.layers), device) if self.dropouts and self.training and on_gpu else None
+        gains = self._gains(phi) if phi is not None and (on_gpu or on_cpu) else None
+        shared = {"degree": degree, "ptr": ptr, "plan": plan, **masks}
+
+        def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            own: dict[str, Any] = {"seed": None if seeds is None else seeds[number]}
+            own |= {"gains": None if gains is None else gains[number]}
+            last = number == len(self.layers) - 1
+            return self.layers[number](h, edge_index, phi, eigvecs, batch, e, need_edges=not last, **own, **shared)
+
+        # Handed over without a name, so that it can go as soon as the first layer has read it.
+        outputs = self._through_layers(
+            run, h, self.edge_encoder(edge_attr, edge_index.shape[1]) if self.edge_encoder is not None else None
+        )
+        h = outputs[-1]
         if self.jumping_knowledge:
             h = torch.cat(outputs, dim=1)
         return self.head(h, batch, graphs, ptr) if self.level == "graph" else self.head(h)
+
+    def _through_layers(
+        self, run: Callable[[int, Tensor, Tensor | None], tuple[Tensor, Tensor | None]], h: Tensor, e: Tensor | None
+    ) -> list[Tensor]:
+        """Node features after every layer; ``run`` is a layer by its number. See ``recompute``."""
+        again = self.recompute if torch.is_grad_enabled() else 0
+
+        def group(first: int, h: Tensor, e: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
+            outputs = []
+            for number in range(first, min(first + max(again, 1), len(self.layers))):
+                h, e = recomputed(run, self.layers[number], number, h, e) if again else run(number, h, e)
+                outputs.append(h)
+            return outputs, e
+
+        outputs: list[Tensor] = []
+        for first in range(0, len(self.layers), max(again, 1)):
+            found, e = recomputed(group, self.layers, first, h, e) if again > 1 else group(first, h, e)
+            h = found[-1]
+            outputs += found
+        return outputs
+
+    def _gains(self, phi: Tensor) -> list[tuple[Tensor, Tensor | None]] | None:
+        """Gains of all layers at once, where every layer has some and it is worth it."""
+        convolutions = [layer.glob for layer in self.layers if isinstance(layer.glob, GSSConv)]
+        return gains_of_all(convolutions, phi) if len(convolutions) == len(self.layers) else None
 
 
 def model_inputs(data: Data) -> dict[str, Any]:

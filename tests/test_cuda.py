@@ -127,3 +127,28 @@ def test_autocast_stays_finite_and_close(dtype):
         out = model(**model_inputs(batch))
     assert torch.isfinite(out).all()
     assert (out.float() - exact).detach().abs().max() < 0.1 * exact.detach().abs().max().clamp(min=0.5)
+
+
+def test_more_edge_features_than_32_bits_count():
+    """The last rows of edges, 2³¹ numbers from the first, and their gradients, by the equation itself."""
+    if torch.cuda.get_device_properties(0).total_memory < 60e9:
+        pytest.skip("needs 60 GB")
+    nodes, edges, c, last = 50_000, 22_500_000, 96, 1000
+    assert edges * c > 1 << 31
+    half = {"device": "cuda", "dtype": torch.bfloat16}
+    target, source, neighbor = (torch.randn(nodes, c, **half) for _ in range(3))
+    index = torch.randint(0, nodes, (2, edges), device="cuda")
+    edge_attr = torch.randn(edges, c, **half).requires_grad_()
+    weight, bias = torch.randn(c, c, **half) / 10, torch.randn(c, **half)
+    out = ops.gated_gcn(target, source, neighbor, index, edge_attr, weight, bias, backend="fused")
+    (found,) = torch.autograd.grad(out.edges, edge_attr, torch.ones_like(out.edges))
+
+    few = edge_attr.detach()[-last:].float().requires_grad_()
+    logit = target[index[1, -last:]].float() + source[index[0, -last:]].float()
+    logit = logit + torch.nn.functional.linear(few.to(torch.bfloat16), weight, bias).float()
+    expected = few + torch.relu(logit)
+    (gradient,) = torch.autograd.grad(expected.sum(), few)
+    assert_close(out.edges[-last:].float(), expected, "edges", 2e-2)
+    # Where a logit is within rounding of zero, the two may differ in whether it passes.
+    wrong = ((found[-last:].float() - gradient).abs() > 5e-2).float().mean()
+    assert wrong < 0.05

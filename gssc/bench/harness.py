@@ -7,7 +7,8 @@ that of its baseline the time is, and where: versions, hardware, commit and date
 import csv
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +35,16 @@ FIELDS = (
     "commit",
     "date",
 )
+
+
+@contextmanager
+def gate(name: str) -> Iterator[None]:
+    """Inside, results are compared; where they disagree, the benchmark ends here with one line and times nothing."""
+    try:
+        yield
+    except AssertionError as error:
+        reason = " ".join(str(error).split())
+        raise SystemExit(f"{name}: wrong, and not timed: {reason}") from None
 
 
 def timed(function: Callable[[], object], seconds: float = 1.0, minimum: int = 5) -> tuple[float, float, float]:

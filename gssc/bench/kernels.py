@@ -2,15 +2,19 @@
 
     python -m gssc.bench.kernels --out benchmarks/results.csv
     python -m gssc.bench.kernels --models --out benchmarks/results.csv
+    python -m gssc.bench.kernels --growth --out benchmarks/results.csv
+    python -m gssc.bench.kernels --models --nodes 1000000 3000000 --degree 10 --precision bf16 --recompute 2
     python -m gssc.bench.kernels --models --nodes 10000 60000 --profile 60000 --tune
     python -m gssc.bench.kernels --tune
 
 Every row says how the time was taken (launched, or replayed as a CUDA graph), the error against float64, and the ratio
 to the time in which the bytes that must move could have been copied, at the copy bandwidth measured in the same run.
+``--growth`` is ``--models`` for 100,000 to 10,000,000 nodes of degree 10 in bfloat16 with layers recomputed. Where
+graphs of several sizes but one degree were measured, the slope of log time against log(n + E) is a row of its own.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +24,7 @@ from rich.table import Table
 from gssc.bench import kernels_conv, kernels_models
 from gssc.bench.harness import append
 from gssc.bench.kernels_conv import Result
+from gssc.bench.kernels_models import Graph
 from gssc.bench.kernels_timing import copy_bandwidth
 from gssc.environment import hardware
 from gssc.ops.gssc_conv.fused import Tuning
@@ -79,16 +84,75 @@ def convolutions(bandwidth: float) -> Iterator[list[Result]]:
         yield list(kernels_conv.run(work, bandwidth))
 
 
-def whole_models(console: Console, nodes: list[int] | None) -> Iterator[list[Result]]:
-    """Whole models, graph by graph, if they compute what they should; of given sizes only where some are given."""
-    graphs = (*kernels_models.DENSE, *kernels_models.SPARSE)
-    wrong = kernels_models.error(graphs[0])
-    console.print(f"whole model: error {wrong:.1e}, limit {kernels_models.LIMIT:.0e}")
-    if not wrong <= kernels_models.LIMIT:
-        raise SystemExit("gssc.bench.kernels: the model is wrong")
+def chosen_graphs(given: argparse.Namespace) -> list[Graph]:
+    """The graphs that the command line asks for."""
+    if given.growth:
+        nodes, setting = given.nodes or kernels_models.GROWTH, (given.degree or 10, "bf16", given.recompute or 2)
+        return [kernels_models.sparse(n, *setting) for n in nodes]
+    if given.degree is not None:
+        sizes = given.nodes or kernels_models.GROWTH
+        return [kernels_models.sparse(n, given.degree, given.precision, given.recompute) for n in sizes]
+    known = [*kernels_models.DENSE, *kernels_models.SPARSE]
+    missing = sorted(set(given.nodes or ()) - {graph.nodes for graph in known})
+    if missing:
+        raise SystemExit(f"gssc.bench.kernels: --nodes {missing[0]} needs --degree, which says how many edges")
+    return [graph for graph in known if given.nodes is None or graph.nodes in given.nodes]
+
+
+def gates(console: Console, graphs: Sequence[Graph]) -> None:
+    """Check the forms of the model that are about to be timed, on a small graph; end here where one is wrong."""
+    small = kernels_models.DENSE[0]
+    for precision, recompute in dict.fromkeys((graph.precision, graph.recompute) for graph in graphs):
+        output, gradients = kernels_models.errors(small, recompute=recompute)
+        checks = [("output", output, kernels_models.OUTPUT_LIMIT), ("gradients", gradients, kernels_models.LIMIT)]
+        if precision == "bf16":
+            half = kernels_models.half_error(small, recompute=recompute)
+            checks.append(("output in bf16", half, kernels_models.HALF_LIMIT))
+        for name, wrong, limit in checks:
+            console.print(f"whole model, recompute={recompute}, {name}: error {wrong:.1e}, limit {limit:.0e}")
+            if not wrong <= limit:
+                raise SystemExit("gssc.bench.kernels: the model is wrong, and is not timed")
+
+
+def whole_models(console: Console, graphs: Sequence[Graph], with_rivals: bool) -> Iterator[list[Result]]:
+    """Whole models, graph by graph, if they compute what they should and fit into memory."""
+    gates(console, graphs)
+    room = torch.cuda.get_device_properties(0).total_memory / 1e9
     for graph in graphs:
-        if nodes is None or graph.nodes in nodes:
-            yield list(kernels_models.run(graph, with_rivals=nodes is None))
+        needs = kernels_models.estimated_gb(graph)
+        if needs > room:
+            console.print(f"{graph.name}{graph.setting}: left out, needs about {needs:.0f} GB of {room:.0f}")
+            continue
+        yield list(kernels_models.run(graph, with_rivals=with_rivals))
+
+
+def growth_rows(graphs: Sequence[Graph], results: Sequence[Result]) -> list[dict[str, object]]:
+    """For every variant that was timed on three and more graphs of one degree: the slope of time against n + E."""
+    by_name = {graph.name: graph for graph in graphs}
+    points: dict[tuple[int, str], list[tuple[int, int, float]]] = {}
+    for result in results:
+        graph = by_name.get(result.workload)
+        if graph is not None and result.timing is not None and graph.edges % graph.nodes == 0:
+            key = (graph.edges // graph.nodes, result.variant)
+            points.setdefault(key, []).append((graph.nodes, graph.edges, result.timing.p50))
+    rows: list[dict[str, object]] = []
+    for (degree, variant), found in points.items():
+        if len(found) < 3:
+            continue
+        found.sort()
+        fitted, steepest = kernels_models.slopes([n + e for n, e, _ in found], [time for *_, time in found])
+        verdict = "linear" if fitted <= kernels_models.SLOPE else "steeper than linear"
+        note = f"slope of log time against log(n + E) {fitted:.3f} (target at most {kernels_models.SLOPE}): {verdict}"
+        rows.append(
+            {
+                "benchmark": "kernels",
+                "workload": f"growth, degree {degree}, {found[0][0]:,} to {found[-1][0]:,} nodes",
+                "variant": variant,
+                "ratio": f"{fitted:.3f}",
+                "note": f"{note}; steepest between neighbouring sizes {steepest:.3f}",
+            }
+        )
+    return rows
 
 
 def look_closer(console: Console, nodes: int, tune: bool) -> None:
@@ -100,31 +164,47 @@ def look_closer(console: Console, nodes: int, tune: bool) -> None:
             console.print(line, markup=False, highlight=False)
 
 
-def main() -> None:
-    """Check, time, print, append."""
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
     parser.add_argument("--models", action="store_true", help="whole models instead of the convolution alone")
+    parser.add_argument("--growth", action="store_true", help="whole models from 100,000 to 10,000,000 nodes")
     parser.add_argument("--nodes", type=int, nargs="+", help="with --models: graphs of these sizes only, no rivals")
+    parser.add_argument("--degree", type=int, help="with --models: random graphs of this degree, of any size")
+    parser.add_argument("--precision", choices=("float32", "bf16"), default="float32", help="with --degree")
+    parser.add_argument("--recompute", type=int, default=0, help="with --degree: layers per group, see GSSC")
     parser.add_argument("--profile", type=int, metavar="NODES", help="with --models: kernels of a step on this graph")
     parser.add_argument("--tune", action="store_true", help="time ways to cut the work (with --profile: after it)")
-    arguments = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Check, time, print, append."""
+    given = parse(arguments)
+    models = given.models or given.growth
+    graphs = chosen_graphs(given) if models else []
     console = Console(width=140)
     if not torch.cuda.is_available():
         raise SystemExit("gssc.bench.kernels: there is no GPU")
     bandwidth = copy_bandwidth()
     console.print(f"{hardware('cuda')}: copies at {bandwidth / 1e12:.2f} TB/s")
-    if arguments.tune and not arguments.models:
+    if given.tune and not models:
         for line in kernels_conv.tune(kernels_conv.LARGE[-1], CANDIDATES, bandwidth):
             console.print(line)
         return
     everything: list[Result] = []
-    for results in whole_models(console, arguments.nodes) if arguments.models else convolutions(bandwidth):
+    rivals = given.nodes is None and given.degree is None
+    for results in whole_models(console, graphs, rivals) if models else convolutions(bandwidth):
         everything += results
         show(console, results)
-        append(arguments.out, [row(result, results[0], bandwidth) for result in results], "cuda")
-    if arguments.models and arguments.profile:
-        look_closer(console, arguments.profile, arguments.tune)
+        append(given.out, [row(result, results[0], bandwidth) for result in results], "cuda")
+    slopes = growth_rows(graphs, everything)
+    append(given.out, slopes, "cuda")
+    for slope in slopes:
+        console.print(f"{slope['workload']}, {slope['variant']}: {slope['note']}", markup=False, highlight=False)
+    if models and given.profile:
+        look_closer(console, given.profile, given.tune)
     if any("wrong" in result.problem for result in everything):
         raise SystemExit("gssc.bench.kernels: some results were wrong")
 

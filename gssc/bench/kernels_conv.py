@@ -17,6 +17,7 @@ from gssc.ops.messages import Backend
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Relative errors ‖found − expected‖ / ‖expected‖ of output and of every gradient.
+MOST_FOR_ATTENTION = 60_000  # nodes: beyond, n² takes seconds
 LIMITS = {"exact": 1e-5, "tf32": 3e-3, "bf16": 2e-2}
 
 
@@ -116,31 +117,41 @@ def _check_explicit_z(inputs: dict[str, Tensor], nodes: int = 1000) -> None:
     assert _relative(explicit_z(**few), expected.double()) < LIMITS["exact"]
 
 
-def flash_attention(**inputs: Tensor) -> Tensor:
-    """Softmax attention of one graph in four heads, in bfloat16, by PyTorch's flash kernel."""
+def softmax_attention(**inputs: Tensor) -> Tensor:
+    """Softmax attention of one graph in four heads, by whichever kernel PyTorch takes."""
     heads = [inputs[n].unflatten(1, (4, -1)).transpose(0, 1).unsqueeze(0) for n in ("q", "k", "v")]
+    return torch.nn.functional.scaled_dot_product_attention(*heads)
+
+
+def flash_attention(**inputs: Tensor) -> Tensor:
+    """The same by the flash kernel, which takes half precision only."""
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
-        return torch.nn.functional.scaled_dot_product_attention(*heads)
+        return softmax_attention(**inputs)
 
 
 def rivals(work: Workload) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Other ways to let every node hear from every other, on one graph of the same size."""
+    """Other ways to let every node hear from every other, on one graph of the same size, with as many channels.
+
+    Attention has four heads; it and explicit z are given what the convolution is given, features already projected,
+    while Performer brings its own projections.
+    """
     if len(work.sizes) != 1:
         return
     base = work.inputs()
     weight = torch.randn_like(base["x_o"])
-    if work.nodes >= 60_000:
-        extra = {
-            "phi": torch.randn(1, work.k, work.c, device=DEVICE),
-            "weights": torch.randn(4, work.c, work.c, device=DEVICE) / work.c**0.5,
-        }
-        inputs = {"x_o": base["x_o"], "x_s": base["x_s"], "vectors": base["vectors"], **extra}
-        _check_explicit_z(inputs)
-        yield "explicit z", lambda: gradients(explicit_z, inputs, weight)
-    if work.nodes <= 60_000:
-        parts = {n: torch.randn(work.nodes, work.c, device=DEVICE, dtype=torch.bfloat16) for n in ("q", "k", "v")}
-        shape = torch.randn(1, 4, work.nodes, work.c // 4, device=DEVICE, dtype=torch.bfloat16)
-        yield "flash attention, bf16", lambda: gradients(flash_attention, parts, shape)
+    extra = {
+        "phi": torch.randn(1, work.k, work.c, device=DEVICE),
+        "weights": torch.randn(4, work.c, work.c, device=DEVICE) / work.c**0.5,
+    }
+    inputs = {"x_o": base["x_o"], "x_s": base["x_s"], "vectors": base["vectors"], **extra}
+    _check_explicit_z(inputs, min(work.nodes, 1000))
+    yield "explicit z", lambda: gradients(explicit_z, inputs, weight)
+    if work.nodes <= MOST_FOR_ATTENTION:
+        parts = {n: torch.randn(work.nodes, work.c, device=DEVICE) for n in ("q", "k", "v")}
+        halves = {name: part.to(torch.bfloat16) for name, part in parts.items()}
+        shape = torch.randn(1, 4, work.nodes, work.c // 4, device=DEVICE)
+        yield "PyTorch attention, float32", lambda: gradients(softmax_attention, parts, shape)
+        yield "flash attention, bf16", lambda: gradients(flash_attention, halves, shape.to(torch.bfloat16))
     from torch_geometric.nn.attention import PerformerAttention
 
     performer = PerformerAttention(work.c, heads=4).to(DEVICE)

@@ -245,12 +245,12 @@ class Timed:
         return (STEPS_OF_EPOCH * self.step[1] + self.evaluation) / 1e3
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Check, time, print, append."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=150.0, help="no new measurement after this time")
     parser.add_argument("--out", type=Path, default=None, help="results file to append to")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     begin = time.perf_counter()
     if not torch.cuda.is_available():
         raise SystemExit("gssc.bench.molecule_training: there is no GPU")

@@ -126,11 +126,11 @@ def measure(
         if solver != "dense":
             ours(warm)
         with peak_memory(device) as peak:
-            seconds, spectrum = timed(ours, device)
+            spent, spectrum = timed(ours, device)
         if detail:
-            with stages(device) as spent:
+            with stages(device) as parts:
                 ours()
-            row["stages"] = spent
+            row["stages"] = parts
         certificate = spectrum.certificate
         count = int(spectrum.mask.sum())
         row |= {"certificate": certificate.level, "miss_probability": certificate.miss_probability}
@@ -140,7 +140,7 @@ def measure(
         dense: Callable[[sp.csr_array, str], Any] = run_eigh if method == "eigh-full" else run_rrwp
         dense(GRAPHS[graph](100), device)
         with peak_memory(device) as peak:
-            seconds, found = timed(lambda: dense(adjacency, device), device)
+            spent, found = timed(lambda: dense(adjacency, device), device)
         values = found[0][:k] if method == "eigh-full" else np.zeros(0)
         row["pairs"] = found[0].size if method == "eigh-full" else 0
         truth = truth if method == "eigh-full" else None
@@ -152,18 +152,20 @@ def measure(
             prepare(build_operator(GRAPHS[graph](2_500), "sym"), 4, device, **extra)()
         run = prepare(matrix, k, device, **extra)
         with peak_memory(device) as peak:
-            seconds, (values, vectors) = timed(run, device)
+            spent, (values, vectors) = timed(run, device)
         row |= {"residual": float(residual_norms(matrix, values, vectors).max()), "pairs": values.size}
         if not row["residual"] <= 2.0 * RESIDUAL:
             row["status"] = "no convergence"
     if truth is not None:
         same = min(truth.size, values.size)
         row["value_error"] = float(np.abs(np.sort(values)[:same] - truth[:same]).max(initial=0.0))
-    return row | {"seconds": seconds, "peak_mb": peak["mb"], "values": np.sort(values)}
+    low, high = np.percentile(spent, [20, 80])
+    row |= {"seconds": statistics.median(spent), "p20": float(low), "p80": float(high)}
+    return row | {"peak_mb": peak["mb"], "values": np.sort(values)}
 
 
-def timed(run: Callable[[], Any], device: str) -> tuple[float, Any]:
-    """Seconds, and the last result."""
+def timed(run: Callable[[], Any], device: str) -> tuple[list[float], Any]:
+    """Seconds of each run, and the last result."""
     spent: list[float] = []
     while not spent or (len(spent) < 3 and spent[0] < REPEAT_BELOW):
         begin = time.perf_counter()
@@ -171,7 +173,7 @@ def timed(run: Callable[[], Any], device: str) -> tuple[float, Any]:
         if device != "cpu":
             torch.cuda.synchronize()
         spent.append(time.perf_counter() - begin)
-    return statistics.median(spent), out
+    return spent, out
 
 
 def work(pipe: Connection) -> None:
@@ -227,7 +229,10 @@ def result(row: dict[str, Any]) -> dict[str, object]:
         "benchmark": "spectra_large",
         "workload": f"{row['graph']} n={row['n']} edges={row.get('edges', '')} k={row['k']} sym",
         "variant": row["method"],
-        "p50_ms": shorten(1e3 * row["seconds"]) if "seconds" in row else "",
+        **{
+            f"{name}_ms": shorten(1e3 * row[key]) if key in row else ""
+            for name, key in (("p20", "p20"), ("p50", "seconds"), ("p80", "p80"))
+        },
         "peak_mb": shorten(row["peak_mb"]) if "peak_mb" in row else "",
         "baseline": "" if ours else "gssc",
         "ratio": shorten(row["ratio"]) if "ratio" in row and not ours else "",

@@ -4,8 +4,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from gssc.cli.bench import bench
 from gssc.cli.collect import collect
 from gssc.cli.evaluate import evaluate
+from gssc.cli.explain import explain
 from gssc.cli.models import models
 from gssc.cli.pack import pack
 from gssc.cli.predict import predict
@@ -25,8 +27,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 COMMANDS = (
-    *(recipes, models, prepare, train, evaluate, predict, report, publish, collect, results),
-    *(pack, sweep),
+    *(recipes, models, prepare, train, evaluate, predict, explain, report, publish, collect, results),
+    *(pack, sweep, bench),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_shape, fail
+from gssc.nn.fused_norm import normalize
 from gssc.nn.norm import BatchNorm
 from gssc.ops import gssc_conv
 
@@ -46,7 +47,7 @@ class FeatureEncoder(nn.Module):
 
     def forward(self, raw: Tensor | None, rows: int) -> Tensor:
         if self.constant is not None:
-            return self.constant.expand(rows, -1)
+            return self.constant.repeat(rows, 1)
         if raw is None:
             fail(self.name, "a tensor of features", "None")
         columns = raw.unsqueeze(1) if raw.dim() == 1 else raw
@@ -74,7 +75,7 @@ class RandomWalkEncoder(nn.Module):
         self.linear = nn.Linear(steps, channels)
 
     def forward(self, rwse: Tensor, node_mask: Tensor | None = None) -> Tensor:
-        return self.linear(self.norm(rwse, node_mask))
+        return self.linear(normalize(self.norm, rwse, node_mask))
 
 
 class SpectralDiagonalEncoder(nn.Module):
@@ -93,4 +94,5 @@ class SpectralDiagonalEncoder(nn.Module):
         sizes = torch.diff(ptr).to(phi.dtype).view(-1, 1, 1)
         # It is the self term of a convolution of ones.
         ones = phi.new_ones(vectors.shape[0], phi.shape[2])
-        return self.linear(self.norm(gssc_conv(None, ones, vectors, None, phi * sizes, ptr), node_mask))
+        diagonal = gssc_conv(None, ones, vectors, None, phi * sizes, ptr)
+        return self.linear(normalize(self.norm, diagonal, node_mask))

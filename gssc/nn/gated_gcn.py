@@ -6,9 +6,10 @@ from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, check_shape
 from gssc.nn.dropout import dropout
-from gssc.nn.moments import Moments
+from gssc.nn.fused_norm import as_branch, fused_norm, norms_fuse
 from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
-from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn
+from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn, new_seeds
+from gssc.ops.residual_norm.fused import move_running_statistics
 from gssc.ops.triton_support import can_fuse
 
 
@@ -144,6 +145,17 @@ class GatedGCN(nn.Module):
             backend="fused",
         )
         if isinstance(batch, BatchNorm) and batch.training:
-            batch._update_running_statistics(Moments(out.n, out.mean, out.squares), out.n >= 2)
-        node = self._finish(self.lin_self(x) + out.nodes, self.norm_node, node_mask)
-        return (x + node if self.residual else node), out.edges if need_edges else None
+            stats = torch.stack([out.mean, out.mean, out.mean, out.squares, out.n.expand_as(out.mean)]).unsqueeze(0)
+            state = (batch.running_mean, batch.running_var, batch.num_batches_tracked)
+            move_running_statistics(stats, *state, None, None, None, batch.momentum)
+        return self._fused_node(x, self.lin_self(x) + out.nodes, node_mask), out.edges if need_edges else None
+
+    def _fused_node(self, x: Tensor, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """The update of nodes."""
+        if not norms_fuse([self.norm_node], self.training, x, hidden):
+            node = self._finish(hidden, self.norm_node, mask)
+            return x + node if self.residual else node
+        p = self.dropout if self.training else 0.0
+        seed = new_seeds(1, x.device)[0] if p else None
+        branch = as_branch(self.norm_node, hidden, p, self.residual)
+        return fused_norm(self.norm_node, [branch], x if self.residual else None, mask, seed, activation=True)

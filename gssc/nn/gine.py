@@ -30,5 +30,4 @@ class GINE(GINEConv):
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, plan: EdgePlan | None = None
     ) -> Tensor:
         backend: Backend = "fused" if can_fuse(x, edge_attr) else "eager"
-        messages = gine_messages(x, edge_attr, edge_index, plan, backend=backend)
-        return self.nn(messages + (1 + self.eps) * x)
+        return self.nn(gine_messages(x, edge_attr, edge_index, plan, backend, self.eps))

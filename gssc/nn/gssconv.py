@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
-from gssc.ops import batch_to_ptr, gssc_conv, selective_gssc_conv
+from gssc.ops import batch_to_ptr, degree_scale, gssc_conv, selective_gssc_conv
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")
@@ -109,27 +109,30 @@ class GSSConv(nn.Module):
             degree: Node degrees, [N]; needed with ``degree_scaling``.
             ptr: First node of every graph and, last, N, [G + 1]: ``batch`` in the form that the op needs. Layers of
                 a model share it; where it is given, ``batch`` is not read.
-            gains: A and A_s, if they are known already; not with ``selective``.
+            gains: A and A_s, if `gssc.nn.gains.gains_of_all` has made them already; not with ``selective``.
         """
         check_shape("x", x, None, self.channels)
         check_shape("phi", phi, None, None, self.phi_channels)
         check_shape("vectors", vectors, x.shape[0], phi.shape[1])
         if ptr is None:
             ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
-        if self.degree_scale is not None and self.degree_log_scale is not None:
-            if degree is None:
-                fail("degree", "the degree of every node [N], for degree_scaling", "None")
-            check_shape("degree", degree, x.shape[0])
-            log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
-            x = x * (self.degree_scale + self.degree_log_scale * log_degree)
-        if self.lin_out is not None and self.kernel == "shared" and not self.selective and x.device.type == "cpu":
-            return self._convolve_projected(x, phi, vectors, ptr, gains)
+        x = self._scaled(x, degree)
         if self.lin_out is None:
-            return self._convolve(x, phi, vectors, ptr, gains, use_global=True, use_self=self.self_term)
-        out = self.lin_out(self._convolve(x, phi, vectors, ptr, gains, use_global=True, use_self=False))
+            return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
+        if self.kernel == "shared" and not self.selective and x.device.type == "cpu":
+            return self._convolve_projected(x, phi, vectors, ptr, gains)
+        out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False, given=gains))
         if self.self_term:
-            out = out + self._convolve(x, phi, vectors, ptr, gains, use_global=False, use_self=True)
+            out = out + self._convolve(x, phi, vectors, ptr, use_global=False, use_self=True, given=gains)
         return out
+
+    def _scaled(self, x: Tensor, degree: Tensor | None) -> Tensor:
+        """The features as the convolution sees them: x ⊙ (a + b log(degree + 1)) with ``degree_scaling``."""
+        if self.degree_scale is None or self.degree_log_scale is None:
+            return x
+        if degree is None:
+            fail("degree", "the degree of every node [N], for degree_scaling", "None")
+        return degree_scale(x, self.degree_scale, self.degree_log_scale, degree)
 
     def _convolve_projected(
         self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, given: tuple[Tensor, Tensor | None] | None
@@ -138,8 +141,7 @@ class GSSConv(nn.Module):
         assert self.lin_out is not None
         x_o = F.linear(x, self.lin_out.weight @ self.lin_o.weight)
         x_s = self.lin_s(x) if self.self_term else None
-        gains, self_gains = self._both_gains(phi, given, True, self.self_term)
-        return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr) + self.lin_out.bias
+        return self._mix(x, x_o, x_s, phi, vectors, ptr, given) + self.lin_out.bias
 
     def _convolve(
         self,
@@ -147,33 +149,42 @@ class GSSConv(nn.Module):
         phi: Tensor,
         vectors: Tensor,
         ptr: Tensor,
-        given: tuple[Tensor, Tensor | None] | None,
         use_global: bool,
         use_self: bool,
+        given: tuple[Tensor, Tensor | None] | None = None,
     ) -> Tensor:
         x_o = self.lin_o(x) if use_global else None
         x_s = self.lin_s(x) if use_self else None
+        return self._mix(x, x_o, x_s, phi, vectors, ptr, given)
+
+    def _mix(
+        self,
+        x: Tensor,
+        x_o: Tensor | None,
+        x_s: Tensor | None,
+        phi: Tensor,
+        vectors: Tensor,
+        ptr: Tensor,
+        given: tuple[Tensor, Tensor | None] | None = None,
+    ) -> Tensor:
+        """The terms whose features are given; linear in X_o and X_s, while x is what selects."""
         if self.selective:
             weights = {"dv": self.lin_dv.weight}
-            if use_global:
+            if x_o is not None:
                 weights |= {"q": self.lin_q.weight, "k": self.lin_k.weight}
-            if use_self:
+            if x_s is not None:
                 weights |= {"sq": self.lin_sq.weight, "sk": self.lin_sk.weight}
             pair_gains = self.lin_dq(phi) * self.lin_dk(phi)
             shared = self.kernel == "shared"
             return selective_gssc_conv(
                 x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared=shared, normalize=self.normalize
             )
-        gains, self_gains = self._both_gains(phi, given, use_global, use_self)
-        return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
-
-    def _both_gains(
-        self, phi: Tensor, given: tuple[Tensor, Tensor | None] | None, use_global: bool, use_self: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
         if given is not None:
-            return given[0] if use_global else None, given[1] if use_self else None
-        gains = self._gains(phi, self.lin_q, self.lin_k) if use_global else None
-        return gains, self._gains(phi, self.lin_sq, self.lin_sk) if use_self else None
+            gains, self_gains = (None if x_o is None else given[0]), (None if x_s is None else given[1])
+        else:
+            gains = None if x_o is None else self._gains(phi, self.lin_q, self.lin_k)
+            self_gains = None if x_s is None else self._gains(phi, self.lin_sq, self.lin_sk)
+        return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
 
     def _gains(self, phi: Tensor, query: nn.Linear, key: nn.Linear) -> Tensor:
         """A = (ΦW_q) ⊙ (ΦW_k) [G, K, C]; for the shared kernel its sum over channels, diag(Φ W_q W_kᵀ Φᵀ) [G, K, 1]."""

@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, fail
 from gssc.nn.dropout import Dropout, dropout
+from gssc.nn.fused_norm import as_branch, fused_norm, norms_fuse
 from gssc.nn.norm import NormName, apply_norm, make_norm
-from gssc.ops import EdgePlan
+from gssc.ops import EdgePlan, new_seeds, relu_dropout
 
 
 class GSSCLayer(nn.Module):
@@ -97,15 +98,18 @@ class GSSCLayer(nn.Module):
         edge_mask: Tensor | None = None,
         plan: EdgePlan | None = None,
         need_edges: bool = True,
+        seed: Tensor | None = None,
         gains: tuple[Tensor, Tensor | None] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Node features and edge features after the layer; arguments as in ``GSSConv`` and PyG convolutions.
 
         ``node_mask`` [N] and ``edge_mask`` [E] (True = real) keep the rows of a padded batch out of the statistics.
         ``plan`` is ``gssc.ops.edge_plan(edge_index, N)`` for local parts that have kernels, which else make it anew.
-        ``need_edges=False`` allows a local part to leave new edge features out. ``gains`` are handed to a ``GSSConv``.
+        ``need_edges=False`` allows a local part to leave new edge features out. ``seed`` is one row of
+        ``gssc.ops.new_seeds``, for dropout where norms are fused (on a GPU); without it the layer draws its own.
+        ``gains`` are handed to a ``GSSConv``.
         """
-        parts = []
+        parts: list[tuple[Tensor, nn.Module, float, bool]] = []
         if self.local is not None and self.norm_local is not None:
             given = {
                 "edge_attr": edge_attr,
@@ -119,16 +123,46 @@ class GSSCLayer(nn.Module):
             h = self.local(x, edge_index, **taken)
             if isinstance(h, tuple):
                 h, edge_attr = h
-            if not self._local_adds_residual:
-                h = dropout(h, self.dropout_local, self.training, residual=x)
-            parts.append(apply_norm(self.norm_local, h, node_mask))
+            parts.append((h, self.norm_local, self.dropout_local, not self._local_adds_residual))
         if self.glob is not None and self.norm_global is not None:
             known = {} if gains is None else {"gains": gains}
             h = self.glob(x, phi, vectors, batch, degree=degree, ptr=ptr, **known)
-            h = dropout(h, self.dropout_global, self.training, residual=x)
-            parts.append(apply_norm(self.norm_global, h, node_mask))
-        h = parts[0] + parts[1] if len(parts) == 2 else parts[0]
-        return apply_norm(self.norm_ffn, h + self.feed_forward(h), node_mask), edge_attr
+            parts.append((h, self.norm_global, self.dropout_global, True))
+        norms = [self.norm_local, self.norm_global, self.norm_ffn]
+        if norms_fuse(norms, self.training, x, *(h for h, *_ in parts)):
+            return self._finish_fused(x, parts, node_mask, seed), edge_attr
+        return self._finish(x, parts, node_mask), edge_attr
+
+    def _finish(self, x: Tensor, parts: list[tuple[Tensor, nn.Module, float, bool]], mask: Tensor | None) -> Tensor:
+        """Residuals and norms of the parts, their sum, and the feed-forward network."""
+        normed = []
+        for h, norm, p, residual in parts:
+            if residual:
+                h = dropout(h, p, self.training, residual=x)
+            normed.append(apply_norm(norm, h, mask))
+        h = normed[0] + normed[1] if len(normed) == 2 else normed[0]
+        return apply_norm(self.norm_ffn, h + self.feed_forward(h), mask)
+
+    def _finish_fused(
+        self,
+        x: Tensor,
+        parts: list[tuple[Tensor, nn.Module, float, bool]],
+        mask: Tensor | None,
+        seed: Tensor | None,
+    ) -> Tensor:
+        """The same with three ops in place of some seventy. A part that adds the residual itself drops out itself."""
+        inner, drop, outer = self.feed_forward[0], self.feed_forward[2], self.feed_forward[3]
+        assert isinstance(drop, Dropout)
+        p = drop.p if self.training else 0.0
+        branches = [
+            as_branch(norm, h, rate if self.training and residual else 0.0, residual)
+            for h, norm, rate, residual in parts
+        ]
+        if seed is None and (p or any(branch.dropout for branch in branches)):
+            seed = new_seeds(1, x.device)[0]
+        h = fused_norm(self.norm_ffn, branches, x, mask, seed, 0)
+        hidden = outer(relu_dropout(inner(h), p, seed, 2))
+        return fused_norm(self.norm_ffn, [as_branch(self.norm_ffn, hidden, p)], h, mask, seed, 3)
 
 
 def _arguments(local: nn.Module | None) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def reestimate_batch_norms(
     Modes are as before afterwards; an error leaves the statistics as they were.
 
     Args:
-        model: Called as ``model(**batch)``, without gradient; not a compiled one, whose hooks may not run.
+        model: Called as ``model(**batch)``, without gradient; compiled parts of it run as they are.
         batches: Inputs of ``forward``, with masks where padded. With synchronised norms the statistics are those of
             the batches of all processes, which must have equally many.
         autocast: For example ``torch.autocast("cuda", torch.bfloat16)``.
@@ -158,7 +158,8 @@ def observed_batch_norms(model: nn.Module, observe: Callable[[nn.Module, Moments
         for norm in norms:
             norm.train()
             norm.momentum = 0.0  # a batch of fewer than two rows is to meet the old statistics
-        with torch.no_grad():
+        # Compiled layers may not run hooks.
+        with torch.compiler.set_stance("force_eager"), torch.no_grad():
             yield
     finally:
         for hook in hooks:

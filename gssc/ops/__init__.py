@@ -1,7 +1,7 @@
 """Fast maths on tensors, without parameters or configuration. Each op has a plain reference beside it.
 
-This file and, for message passing, ``messages.py`` and, for sums over graphs, ``states.py`` are where a backend is
-chosen and arguments are checked.
+This file and, for message passing, ``messages.py``, for sums over graphs ``states.py`` and for norms ``norms.py`` are
+where a backend is chosen and arguments are checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +16,8 @@ from gssc.ops.gssc_conv import eager as _conv_eager
 from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
 from gssc.ops.messages import Backend, gated_gcn, gine_messages, takes_kernels
+from gssc.ops.norms import degree_scale, new_seeds, relu_dropout, residual_norm
+from gssc.ops.residual_norm.types import Branch, Form
 from gssc.ops.selective_gssc_conv import eager as _selective_eager
 from gssc.ops.selective_gssc_conv import fused as _selective_fused
 from gssc.ops.selective_gssc_conv import naive as _selective_naive
@@ -23,16 +25,22 @@ from gssc.ops.states import from_state, segment_sum, to_state
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = [
+    "Branch",
     "EdgeNorm",
     "EdgePlan",
+    "Form",
     "GatedOutput",
     "Origin",
     "batch_to_ptr",
+    "degree_scale",
     "edge_plan",
     "from_state",
     "gated_gcn",
     "gine_messages",
     "gssc_conv",
+    "new_seeds",
+    "relu_dropout",
+    "residual_norm",
     "segment_sum",
     "selective_gssc_conv",
     "to_state",

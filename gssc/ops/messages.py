@@ -27,6 +27,7 @@ def gine_messages(
     edge_index: Tensor,
     plan: EdgePlan | None = None,
     backend: Backend = "auto",
+    eps: Tensor | None = None,
 ) -> Tensor:
     r"""What GINE sums: :math:`h_i = \sum_j \mathrm{ReLU}(x_j + e_{ij})` over edges from j to i.
 
@@ -38,6 +39,7 @@ def gine_messages(
             is faster with it.
         backend: ``"naive"``, ``"eager"``, ``"fused"`` (Triton, nothing of size E × C is stored), or ``"auto"``: fused
             where it can be, else eager.
+        eps: ε, one number, to add (1 + ε) x_i; ``None`` to leave that out.
 
     Returns:
         h, [N, C].
@@ -47,10 +49,15 @@ def gine_messages(
     if edge_attr is not None:
         check_shape("edge_attr", edge_attr, edge_index.shape[1], x.shape[1])
     if takes_kernels(backend, x=x, edge_attr=edge_attr):
-        return _gine_fused.gine_messages(x, edge_attr, edge_index, _plan(plan, edge_index, x.shape[0]))
+        apart = eps is not None and eps.requires_grad  # the kernels do not differentiate it
+        plan = _plan(plan, edge_index, x.shape[0])
+        messages = _gine_fused.gine_messages(x, edge_attr, edge_index, plan, None if apart else eps)
+        return messages if eps is None or not apart else messages + (1 + eps) * x
     if backend != "naive" and plan is not None and _gine_planned.fits(x, edge_attr, edge_index):
-        return _gine_planned.gine_messages(x, edge_attr, edge_index, plan)
-    return (_gine_naive if backend == "naive" else _gine_eager).gine_messages(x, edge_attr, edge_index)
+        messages = _gine_planned.gine_messages(x, edge_attr, edge_index, plan)
+    else:
+        messages = (_gine_naive if backend == "naive" else _gine_eager).gine_messages(x, edge_attr, edge_index)
+    return messages if eps is None else messages + (1 + eps) * x
 
 
 def gated_gcn(

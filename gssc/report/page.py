@@ -9,6 +9,7 @@ from importlib.resources import files
 import yaml
 
 from gssc import __version__
+from gssc.report.explained import described, embedded, explained_pictures
 from gssc.report.figures import ablation_bars, learning_curves
 from gssc.report.origin import duration, origin
 from gssc.report.predicted import predictions_plot
@@ -102,6 +103,12 @@ def _section(
     for number, (variant, picture) in enumerate(pictures):
         shown = " open" if number == 0 else ""
         parts.append(f"<details{shown}><summary>{_code(variant)}</summary>{picture}</details>")
+    inside = [(variant, _explained(variant, problems)) for variant in variants]
+    if any(pictures for _, pictures in inside):
+        parts.append("<h3>Inside the model</h3>")
+    for variant, picture in inside:
+        if picture:
+            parts.append(f"<details open><summary>{_code(variant)}</summary>{picture}</details>")
     parts += ["<h3>Runs</h3>", *(_runs(variant) for variant in variants)]
     return "<section>" + "\n".join(parts) + "</section>\n"
 
@@ -150,6 +157,21 @@ def _predictions(variant: Variant, identities: Iterator[str], problems: list[str
             picture = to_svg(figure, next(identities), f"predictions on the test set, {variant.recipe}")
             return _figure(picture, f"Test set, seed {run.seed}: {caption}.")
     return ""
+
+
+def _explained(variant: Variant, problems: list[str]) -> str:
+    """What `gssc explain` has drawn for the seeds of a variant; what is damaged becomes a note."""
+    shown = []
+    for run in variant.runs:
+        for path in explained_pictures(run.folder):
+            try:
+                address = embedded(path)
+            except ValueError as error:
+                problems.append(str(error))
+                continue
+            text = f"Seed {run.seed}: {described(path)}"
+            shown.append(_figure(f'<img class="paper" alt="{escape(text, quote=True)}" src="{address}">', f"{text}."))
+    return "".join(shown)
 
 
 def _runs(variant: Variant) -> str:

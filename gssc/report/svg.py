@@ -18,12 +18,12 @@ SERIES = tuple(f"#01020{number}" for number in "56789a")
 ROLES = {INK: "currentColor", GRID: "var(--line)", **{c: f"var(--series-{i})" for i, c in enumerate(SERIES, start=1)}}
 
 
-def need_matplotlib() -> None:
+def need_matplotlib(command: str = "gssc report") -> None:
     """Fail with what to install where matplotlib is missing."""
     try:
         import matplotlib as mpl
     except ImportError:
-        fail("gssc report", "the package matplotlib (pip install 'gssc[plot]')", "no such package")
+        fail(command, "the package matplotlib (pip install 'gssc[plot]')", "no such package")
     del mpl
 
 

@@ -7,39 +7,31 @@ matrix of a batch start at a multiple of 64 bytes: LAPACK rounds differently at 
 graph would depend on its neighbours in the dataset.
 """
 
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gssc.spectra.batched_operators import (
     check_nonnegative_batched,
-    operator_batched,
+    components_batched,
     return_probabilities_batched,
     symmetric_batched,
-    zero_modes_batched,
 )
+from gssc.spectra.batched_pairs import complete_pairs
 from gssc.spectra.batched_truncation import gather_rows, select_batched
-from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.operators import Directed, Operator
 from gssc.spectra.packed import PackedGraphs, single_thread
-from gssc.spectra.solve import CLUSTER_TOLERANCE
 from gssc.spectra.truncation import Truncation, ZeroModes
 
 # Above this many nodes a sparse solver that looks for k pairs only is faster than all pairs by a dense one.
 BATCHED_NODES = 512
 SIZE_STEP = 4
-# Numbers per dense chunk: on the CPU a chunk and its powers should stay in the cache.
-CPU_CHUNK, GPU_CHUNK = 1 << 18, 1 << 26
-# What a backward stable solver always reaches; more means that it failed.
-MAX_RELATIVE_RESIDUAL = MAX_ORTHOGONALITY = 1e-10
-EPS = float(np.finfo(np.float64).eps)
+# Numbers per dense chunk. On the CPU, smaller ones cost more calls, and larger ones leave the cache.
+CPU_CHUNK, GPU_CHUNK = 1 << 19, 1 << 26
 
 
 @dataclass(frozen=True)
@@ -80,13 +72,18 @@ def empty_spectra(graphs: PackedGraphs, k: int, steps: int, dtype: torch.dtype) 
     certificate[2].fill_(torch.inf)
     return BatchedSpectra(
         torch.zeros(number, k, dtype=dtype),
-        torch.zeros(nodes, k, dtype=dtype),
+        _zeros(nodes, k, dtype=dtype),
         torch.zeros(number, k, dtype=torch.bool),
-        torch.zeros(nodes, steps, dtype=dtype),
+        _zeros(nodes, steps, dtype=dtype),
         torch.zeros(nodes, dtype=dtype),
         torch.zeros(number, dtype=torch.long),
         *certificate,
     )
+
+
+def _zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+    """As ``torch.zeros``, but the system clears each page when it is first written, by the worker that does so."""
+    return torch.from_numpy(np.zeros(shape, f"i{dtype.itemsize}")).view(dtype)
 
 
 def solve_batched(
@@ -122,7 +119,7 @@ def solve_batched(
 
 
 class _Work:
-    """One call of `solve_batched`: graphs in order of their padded size, and where everything of each lies."""
+    """One call of `solve_batched`: graphs in order of their padded size; the rest is looked up chunk by chunk."""
 
     def __init__(
         self,
@@ -134,7 +131,8 @@ class _Work:
         out: BatchedSpectra,
         only: Tensor | None,
     ) -> None:
-        self.spectrum, self.steps, self.directed, self.device, self.out = spectrum, steps, directed, device, out
+        self.graphs, self.spectrum, self.steps, self.directed = graphs, spectrum, steps, directed
+        self.device, self.out = device, out
         self.laplacian = spectrum is not None and spectrum.operator != "adjacency"
         count = graphs.ptr.diff()
         padded = (count + SIZE_STEP - 1) // SIZE_STEP * SIZE_STEP
@@ -142,30 +140,12 @@ class _Work:
         order = torch.argsort(padded, stable=True)
         self.graph = order[wanted[order]]
         self.count, self.size = count[self.graph], padded[self.graph]
-        self.node, self.node_start = _ranges(graphs.ptr[self.graph], self.count)
-        edges = graphs.edge_ptr.diff()[self.graph]
-        edge, self.edge_start = _ranges(graphs.edge_ptr[self.graph], edges)
-        self.local = torch.arange(self.node.numel()) - self.node_start[:-1].repeat_interleave(self.count)
-        self.source, self.target = graphs.edge_index[:, edge]
-        self.weight = None if graphs.weight is None else graphs.weight[edge]
-        self.edges = edges
-        self.component = self._components() if self.laplacian else None
-
-    def _components(self) -> Tensor:
-        """Component of each node, numbered within its graph, for all graphs at once, [nodes]."""
-        shift = self.node_start[:-1].repeat_interleave(self.edges)
-        source, target = (self.source + shift).numpy(), (self.target + shift).numpy()
-        weight = np.ones(source.size) if self.weight is None else self.weight.numpy()
-        nodes = self.node.numel()
-        matrix = sp.coo_array((weight, (source, target)), shape=(nodes, nodes)).tocsr()
-        matrix.eliminate_zeros()
-        _, label = connected_components(matrix, directed=False)
-        # Components are numbered by their first node, so those of one graph are consecutive.
-        labels = torch.from_numpy(label).long()
-        return labels - labels[self.node_start[:-1]].repeat_interleave(self.count)
 
     def spans(self) -> list[tuple[int, int]]:
-        """Chunks [first, last) of graphs of one padded size, within the memory of a chunk."""
+        """Chunks [first, last) of graphs of one padded size, within the memory of a chunk; the most work first.
+
+        The workers then finish at about the same time: what is left for the end is small.
+        """
         budget = CPU_CHUNK if self.device.type == "cpu" else GPU_CHUNK
         out: list[tuple[int, int]] = []
         start = 0
@@ -174,128 +154,89 @@ class _Work:
             step = max(1, budget // (size * size))
             out += [(at, min(at + step, start + number)) for at in range(start, start + number, step)]
             start += number
-        return out
+        return sorted(out, key=lambda span: (span[0] - span[1]) * int(self.size[span[0]]) ** 3)
 
     def solve(self, first: int, last: int) -> None:
         """Everything for the chunk of graphs [first, last), written to its rows of the result."""
-        graph, size, batch = self.graph[first:last], int(self.size[first]), last - first
-        nodes = slice(int(self.node_start[first]), int(self.node_start[last]))
-        edges = slice(int(self.edge_start[first]), int(self.edge_start[last]))
-        number = torch.arange(batch)
-        count = self.count[first:last]
-        slot = number.repeat_interleave(count) * size + self.local[nodes]
-        owner = number.repeat_interleave(self.edges[first:last])
-        position = (owner * size + self.source[edges]) * size + self.target[edges]
-        adjacency = torch.zeros(batch * size * size, dtype=torch.float64, device=self.device)
-        one = torch.ones((), dtype=torch.float64) if self.weight is None else self.weight[edges]
-        adjacency.index_put_((position.to(self.device),), one.to(self.device), accumulate=True)
-        adjacency = symmetric_batched(adjacency.view(batch, size, size), self.directed, graph)
-        if self.laplacian or self.steps:
+        graph, count, size = self.graph[first:last], self.count[first:last], int(self.size[first])
+        adjacency, hangs = self._adjacency(graph, size)
+        adjacency = symmetric_batched(adjacency, self.directed, graph)
+        # Sums of ones are never negative.
+        if self.graphs.weight is not None and (self.laplacian or self.steps):
             name = self.spectrum.operator if self.spectrum and self.laplacian else "random walk"
             check_nonnegative_batched(adjacency, graph, name)
-        degree = adjacency.sum(2)
-        row = self.node[nodes]
-        self.out.degree[row] = degree.reshape(-1).cpu()[slot].to(self.out.degree.dtype)
+        degree = adjacency.sum(1)
+        # Where the nodes of the chunk lie in the padded rows [B m], and in the result.
+        column = torch.arange(size)
+        valid = column < count.unsqueeze(1)
+        slot = valid.view(-1).nonzero().view(-1)
+        row = (self.graphs.ptr[graph].unsqueeze(1) + column).view(-1).index_select(0, slot)
+
+        def write(target: Tensor, padded: Tensor) -> None:
+            rows = padded.to(target.dtype).reshape(-1, *target.shape[1:]).cpu()
+            target.index_copy_(0, row, rows.index_select(0, slot))
+
+        write(self.out.degree, degree)
         if self.steps:
-            walk = return_probabilities_batched(adjacency, degree, self.steps, self.out.rwse.dtype)
-            self.out.rwse[row] = walk.view(-1, self.steps).cpu()[slot]
+            write(self.out.rwse, return_probabilities_batched(adjacency, degree, self.steps, self.out.rwse.dtype))
         if self.spectrum is not None:
-            label = None
-            if self.component is not None:
-                label = torch.full((batch * size,), -1).index_copy_(0, slot, self.component[nodes])
-                label = label.view(batch, size).to(self.device)
-            vectors = self._spectra(adjacency, degree, count.to(self.device), label, graph)
-            self.out.eigvecs[row] = vectors.reshape(-1, self.spectrum.k).cpu()[slot].to(self.out.eigvecs.dtype)
+            label = components_batched(adjacency, valid, hangs) if self.laplacian else None
+            write(self.out.eigvecs, self._spectra(adjacency, degree, count.to(self.device), label, graph))
+
+    def _adjacency(self, graph: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """Dense weights of a chunk as they are stored, [B, m, m]; which nodes have a neighbour before them, [B, m]."""
+        graphs, batch = self.graphs, graph.numel()
+        start = graphs.edge_ptr[graph]
+        length = graphs.edge_ptr[graph + 1] - start
+        begin = length.cumsum(0) - length
+        owner = torch.arange(batch).repeat_interleave(length)
+        edge = torch.arange(owner.numel()).add_((start - begin).index_select(0, owner))
+        source, target = graphs.edge_index.index_select(1, edge)
+        # A loop, or an edge that may count for nothing, says as much as "node 0 hangs", which is taken for granted.
+        later = torch.maximum(source, target).mul_(source != target)
+        weight = torch.ones((), dtype=torch.float64)
+        if graphs.weight is not None:
+            weight = graphs.weight.index_select(0, edge)
+            later.mul_(weight > 0)
+            # Weights of both signs may cancel.
+            later.mul_(weight.amin() >= 0 if weight.numel() else 1)
+        first = owner.mul_(size)
+        hangs = torch.zeros(batch * size, dtype=torch.bool)
+        hangs[::size] = True
+        hangs.index_fill_(0, later.add_(first), True)
+        position = first.add_(source).mul_(size).add_(target)
+        adjacency = torch.zeros(batch * size * size, dtype=torch.float64, device=self.device)
+        adjacency.index_put_((position.to(self.device),), weight.to(self.device), accumulate=True)
+        return adjacency.view(batch, size, size), hangs.view(batch, size)
 
     def _spectra(self, adjacency: Tensor, degree: Tensor, count: Tensor, label: Tensor | None, graph: Tensor) -> Tensor:
         """Write the eigenvalues and the certificate of a chunk; return its eigenvectors [B, m, K]."""
         spectrum, out = self.spectrum, self.out
         assert spectrum is not None
-        matrix = operator_batched(adjacency, degree, spectrum.operator)
-        size = matrix.shape[1]
-        column = torch.arange(size, device=matrix.device)
-        valid = column < count.unsqueeze(1)
-        # Row sums of |L| bound the spectrum; those of a Laplacian are at most twice its diagonal.
-        rows = adjacency.abs().sum(2) if self.component is None else torch.diagonal(matrix, dim1=1, dim2=2)
-        beyond = 3.0 * rows.amax(1)
-        beyond = torch.where(beyond > 0, beyond, 1.0)
-        torch.diagonal(matrix, dim1=1, dim2=2).add_(torch.where(valid, 0.0, beyond.unsqueeze(1)))
-        zeros, known = torch.zeros_like(count), None
-        if label is not None:
-            zeros, known = label.amax(1) + 1, zero_modes_batched(label, degree, spectrum.operator)
-            # Zero modes are known: moved beyond the spectrum too, they cannot mix with small eigenvalues.
-            matrix.baddbmm_(known.mT * beyond.view(-1, 1, 1), known)
-        values, vectors = _eigh(matrix, graph)
-        rows = vectors.mT
-        solved = column < (count - zeros).unsqueeze(1)
-        residual = torch.baddbmm(rows * values.unsqueeze(2), rows, matrix, beta=-1).norm(dim=2)
-        norm = torch.where(solved, values.abs(), 0.0).amax(1)
-        accuracy = torch.maximum(torch.where(solved, residual, 0.0).amax(1), EPS * norm)
-        defect = torch.baddbmm(torch.eye(size, dtype=rows.dtype, device=rows.device), rows, vectors, beta=-1)
-        defect = torch.maximum(defect.amax((1, 2)), -defect.amin((1, 2)))
-        failed = ~((residual.amax(1) <= MAX_RELATIVE_RESIDUAL * beyond) & (defect <= MAX_ORTHOGONALITY))
-        if bool(failed.any()):
-            at = int(failed.nonzero()[0])
-            raise SpectrumError(
-                f"graph {int(graph[at])} of {int(count[at])} nodes: the dense solver left a residual of "
-                f"{float(residual[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(defect[at]):.1e}"
-            )
-        if known is not None:
-            place = (column - zeros.unsqueeze(1)).clamp(min=0)
-            values = torch.where(column < zeros.unsqueeze(1), 0.0, values.gather(1, place))
-        tolerance = CLUSTER_TOLERANCE * accuracy
+        pairs = complete_pairs(adjacency, degree, count, label, spectrum.operator, graph)
         chosen = select_batched(
-            values,
+            pairs.values,
             count,
             spectrum.k,
-            tolerance=tolerance,
+            tolerance=pairs.tolerance,
             by_magnitude=spectrum.operator == "adjacency",
             zero_modes=spectrum.zero_modes,
             truncation=spectrum.truncation,
         )
-        kept = gather_rows(rows, chosen.index - zeros.unsqueeze(1), chosen.mask)
-        if known is not None and spectrum.zero_modes == "keep":
-            width = min(known.shape[1], spectrum.k)
-            exact = column[:width] < zeros.unsqueeze(1)
-            kept[:, :width] = torch.where(
-                exact.unsqueeze(2), known[:, :width] * chosen.mask[:, :width].unsqueeze(2), kept[:, :width]
-            )
-        # The shifted operator differs from the operator on the zero modes only, and there by ``beyond``.
-        shifted = chosen.values
-        if known is not None:
-            is_zero = (chosen.values == 0.0) & (chosen.index < zeros.unsqueeze(1))
-            shifted = torch.where(is_zero, beyond.unsqueeze(1), shifted)
-        final = torch.baddbmm(kept * shifted.unsqueeze(2), kept, matrix, beta=-1).norm(dim=2).amax(1)
-        gram = torch.baddbmm(torch.diag_embed(chosen.mask.to(kept.dtype)), kept, kept.mT, beta=-1)
-        orthogonality = gram.abs().amax((1, 2))
+        index = chosen.index.clamp(max=pairs.values.shape[1] - 1)
+        place = pairs.place.gather(1, index)
+        # The residual of a pair grows by at most as much as its value moved to the mean of its cluster.
+        moved = (chosen.values - pairs.values.gather(1, index)).abs_()
+        residual = (pairs.error.gather(1, place) + moved).masked_fill_(~chosen.mask, 0.0).amax(1)
         for name, value in (
             ("eigvals", chosen.values),
             ("eigmask", chosen.mask),
             ("available", chosen.available),
-            ("residual", final),
-            ("orthogonality", orthogonality),
+            ("residual", residual),
+            ("orthogonality", pairs.orthogonality),
             ("gap", chosen.gap),
-            ("tolerance", tolerance),
+            ("tolerance", pairs.tolerance),
         ):
             target: Tensor = getattr(out, name)
             target[graph] = value.cpu().to(target.dtype)
-        return kept.mT
-
-
-def _ranges(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    """start[i], …, start[i] + length[i] - 1 for all i end to end, and where each range begins in the result."""
-    begin = torch.cat([torch.zeros(1, dtype=torch.long), length.cumsum(0)])
-    shift = (start - begin[:-1]).repeat_interleave(length)
-    return torch.arange(int(begin[-1])) + shift, begin
-
-
-def _eigh(matrix: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
-    try:
-        values, vectors = torch.linalg.eigh(matrix)
-    except RuntimeError as error:  # torch.linalg.LinAlgError is one; out of memory must pass
-        if "converge" not in str(error):
-            raise
-        at = re.search(r"Batch element (\d+)", str(error))
-        which = f"graph {int(graph[int(at[1])])}" if at else f"one of graphs {graph.tolist()}"
-        raise SpectrumError(f"{which}: the dense solver did not converge ({error})") from error
-    return values, vectors
+        return gather_rows(pairs.rows, place, chosen.mask).to(out.eigvecs.dtype).mT

@@ -4,7 +4,10 @@
 columns past a graph's own nodes are zero. ``graph [B]`` numbers the graphs of the chunk for error messages.
 """
 
+import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gssc.checks import fail
@@ -43,10 +46,38 @@ def check_nonnegative_batched(adjacency: Tensor, graph: Tensor, operator: str) -
 def operator_batched(adjacency: Tensor, degree: Tensor, operator: Operator) -> Tensor:
     """A, D - A or I - D^-1/2 A D^-1/2 of a chunk, [B, m, m]; rows of nodes without edges are zero."""
     if operator == "adjacency":
-        return adjacency.clone()
-    if operator == "combinatorial":
-        return torch.diag_embed(degree) - adjacency
-    return torch.diag_embed((degree > 0).to(degree.dtype)) - _walk_matrix(adjacency, degree)
+        return adjacency
+    out = -adjacency if operator == "combinatorial" else _walk_matrix(adjacency, degree).neg_()
+    out.diagonal(dim1=1, dim2=2).add_(degree if operator == "combinatorial" else degree > 0)
+    return out
+
+
+def components_batched(adjacency: Tensor, valid: Tensor, hangs: Tensor) -> Tensor:
+    """The component of each node, numbered within its graph by first node, [B, m]; -1 where ``valid`` is False.
+
+    ``hangs`` [B, m] is True for the first node of each graph, and may be for nodes with a neighbour of smaller number.
+    A graph whose nodes all hang is connected, and atoms mostly come in such an order; if one does not, the chunk is
+    searched. ``valid`` and ``hangs`` are on the host, as is the search; the result is where ``adjacency`` is.
+    """
+    batch, size = valid.shape
+    label = valid.long() - 1
+    if torch.equal(hangs, valid):
+        return label.to(adjacency.device)
+    graph, source, target = adjacency.nonzero().T.cpu()
+    source = graph * size + source
+    indptr = np.zeros(batch * size + 1, dtype=np.int64)
+    np.cumsum(np.bincount(source.numpy(), minlength=batch * size), out=indptr[1:])
+    target = (graph * size + target).numpy()
+    matrix = sp.csr_array((np.ones(target.size), target, indptr), shape=(batch * size, batch * size))
+    # In a symmetric matrix strong components are the components, found without a transpose.
+    found, component = connected_components(matrix, directed=True, connection="strong")
+    # SciPy's numbers are arbitrary. Counted along the graph, the first nodes of the components are not.
+    head = np.empty(found, dtype=np.int64)
+    node = np.arange(component.size)
+    head[component[::-1]] = node[::-1]
+    first = torch.from_numpy(head[component])
+    number = (first == torch.from_numpy(node)).view(batch, size).cumsum(1) - 1
+    return torch.where(valid, number.view(-1)[first].view(batch, size), label).to(adjacency.device)
 
 
 def return_probabilities_batched(
@@ -57,27 +88,27 @@ def return_probabilities_batched(
     All terms are at least zero, so that nothing cancels and the precision of the result will do for the powers.
 
     With S = D^-1/2 A D^-1/2 and p about sqrt(steps): the diagonals of S, …, S^p, and then, since S is symmetric,
-    diag(S^(qp+r)) = rowsum(S^qp ⊙ S^r). That takes about 2 sqrt(steps) products instead of steps.
+    diag(S^(qp+r)) = colsum(S^qp ⊙ S^r). That takes about 2 sqrt(steps) products instead of steps.
     """
     walk = _walk_matrix(adjacency, degree).to(dtype)
     small = [walk]
-    while (len(small) + 1) ** 2 <= steps:
+    while len(small) ** 2 < steps:
         small.append(small[-1] @ walk)
     p = len(small)
     out = walk.new_empty(steps, *degree.shape)
-    for t, power in enumerate(small):
+    for t, power in enumerate(small[:steps]):
         out[t] = power.diagonal(dim1=1, dim2=2)
-    large = small[-1]
+    large, product = small[-1], torch.empty_like(walk)
     for t in range(p, steps):
         if t % p == 0 and t > p:
             large = large @ small[-1]
-        torch.sum(large * small[t % p], dim=2, out=out[t])
-    return out.permute(1, 2, 0).contiguous()
+        torch.sum(torch.mul(large, small[t % p], out=product), dim=1, out=out[t])
+    return out.permute(1, 2, 0)
 
 
 def _walk_matrix(adjacency: Tensor, degree: Tensor) -> Tensor:
-    scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
-    return adjacency * scale.unsqueeze(1) * scale.unsqueeze(2)
+    scale = degree.rsqrt().masked_fill_(degree <= 0.0, 0.0)
+    return (adjacency * scale.unsqueeze(1)).mul_(scale.unsqueeze(2))
 
 
 def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Tensor:
@@ -86,7 +117,8 @@ def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Ten
     ``label [B, m]`` numbers the component of each node within its graph, -1 for padding.
     """
     number = torch.arange(int(label.max()) + 1, device=label.device)
-    weight = torch.where(degree > 0, degree, 1.0) if operator == "sym" else torch.ones_like(degree)
-    member = torch.where(label.unsqueeze(1) == number.unsqueeze(1), weight.unsqueeze(1), 0.0)
+    member = (label.unsqueeze(1) == number.unsqueeze(1)).to(degree.dtype)
+    if operator == "sym":
+        member *= degree.masked_fill(degree <= 0.0, 1.0).unsqueeze(1)
     total = member.sum(2, keepdim=True)
-    return (member / torch.where(total > 0, total, 1.0)).sqrt()
+    return member.div_(total.masked_fill_(total == 0.0, 1.0)).sqrt_()

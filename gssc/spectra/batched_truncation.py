@@ -33,7 +33,7 @@ def merge_clusters_batched(values: Tensor, count: Tensor, tolerance: Tensor) -> 
     if values.numel() == 0:
         return values.clone(), torch.zeros_like(values, dtype=torch.long)
     tolerance = tolerance.unsqueeze(1)
-    cleaned = torch.where(values.abs() <= tolerance, 0.0, values)
+    cleaned = values.masked_fill(values.abs() <= tolerance, 0.0)
     start = torch.ones_like(values, dtype=torch.bool)
     start[:, 1:] = cleaned.diff(dim=1) > tolerance
     start |= torch.arange(size, device=values.device) == count.unsqueeze(1)
@@ -42,9 +42,9 @@ def merge_clusters_batched(values: Tensor, count: Tensor, tolerance: Tensor) -> 
     # Sums in the order of the values, on every device: atomic adds would not be reproducible.
     means = torch.segment_reduce(cleaned.reshape(-1), "sum", lengths=lengths) / lengths
     # A cluster that holds exact zeros is zero, not the mean of zeros and noise.
-    means[number[(cleaned == 0.0).reshape(-1)]] = 0.0
-    number = number.reshape(rows, size)
-    return means[number], number - number[:, :1]
+    means.index_fill_(0, number.masked_select(cleaned.reshape(-1) == 0.0), 0.0)
+    merged, number = means.index_select(0, number).view(rows, size), number.view(rows, size)
+    return merged, number - number[:, :1]
 
 
 def magnitude_order_batched(values: Tensor, count: Tensor, tolerance: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def select_batched(
     mask = torch.arange(k, device=values.device) < kept.unsqueeze(1)
     width = min(k, size)
     final = values.new_zeros(rows, k)
-    final[:, :width] = torch.where(mask[:, :width], values[:, :width], 0.0)
+    final[:, :width] = values[:, :width].masked_fill(~mask[:, :width], 0.0)
     index = torch.arange(k, device=values.device).expand(rows, k)
     if order is not None:
         index = index.clone()
@@ -108,4 +108,4 @@ def gather_rows(rows: Tensor, index: Tensor, mask: Tensor) -> Tensor:
     start = size * torch.arange(batch, device=rows.device).unsqueeze(1)
     flat = (start + index.clamp(0, size - 1)).reshape(-1)
     picked = rows.reshape(batch * size, -1).index_select(0, flat)
-    return picked.view(*index.shape, -1) * mask.unsqueeze(2)
+    return picked.view(*index.shape, -1).mul_(mask.unsqueeze(2).to(rows.dtype))

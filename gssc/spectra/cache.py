@@ -7,25 +7,38 @@ covered by a checksum: a damaged entry counts as missing.
 
 import hashlib
 import json
-import mmap
 import os
 import uuid
 import warnings
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load
 from torch import Tensor
 
 from gssc.checks import fail
 from gssc.files import CHECKSUM, DIGITS, checksum_position, sync_folder, verified_about
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
-SOLVER_VERSION = 2
+SOLVER_VERSION = 3
+# What safetensors calls the types that an entry may hold.
+TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.bool: "BOOL",
+}
+# Bytes per write to a file.
+BLOCK = 1 << 22
 CacheArgument = bool | str | os.PathLike[str] | None
 
 
@@ -43,6 +56,17 @@ def open_cache(cache: CacheArgument) -> "Cache | None":
     if cache is None or cache is False:
         return None
     return Cache(default_folder() if cache is True else Path(cache))
+
+
+def narrowed(tensor: Tensor | None) -> Tensor | None:
+    """Integers in the smallest type that holds them all: fewer bytes for `content_key`, equal only if they are."""
+    if tensor is None or not tensor.numel():
+        return tensor
+    low, high = (int(end) for end in tensor.aminmax())
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        if torch.iinfo(dtype).min <= low and high <= torch.iinfo(dtype).max:
+            return tensor.to(dtype)
+    return tensor
 
 
 def content_key(tensors: Mapping[str, Tensor | None], settings: Mapping[str, Any]) -> str:
@@ -97,22 +121,56 @@ class Cache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                save_file(
-                    {name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, {"gssc": text}
-                )
-                with temporary.open("r+b") as file:
-                    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-                        at, checksum = checksum_position(raw), zlib.crc32(raw)
-                    file.seek(at)
-                    file.write(f"{checksum:08x}".encode())
-                    file.flush()
+                with temporary.open("xb", buffering=0) as file:
+                    _write_checked(file, *_serialized(tensors, text))
                     os.fsync(file.fileno())
                 os.replace(temporary, self.path(key))
                 sync_folder(self.folder)
             finally:
                 temporary.unlink(missing_ok=True)
-        except (OSError, SafetensorError) as error:
+        except OSError as error:
             warnings.warn(f"cache: {self.path(key)} was not written ({error})", CacheWarning, stacklevel=2)
+
+
+def _serialized(tensors: Mapping[str, Tensor], text: str) -> tuple[bytes, list[memoryview]]:
+    """The header of a safetensors file and the bytes that follow it, which are not copied."""
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header: dict[str, Any] = {"__metadata__": {"gssc": text}}
+    content, end = [], 0
+    # Wide types first, as every entry has to be aligned.
+    for name in sorted(stored, key=lambda name: (-stored[name].element_size(), name)):
+        tensor = stored[name]
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": TYPES[tensor.dtype], "shape": tensor.shape, "data_offsets": [begin, end]}
+        content.append(tensor.view(-1).view(torch.uint8).numpy().data)
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    return len(raw).to_bytes(8, "little") + raw, content
+
+
+def _write_checked(file: FileIO, header: bytes, content: list[memoryview]) -> None:
+    """Write a file and the checksum that its header has room for, which is computed meanwhile."""
+
+    def checksum() -> int:
+        value = zlib.crc32(header)
+        for part in content:
+            value = zlib.crc32(part, value)
+        return value
+
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(checksum)
+        end = file.seek(len(header))
+        for part in content:
+            while part:
+                begin, end = end, end + file.write(part[:BLOCK])
+                part = part[end - begin :]
+                if hasattr(os, "posix_fadvise"):
+                    # Starts the way to the disk, so that the flush at the end has little left to wait for.
+                    os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)
+        at = checksum_position(header)
+        header = header[:at] + f"{pending.result():08x}".encode() + header[at + len(DIGITS) :]
+    file.seek(0)
+    file.write(header)
 
 
 def _verified(raw: bytes, key: str) -> dict[str, Any]:

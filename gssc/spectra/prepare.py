@@ -13,7 +13,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import fail
 from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, SpectrumSettings, solve_batched
-from gssc.spectra.cache import CacheArgument, content_key, open_cache
+from gssc.spectra.cache import CacheArgument, content_key, narrowed, open_cache
 from gssc.spectra.certificate import Certificate
 from gssc.spectra.operators import Directed, degrees
 from gssc.spectra.packed import PackedGraphs, pack, single_thread
@@ -111,7 +111,12 @@ def prepare_spectra(
     folder = open_cache(cache)
     key = ""
     if folder is not None:
-        content = {f"{i}.{name}": getattr(part.graphs, name) for i, part in enumerate(parts) for name in PACKED}
+        content: dict[str, Tensor | None] = {}
+        for i, part in enumerate(parts):
+            graphs = part.graphs
+            indices = {"edge_index": graphs.edge_index, "ptr": graphs.ptr, "edge_ptr": graphs.edge_ptr}
+            content.update({f"{i}.{name}": narrowed(tensor) for name, tensor in indices.items()})
+            content[f"{i}.weight"] = graphs.weight
         settings = [part.settings() for part in parts]
         about = {"entry": "dataset", "parts": settings, "device": str(device), "dtype": str(dtype)}
         key = content_key(content, about)
@@ -135,9 +140,6 @@ def prepare_spectra(
         named = {field.name: getattr(solved.flat, field.name) for field in fields(BatchedSpectra)}
         folder.store(key, named, {"certificates": {g: vars(c) for g, c in solved.by_graph.items()}})
     return solved
-
-
-PACKED = ("edge_index", "weight", "ptr", "edge_ptr")
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class CapturedTrainer(Trainer):
         device, config = store.device, recipe.train
         steps = len(self.groups(1))
         self.schedule = Schedule(store, config.batch_size, steps)
+        self.shapes = self.schedule.shapes
         # Fused AdamW reads a rate in float32, whatever the weights are.
         self.lr = torch.zeros((), dtype=torch.float32, device=device)
         self.optimizer = make_optimizer(model, recipe.optim, self.lr)

@@ -14,12 +14,13 @@ from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import batch_norms
 from gssc.protocols import EvaluationProtocol, followed
 from gssc.tasks import Task
-from gssc.train.evaluate import autocast, batches_in_order, evaluate
+from gssc.train.evaluate import autocast, batches_in_order, evaluate, evaluating
 from gssc.train.optimizer import Average, clip_gradients, learning_rate, make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.randomness import seed_step, shuffled
+from gssc.train.regional import compile_parts
 from gssc.train.shapes import smallest_fit, static_shapes
-from gssc.train.store import GraphStore
+from gssc.train.store import Batch, GraphStore
 
 
 class NonFiniteLossError(RuntimeError):
@@ -58,12 +59,32 @@ class Trainer:
         decays = dict.fromkeys(protocol.ema for protocol in self.protocols if protocol.ema)
         self.averages = {decay: Average(model, decay) for decay in decays}
         self.shapes = static_shapes(store.node_counts, store.edge_counts, config.batch_size) if config.pad else None
-        runner = processes.wrap(model)
-        self.runner = torch.compile(runner, dynamic=not config.pad) if config.compile else runner
+        self.runner = processes.wrap(model)
         # Averaged weights or other statistics are evaluated in a model of their own.
         separate = any(protocol.ema or protocol.reestimated for protocol in self.protocols)
         self.evaluated = copy.deepcopy(model) if separate else model
         self.clock = Clock()
+
+    def compile(self) -> str | None:
+        """Compile the layers; says why where it does not work, and they then run as they are."""
+        models = [self.model] if self.evaluated is self.model else [self.model, self.evaluated]
+        return compile_parts(models, self._rehearse)
+
+    def _rehearse(self) -> None:
+        """A step without an optimiser and an evaluation, for one batch."""
+        batch = self._some_batch()
+        self.model.train()
+        with autocast(self.store.device, self.recipe.train.precision):
+            raw = self.runner(**batch.inputs)
+        self.task.loss(raw.to(torch.get_default_dtype()), batch.y, batch.mask, self.processes.sum).backward()
+        with evaluating(self.evaluated), autocast(self.store.device, self.recipe.train.precision):
+            self.evaluated(**batch.inputs)
+
+    def _some_batch(self) -> Batch:
+        graphs = torch.arange(min(self.recipe.train.batch_size, self.store.num_graphs))
+        if self.shapes is None:
+            return self.store.batch(graphs)
+        return self.store.batch(graphs, smallest_fit(self.shapes, graphs.numel(), *self.store.sizes(graphs)))
 
     def groups(self, epoch: int) -> list[list[Tensor]]:
         """Graph numbers of every optimiser step of an epoch: ``accumulate`` batches each."""

@@ -90,11 +90,27 @@ class Average:
         """Take a step of the optimiser into account."""
         self.steps += 1
         change = 1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)
-        for name, value in model.state_dict().items():
+        values = model.state_dict()
+        if self.steps.is_cuda:
+            self._update_together(values, change)
+            return
+        for name, value in values.items():
             if name in self.averaged:
                 self.state[name].lerp_(value, change.to(value.dtype))
             else:
                 self.state[name].copy_(value)
+
+    def _update_together(self, values: dict[str, Tensor], change: Tensor) -> None:
+        """The same in a few launches, whatever the number of weights."""
+        weights = [name for name in values if name in self.averaged]
+        own, new = [self.state[name] for name in weights], [values[name] for name in weights]
+        change = change.to(new[0].dtype)
+        torch._foreach_mul_(own, 1.0 - change)
+        torch._foreach_add_(own, torch._foreach_mul(new, change))
+        others = [name for name in values if name not in self.averaged]
+        for dtype in {values[name].dtype for name in others}:
+            same = [name for name in others if values[name].dtype == dtype]
+            torch._foreach_copy_([self.state[name] for name in same], [values[name] for name in same])
 
     def weights(self) -> dict[str, Tensor]:
         """What is averaged, by name: all that a checkpoint needs beside the model."""

@@ -49,8 +49,14 @@ class GraphStore:
         # Sizes stay on the host as well: the shape of a batch is known before the device has gathered it.
         self.node_counts, self.edge_counts = graphs.ptr.diff().cpu(), graphs.edge_ptr.diff().cpu()
         self.ptr, self.edge_ptr = (_closed(starts).to(self.device) for starts in (graphs.ptr, graphs.edge_ptr))
+        self.zero_rows = graphs.num_nodes, graphs.num_edges
+        extents = [part for ptr in (self.ptr, self.edge_ptr) for part in (ptr[:-1], ptr.diff())]
+        self.extents = torch.stack(extents)  # [4, G + 1]: first node, nodes, first edge, edges
         # Node numbers inside a graph fit into 32 bits.
-        self.edge_index = _with_zero_row(graphs.edge_index.t().to(torch.int32)).to(self.device)
+        edges = _with_zero_row(graphs.edge_index.t().to(torch.int32)).to(self.device)
+        self._ends = edges.t().contiguous()  # sources, and destinations
+        self.edge_index = self._ends.t()
+        self._counting: dict[int, Tensor] = {}
         self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
@@ -83,24 +89,22 @@ class GraphStore:
         Where ``padded``, one more graph follows that owns the nodes beyond those of the graphs; edges beyond theirs
         are loops of its nodes, and ``node_mask`` and ``edge_mask`` mark what is real.
         """
-        starts, counts = self.ptr[index], self.ptr[index + 1] - self.ptr[index]
-        batch, node, node_mask = _slots(starts, counts, nodes, self.ptr[-1])
-        edge_starts, edge_counts = self.edge_ptr[index], self.edge_ptr[index + 1] - self.edge_ptr[index]
-        owner, edge, edge_mask = _slots(edge_starts, edge_counts, edges, self.edge_ptr[-1])
-        ends = counts.cumsum(0)
+        # Every line is a launch on a GPU or two. Graph G, which is empty, comes last: it owns the padding.
+        graphs = index.numel()
+        last = torch.cat([index, index.new_full((1,), self.num_graphs)])
+        starts, counts = self.extents.index_select(1, last).unflatten(0, (2, 2)).unbind(1)
+        ends = counts.cumsum(1)
         first = ends - counts
-        ptr = torch.cat([first, ends.new_full((1,), nodes)])
-        if padded:
-            # The graph that owns the padding begins where the others end.
-            ptr = torch.cat([first, ends[-1:], ptr[-1:]])
-            first = torch.cat([first, first.new_zeros(1)])
-            index = torch.cat([index, index.new_full((1,), self.num_graphs)])
-        edge_index = self.edge_index[edge].t().long() + first[owner]
+        shifts = starts - first
+        batch, node, node_mask = self._slots(ends[0], shifts[0], nodes, self.zero_rows[0])
+        owner, edge, edge_mask = self._slots(ends[1], shifts[1], edges, self.zero_rows[1])
+        edge_index = self._ends.index_select(1, edge) + first[0].index_select(0, owner)
+        ptr = torch.cat([first[0] if padded else first[0, :graphs], ends.new_full((1,), nodes)])
         if padded:
             # Padding edges are loops spread evenly over the padding nodes, in order of destination like all others.
-            real_edges, spare = edge_counts.sum(), nodes - ends[-1]
-            beyond = torch.arange(edges, device=self.device) - real_edges
-            loops = ends[-1] + beyond * spare // (edges - real_edges).clamp(min=1)
+            index, (real_nodes, real_edges) = last, ends[:, -1]
+            beyond, spare = self._count_to(edges) - real_edges, nodes - real_nodes
+            loops = real_nodes + beyond * spare // (edges - real_edges).clamp(min=1)
             edge_index = torch.where(edge_mask, edge_index, loops)
         inputs: dict[str, Any] = {name: tensor[node] for name, tensor in self.of_nodes.items()}
         inputs |= {name: tensor[edge] for name, tensor in self.of_edges.items()}
@@ -116,18 +120,23 @@ class GraphStore:
             mask = real if mask is None else mask & real
         return Batch(inputs, self.y[at], mask, at, rows)
 
+    def _slots(self, ends: Tensor, shifts: Tensor, total: int, zero_row: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Owner and source row of each of ``total`` slots, of which graph b takes those before ``ends[b]``.
 
-def _slots(starts: Tensor, counts: Tensor, total: int, zero_row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Owner and source row of each of ``total`` slots, of which graph b takes ``counts[b]`` from ``starts[b]`` on.
+        Slots beyond the last graph belong to owner B and read the row of zeros.
+        """
+        slot = self._count_to(total)
+        owner = torch.searchsorted(ends[:-1], slot, right=True)
+        real = slot < ends[-1]
+        return owner, torch.where(real, slot + shifts.index_select(0, owner), zero_row), real
 
-    Slots beyond the last graph belong to owner B and read the row of zeros.
-    """
-    ends = counts.cumsum(0)
-    slot = torch.arange(total, device=starts.device)
-    owner = torch.searchsorted(ends, slot, right=True)
-    shift = torch.cat([starts - (ends - counts), starts.new_zeros(1)])
-    real = owner < counts.numel()
-    return owner, torch.where(real, slot + shift[owner], zero_row), real
+    def _count_to(self, total: int) -> Tensor:
+        """0, ..., total - 1; kept for the few sizes that static shapes have."""
+        if total not in self._counting:
+            if len(self._counting) >= 16:
+                return torch.arange(total, device=self.device)
+            self._counting[total] = torch.arange(total, device=self.device)
+        return self._counting[total]
 
 
 def _with_zero_row(rows: Tensor) -> Tensor:
@@ -140,5 +149,5 @@ def _in_precision(values: Tensor) -> Tensor:
 
 
 def _closed(starts: Tensor) -> Tensor:
-    """Starts of G graphs, and of an empty one after them: [G + 2]."""
+    """Starts of G graphs, of an empty one after them, and its end: [G + 2]."""
     return torch.cat([starts, starts[-1:]])

@@ -67,4 +67,8 @@ def make_trainers(
         remarks.append(f"the kernels for small graphs are not used, because {against_kernels}")
     if device.type == "cuda" and recipe.train.capture and against_capture is not None:
         remarks.append(f"steps are not captured as CUDA graphs, because {against_capture}")
-    return Alone(kind(models[0], *arguments, seeds[0], processes)), remarks
+    trainer = kind(models[0], *arguments, seeds[0], processes)
+    against_compiling = trainer.compile() if recipe.train.compile else None
+    if against_compiling is not None:
+        remarks.append(f"layers are not compiled, because {against_compiling}")
+    return Alone(trainer), remarks

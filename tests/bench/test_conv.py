@@ -1,7 +1,11 @@
-import torch
+from types import SimpleNamespace
 
-from gssc import GSSConv
-from gssc.bench.conv import CHANNELS, explicit_z, inputs, step
+import torch
+from torch import nn
+
+from gssc import GlobalAttention, GSSConv
+from gssc.bench import conv as conv_bench
+from gssc.bench.conv import CHANNELS, HEADS, attention_step, explicit_z, inputs, step
 from gssc.testing import assert_close
 
 
@@ -12,6 +16,21 @@ def test_both_sides_compute_the_same_and_all_gradients():
     theirs = step(conv, lambda *d: explicit_z(conv, *d), data)()
     assert len(ours) == len(list(conv.parameters())) + 2
     for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine, other)
+
+
+def test_attention_is_that_of_the_package(monkeypatch):
+    """The same weights in `GlobalAttention`, whose projections have the same layout."""
+    made = []
+    monkeypatch.setattr(
+        conv_bench, "nn", SimpleNamespace(Linear=lambda *size: made.append(nn.Linear(*size)) or made[-1])
+    )
+    x = inputs(30)[0]
+    found = attention_step(x)()
+    reference = GlobalAttention(CHANNELS, HEADS)
+    reference.lin_qkv, reference.lin_out = made
+    expected = torch.autograd.grad(reference(x).sum(), [*made[0].parameters(), *made[1].parameters(), x])
+    for mine, other in zip(found, expected, strict=True):
         assert_close(mine, other)
 
 

@@ -163,9 +163,9 @@ def test_the_projection_commutes_with_shared_gains(self_term):
     x, phi, vectors = torch.randn(9, 6, requires_grad=True), torch.randn(2, 3, 5), torch.randn(9, 3)
     ptr = torch.tensor([0, 4, 9])
     found = conv(x, phi, vectors, ptr=ptr)
-    expected = conv.lin_out(conv._convolve(x, phi, vectors, ptr, None, use_global=True, use_self=False))
+    expected = conv.lin_out(conv._convolve(x, phi, vectors, ptr, use_global=True, use_self=False))
     if self_term:
-        expected = expected + conv._convolve(x, phi, vectors, ptr, None, use_global=False, use_self=True)
+        expected = expected + conv._convolve(x, phi, vectors, ptr, use_global=False, use_self=True)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     leaves = [x, *conv.parameters()]
     gradients = [torch.autograd.grad(out.square().sum(), leaves) for out in (found, expected)]

@@ -1,5 +1,7 @@
 """The batched solver against the dense solver graph by graph, on ordinary and on ugly graphs."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -65,8 +67,8 @@ def generated(draw: st.DrawFn) -> Data:
     return data
 
 
-def check_against_dense(graphs: PackedGraphs, spectrum: SpectrumSettings, steps: int = 5) -> None:
-    got = solve_batched(graphs, spectrum, steps)
+def check_against_dense(graphs: PackedGraphs, spectrum: SpectrumSettings, steps: int = 5, device: str = "cpu") -> None:
+    got = solve_batched(graphs, spectrum, steps, device=device)
     for g in range(graphs.num_graphs):
         rows = slice(int(graphs.ptr[g]), int(graphs.ptr[g + 1]))
         a = graphs.adjacency(g, "symmetrize")
@@ -101,6 +103,13 @@ def check_against_dense(graphs: PackedGraphs, spectrum: SpectrumSettings, steps:
 @pytest.mark.parametrize("truncation", ["eigenspace", "raw"])
 def test_ugly_graphs(operator, zero_modes, truncation) -> None:
     check_against_dense(pack(UGLY), SpectrumSettings(6, operator, zero_modes, truncation))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("zero_modes", ["keep", "drop"])
+def test_ugly_graphs_on_a_gpu(operator, zero_modes) -> None:
+    check_against_dense(pack(UGLY), SpectrumSettings(6, operator, zero_modes), device="cuda")
 
 
 @settings(deadline=None, max_examples=60)
@@ -167,6 +176,23 @@ def test_bytes_depend_on_the_graph_alone() -> None:
         assert torch.equal(getattr(backwards, name), getattr(together, name).flip(0))
 
 
+def test_components_in_any_order_of_nodes_and_with_edges_that_count_for_nothing() -> None:
+    """A path numbered from both ends, loops, weights of zero, and weights that cancel."""
+    path = [0, 7, 1, 6, 2, 5, 3, 4]
+    mixed = graph(5, [(0, 1), (1, 2), (1, 2), (3, 4)], [1.0, 2.0, -2.0, 1.0])
+    data = [
+        graph(8, list(pairwise(path))),
+        graph(5, [(0, 1), (2, 2), (3, 4)]),
+        graph(5, [(0, 1), (1, 2), (2, 3), (3, 4)], [1.0, 0.0, 1.0, 1.0]),
+        mixed,
+    ]
+    for some in (data, data[:2], data[2:3]):
+        for operator in ("sym", "combinatorial"):
+            check_against_dense(pack(some), SpectrumSettings(4, operator))
+    zeros = (solve_batched(pack(data), SpectrumSettings(5, "combinatorial")).eigvals == 0.0).sum(1)
+    assert zeros.tolist() == [1, 3, 2, 3]
+
+
 def test_only_some_graphs_and_report_of_progress() -> None:
     graphs = pack(UGLY[4:8])
     told: list[int] = []
@@ -214,8 +240,8 @@ def test_bad_graphs_are_named() -> None:
 def test_a_solver_that_fails_is_not_believed(monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     real = torch.linalg.eigh
 
-    def wrong(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        values, vectors = real(matrix)
+    def wrong(matrix: torch.Tensor, **options: str) -> tuple[torch.Tensor, torch.Tensor]:
+        values, vectors = real(matrix, **options)
         if damage == "values":
             return values + 1e-6, vectors
         vectors[:, :, 1] = vectors[:, :, 0]
@@ -228,12 +254,12 @@ def test_a_solver_that_fails_is_not_believed(monkeypatch: pytest.MonkeyPatch, da
 
 
 def test_a_solver_that_does_not_converge_names_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    def diverges(matrix: torch.Tensor) -> None:
+    def diverges(matrix: torch.Tensor, **options: str) -> None:
         raise torch.linalg.LinAlgError("linalg.eigh: (Batch element 1): The algorithm failed to converge")
 
     monkeypatch.setattr(batched.torch.linalg, "eigh", diverges)
     with pytest.raises(SpectrumError, match="graph 2: the dense solver did not converge"):
-        solve_batched(pack([UGLY[6], UGLY[5], UGLY[5]]), SpectrumSettings(3))
+        solve_batched(pack([UGLY[5], UGLY[6], UGLY[6]]), SpectrumSettings(3))
 
 
 def killers() -> list[tuple[Data, list[float]]]:

@@ -7,6 +7,7 @@ import torch
 
 from gssc.spectra.batched_operators import (
     check_nonnegative_batched,
+    components_batched,
     operator_batched,
     return_probabilities_batched,
     symmetric_batched,
@@ -88,3 +89,21 @@ def test_negative_weights_name_their_graph() -> None:
         ValueError, match="edge_weight of graph 5: expected weights of at least 0 for operator 'sym', got -2"
     ):
         check_nonnegative_batched(a, torch.tensor([4, 5, 6]), "sym")
+
+
+def test_components_are_numbered_by_their_first_nodes() -> None:
+    """Whether they are searched, or all nodes are known to hang on one before them."""
+    a = torch.zeros(3, M, M, dtype=torch.float64)
+    for u, v in [(0, 1), (1, 2), (0, 3), (3, 4), (4, 5), (5, 6), (6, 7)]:
+        a[0, u, v] = a[0, v, u] = 1.0
+    for u, v in [(0, 5), (5, 2), (1, 4), (3, 3)]:
+        a[1, u, v] = a[1, v, u] = 0.5
+    valid = torch.arange(M) < torch.tensor([8, 6, 1]).unsqueeze(1)
+    first = torch.zeros_like(valid)
+    first[:, 0] = True
+    want = torch.tensor([[0] * 8, [0, 1, 0, 2, 1, 0, -1, -1], [0] + [-1] * 7])
+    assert torch.equal(components_batched(a, valid, first), want)
+    whole = [0, 2]
+    hangs = valid[whole]
+    for rows in (hangs, first[whole]):
+        assert torch.equal(components_batched(a[whole], valid[whole], rows), want[whole])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gssc.spectra import cache as module
-from gssc.spectra.cache import Cache, CacheWarning, content_key, default_folder, open_cache
+from gssc.spectra.cache import TYPES, Cache, CacheWarning, content_key, default_folder, narrowed, open_cache
 
 TENSORS = {"a": torch.arange(12.0).view(3, 4), "b": torch.tensor([True, False]), "empty": torch.empty(0, 5)}
 ABOUT = {"available": 3, "gap": float("inf"), "name": "crc32= is no trap"}
@@ -24,6 +24,31 @@ def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
     assert tensors.keys() == TENSORS.keys()
     assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
     assert [path.name for path in cache.folder.iterdir()] == [f"{KEY}.safetensors"]
+
+
+def test_every_type_and_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", 10)
+    tensors = {str(dtype): torch.arange(21).view(7, 3).to(dtype) for dtype in TYPES}
+    tensors["turned"] = torch.arange(6.0).view(2, 3).T
+    tensors["number"] = torch.tensor(2.5)
+    cache = Cache(tmp_path)
+    cache.store(KEY, tensors, {})
+    loaded, _ = cache.load(KEY)
+    assert loaded.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert loaded[name].dtype == tensor.dtype
+        assert torch.equal(loaded[name], tensor)
+
+
+def test_narrow_integers_are_equal_only_if_equal() -> None:
+    for top, dtype in ((255, torch.uint8), (256, torch.int16), (-1, torch.int16), (1 << 20, torch.int32)):
+        wide = torch.tensor([[0, top], [1, 2]])
+        assert narrowed(wide).dtype == dtype
+        assert torch.equal(narrowed(wide).long(), wide)
+    assert narrowed(torch.tensor([1 << 40])).dtype == torch.int64
+    assert narrowed(None) is None
+    empty = torch.empty(2, 0, dtype=torch.long)
+    assert narrowed(empty) is empty
 
 
 def test_every_flipped_bit_and_every_truncation_is_noticed(tmp_path: Path) -> None:

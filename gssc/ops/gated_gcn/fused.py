@@ -31,6 +31,7 @@ from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
 
 PIECE = 1 << 14  # edges of which the gradient is multiplied at a time, at least
 SPLIT = 1 << 12  # edges over which a product that sums over edges is one sum, at least
+LARGEST = 1 << 30  # numbers of one product
 MERGED = 256  # partial moments that one step merges
 
 
@@ -38,8 +39,20 @@ def _grid(target: Tensor, edge_index: Tensor) -> Grid:
     return Grid(target.shape[0], edge_index.shape[1], target.shape[1], target.device)
 
 
-def _projected(edge_attr: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
-    return None if edge_attr is None or weight is None else F.linear(edge_attr, weight, bias)
+def _projected(
+    edge_attr: Tensor | None, weight: Tensor | None, bias: Tensor | None, into: Tensor | None = None
+) -> Tensor | None:
+    """eWᵀ + b, of so many edges at a time that no product has 2³¹ numbers: where libraries count in 32 bits."""
+    if edge_attr is None or weight is None or bias is None:
+        return None
+    rows = max(LARGEST // edge_attr.shape[1], 1)
+    if into is None:
+        if edge_attr.shape[0] <= rows:
+            return F.linear(edge_attr, weight, bias)
+        into = torch.empty_like(edge_attr)
+    for first in range(0, edge_attr.shape[0], rows):
+        torch.addmm(bias, edge_attr[first : first + rows], weight.t(), out=into[first : first + rows])
+    return into
 
 
 def _kept_shape(target: Tensor) -> tuple[int, int, int]:
@@ -182,7 +195,7 @@ def gated_gcn_fused_backward(
     if edge_attr is not None and weight is not None and bias is not None:
         # ∂e is written one piece before ∂ℓ: where a product has been read, so that the two share their memory.
         room = target.new_empty(edges + _piece(edges), c)
-        projected = torch.addmm(bias, edge_attr, weight.t(), out=room[_piece(edges) :])
+        projected = _projected(edge_attr, weight, bias, room[_piece(edges) :])
     d_target, d_source, d_neighbor = (torch.empty_like(target) for _ in range(3))
     sums = torch.zeros(2, c, dtype=torch.float32, device=target.device)
     if grid.nodes:

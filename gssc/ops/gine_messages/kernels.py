@@ -8,10 +8,10 @@ from gssc.ops.edges.kernels import channels, edge_block, gather, put_row, row, s
 
 @triton.jit(do_not_specialize=["nodes", "share"])
 def forward_nodes(
-    x, attr, order, others, ptr, out, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr,
+    x, attr, eps, order, others, ptr, out, nodes, share,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr, HAS_SELF: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j ReLU(x_j + e_ij) for a share of the nodes i."""
+    """Σ_j ReLU(x_j + e_ij), plus (1 + ε) x_i where there is an ε, for a share of the nodes i."""
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     for node in range(first, tl.minimum(first + share, nodes)):
@@ -24,15 +24,17 @@ def forward_nodes(
             if HAS_EDGES:
                 message += gather(attr, tl.load(order + position, mask=valid, other=0), valid, c, C, BLOCK_C)
             total += tl.sum(tl.maximum(message, 0.0), 0)
+        if HAS_SELF:
+            total += row(x, node, c, C, BLOCK_C) * (1.0 + tl.load(eps).to(tl.float32))
         put_row(out, node, c, total, C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["nodes", "share"])
 def backward_nodes(
-    x, attr, grad, order, others, ptr, out, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr,
+    x, attr, grad, eps, order, others, ptr, out, nodes, share,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr, HAS_SELF: tl.constexpr,
 ):  # fmt: skip
-    """∂x_j = Σ_i [m_ij > 0] ⊙ ∂h_i for a share of the nodes j."""
+    """∂x_j = Σ_i [m_ij > 0] ⊙ ∂h_i, plus (1 + ε) ∂h_j where there is an ε, for a share of the nodes j."""
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     for node in range(first, tl.minimum(first + share, nodes)):
@@ -47,6 +49,8 @@ def backward_nodes(
             if HAS_EDGES:
                 message += gather(attr, tl.load(order + position, mask=valid, other=0), valid, c, C, BLOCK_C)
             total += tl.sum(tl.where(message > 0.0, change, 0.0), 0)
+        if HAS_SELF:
+            total += row(grad, node, c, C, BLOCK_C) * (1.0 + tl.load(eps).to(tl.float32))
         put_row(out, node, c, total, C, BLOCK_C)
 
 

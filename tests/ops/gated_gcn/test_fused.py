@@ -236,3 +236,11 @@ def test_bad_input():
         run("fused", {**inputs, "mask": torch.ones(inputs["edge_index"].shape[1], device=DEVICE)})
     with pytest.raises(ValueError, match="target: expected float32, bfloat16 or float16 for backend='fused'"):
         run("fused", {**inputs, "target": inputs["target"].double()})
+
+
+def test_edges_are_projected_piece_by_piece(monkeypatch):
+    """What keeps products below 2³¹ numbers, at 20."""
+    from gssc.ops.gated_gcn import fused
+
+    monkeypatch.setattr(fused, "LARGEST", 20)
+    check("naive", make(next(iter(EDGES)), 5))

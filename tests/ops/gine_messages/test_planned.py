@@ -38,6 +38,21 @@ def test_matches_naive(nodes, pairs, attributes):
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("learned", [True, False])
+def test_epsilon(learned):
+    inputs = gine_inputs(*EDGES["random"], 4)
+    eps = torch.tensor([0.3], requires_grad=learned)
+    leaves = [inputs["x"].requires_grad_(), *([eps] if learned else [])]
+    plan = ops.edge_plan(inputs["edge_index"], inputs["x"].shape[0])
+    results = []
+    for backend in ("eager", "naive"):
+        out = ops.gine_messages(**inputs, plan=plan, backend=backend, eps=eps)
+        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    torch.testing.assert_close(*results, rtol=0, atol=1e-12)
+    torch.testing.assert_close(results[0][0], naive(**inputs) + 1.3 * inputs["x"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("float64")
 def test_second_derivatives():
     nodes, pairs = EDGES["random"]
     inputs = gine_inputs(nodes, pairs, 3)

@@ -1,0 +1,95 @@
+r"""How strongly each node of a graph influences another through the whole model.
+
+.. math:: I(u, v) = \left\| \frac{\partial h_u}{\partial x_v} \right\|_F
+
+with x_v what the encoders make of node v and h_u what the last layer makes of node u. Exact, by automatic
+differentiation: the Jacobian of node u needs one backward pass for each of the C channels of h_u, and all of them are
+taken at once on C copies of the graph in one batch, whose graphs do not see one another.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from gssc.checks import fail
+from gssc.explain.watch import check_graph, check_number, in_eval_mode, layers_of
+from gssc.model import GSSC, model_inputs
+
+ROWS = 40_000  # nodes and edges of the copies that are differentiated at once, about
+
+
+def influence(model: GSSC, data: Data, node: int | Sequence[int]) -> Tensor:
+    """I(u, ·) for a node u, [N], or for several, [nodes, N]; in evaluation mode, which is undone afterwards.
+
+    Args:
+        model: A trained model, with any global part or none; its weights stay as they are.
+        data: One graph with all that the model reads of it.
+        node: u, counted from 0.
+    """
+    count = check_graph(model, data)
+    single = isinstance(node, int)
+    wanted = [check_number("node", u, count, "a node") for u in ([node] if isinstance(node, int) else node)]
+    plain = _without_batch(data)
+    channels = layers_of(model)[-1].channels
+    jobs = [(u, channel) for u in wanted for channel in range(channels)]
+    copies = max(1, ROWS // max(1, count + int(data.num_edges or 0)))
+    pieces = [jobs[first : first + copies] for first in range(0, len(jobs), copies)]
+    with in_eval_mode(model):
+        squares = [_squared_gradients(model, plain, count, piece) for piece in pieces]
+    if not squares:
+        return torch.zeros(0, count)
+    found = torch.cat(squares).unflatten(0, (len(wanted), channels)).sum(1).sqrt()
+    return found[0] if single else found
+
+
+@contextmanager
+def without_global(model: GSSC) -> Iterator[GSSC]:
+    """Inside, the same weights with the global part of every layer left out of its sum."""
+    if any(layer.local is None for layer in layers_of(model)):
+        fail("model", "one with a local part, to be compared without its global part", f"local={model.local}")
+    parts = [(layer, layer.glob, layer.norm_global) for layer in layers_of(model)]
+    try:
+        for layer, _, _ in parts:
+            layer.glob, layer.norm_global = None, None
+        yield model
+    finally:
+        for layer, glob, norm in parts:
+            layer.glob, layer.norm_global = glob, norm
+
+
+def _squared_gradients(model: GSSC, data: Data, nodes: int, jobs: Sequence[tuple[int, int]]) -> Tensor:
+    """|∂h_uc/∂x_v|² for pairs (u, c), one copy of the graph for each, [jobs, N]."""
+    start: list[Tensor] = []
+    end: list[Tensor] = []
+
+    def begin(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        start.append(args[0].detach().requires_grad_())
+        return (start[0], *args[1:])
+
+    def finish(module: nn.Module, args: tuple[Any, ...], out: tuple[Tensor, Tensor | None]) -> None:
+        end.append(out[0])
+
+    hooks = [model.layers[0].register_forward_pre_hook(begin), model.layers[-1].register_forward_hook(finish)]
+    try:
+        with torch.enable_grad():
+            model(**model_inputs(Batch.from_data_list([data] * len(jobs))))
+            rows = torch.tensor([copy * nodes + u for copy, (u, _) in enumerate(jobs)], device=end[0].device)
+            channels = torch.tensor([channel for _, channel in jobs], device=end[0].device)
+            (found,) = torch.autograd.grad(end[0][rows, channels].sum(), start[0])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found.detach().square().sum(1).unflatten(0, (len(jobs), nodes))
+
+
+def _without_batch(data: Data) -> Data:
+    """The graph alone: what a batch of one says of its graphs would confuse a batch of copies."""
+    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "edge_attr", "rwse")
+    kept = {name: getattr(data, name, None) for name in names}
+    found = Data(**{name: value for name, value in kept.items() if value is not None})
+    found.num_nodes = int(data.num_nodes or 0)
+    return found

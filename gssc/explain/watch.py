@@ -1,0 +1,85 @@
+"""What the layers of a model are given when it looks at a graph, without changing the model."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from gssc.checks import fail
+from gssc.model import GSSC, model_inputs
+from gssc.nn import GSSCLayer, GSSConv
+
+
+class ConvolutionInputs(NamedTuple):
+    """The arguments of a ``GSSConv`` inside a model, features already scaled by degree."""
+
+    x: Tensor  # [N, C]
+    phi: Tensor  # [1, K, c]
+    vectors: Tensor  # [N, K]
+    ptr: Tensor  # [2]
+
+
+@contextmanager
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """No dropout, running statistics; every module's own mode comes back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def check_graph(model: GSSC, data: Data) -> int:
+    """The number of nodes of one graph, on the device of the model."""
+    if not isinstance(model, GSSC):
+        fail("model", "a gssc.GSSC", type(model).__name__)
+    if getattr(data, "batch", None) is not None and data.num_graphs != 1:
+        fail("data", "one graph", f"a batch of {data.num_graphs}")
+    place = next(model.parameters()).device
+    if data.edge_index is not None and data.edge_index.device != place:
+        fail("data", f"a graph on the device of the model, {place}", str(data.edge_index.device))
+    return int(data.num_nodes or 0)
+
+
+def check_number(name: str, number: int, count: int, what: str) -> int:
+    """``number`` as an index of ``count`` things, counted from 0 (or, if negative, from the end)."""
+    if isinstance(number, bool) or not isinstance(number, int) or not -count <= number < count:
+        fail(name, f"{what} of 0..{count - 1}" if count else f"{what}, of which there is none", number)
+    return number % count
+
+
+def layers_of(model: GSSC) -> list[GSSCLayer]:
+    """The layers, by their type."""
+    return [layer for layer in model.layers if isinstance(layer, GSSCLayer)]
+
+
+def convolution_of(model: GSSC, layer: int) -> tuple[int, GSSConv]:
+    """The number of a layer, counted from 0, and its convolution."""
+    number = check_number("layer", layer, len(model.layers), "a layer")
+    conv = layers_of(model)[number].glob
+    if not isinstance(conv, GSSConv):
+        fail("model", "one with a graph state space convolution (glob gssc or gsc)", f"glob={model.glob}")
+    return number, conv
+
+
+def watch_convolution(model: GSSC, data: Data, layer: int) -> ConvolutionInputs:
+    """What the convolution of a layer is given for this graph, in evaluation mode and without gradients."""
+    _, conv = convolution_of(model, layer)
+    seen: list[ConvolutionInputs] = []
+
+    def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x, phi, vectors = args[:3]
+        seen.append(ConvolutionInputs(conv._scaled(x, kwargs.get("degree")), phi, vectors, kwargs["ptr"]))
+
+    hook = conv.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        with in_eval_mode(model), torch.no_grad():
+            model(**model_inputs(data))
+    finally:
+        hook.remove()
+    return seen[0]

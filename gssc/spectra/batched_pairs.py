@@ -1,0 +1,132 @@
+"""All eigenpairs of a chunk of small graphs by one batched dense solve, measured: a complete, hence proved solve.
+
+Two kinds of eigenvectors are known beforehand: the zero modes of a Laplacian, which follow from its components, and the
+nodes that only fill up the chunk. They are kept out of the solve: one zero mode is turned to a coordinate by a
+reflection, whatever other ones a graph has are lifted beyond the spectrum, and the coordinates that stand alone are put
+there too. None of them can mix with small eigenvalues then, they come last, and LAPACK hardly works on coordinates that
+stand alone. The exact modes take their places afterwards.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gssc.spectra.batched_operators import operator_batched, zero_modes_batched
+from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.operators import Operator
+from gssc.spectra.solve import CLUSTER_TOLERANCE
+
+# What a backward stable solver always reaches; more means that it failed.
+MAX_RELATIVE_RESIDUAL = MAX_ORTHOGONALITY = 1e-10
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class ChunkPairs:
+    """Every eigenpair of a chunk.
+
+    ``values`` [B, m] ascend, and what follows a graph's own number is anything. The vector of value i is row
+    ``place[:, i]`` of ``rows`` [B, m, m], and its entry of ``error`` [B, m] is ‖L p - λ p‖. ``orthogonality`` [B] is
+    max |PᵀP - I| over all pairs, and values closer than ``tolerance`` [B] count as equal.
+    """
+
+    values: Tensor
+    place: Tensor
+    rows: Tensor
+    error: Tensor
+    orthogonality: Tensor
+    tolerance: Tensor
+
+
+def complete_pairs(
+    adjacency: Tensor, degree: Tensor, count: Tensor, label: Tensor | None, operator: Operator, graph: Tensor
+) -> ChunkPairs:
+    """Solve and measure a chunk: symmetric ``adjacency`` [B, m, m], ``degree`` [B, m], ``count`` [B] nodes each.
+
+    ``label`` [B, m] are the components of a Laplacian (`components_batched`), None for the adjacency matrix; ``graph``
+    [B] numbers the graphs for error messages.
+    """
+    batch, size = degree.shape
+    column = torch.arange(size, device=degree.device)
+    own = column < count.unsqueeze(1)
+    # Row sums of |L| bound the spectrum: twice the degree, or 2 for the normalised operator.
+    bound = adjacency.abs().sum(1) if label is None else degree if operator == "combinatorial" else degree.sign()
+    beyond = 3.0 * bound.amax(1, keepdim=True)
+    beyond.masked_fill_(beyond == 0.0, 1.0)
+    matrix = operator_batched(adjacency, degree, operator)
+    first_of = size * torch.arange(batch, device=degree.device)
+    if label is None:
+        solved = count.unsqueeze(1)
+        values, rows = _solve(matrix.clone(), own, beyond, graph)
+    else:
+        zeros, known = label.amax(1, keepdim=True) + 1, zero_modes_batched(label, degree, operator)
+        solved = count.unsqueeze(1) - zeros
+        lifted, unit = matrix, known.sum(1)
+        if known.shape[1] > 1:
+            # Σ u uᵀ over the zero modes u, no two of which share a node, but for one unit vector of their span.
+            share = 1.0 / zeros.to(unit.dtype).unsqueeze(2)
+            modes = (label.unsqueeze(2) == label.unsqueeze(1)).to(unit.dtype) - share
+            modes *= beyond.unsqueeze(2) * unit.unsqueeze(2) * unit.unsqueeze(1)
+            lifted = torch.where(share < 1.0, matrix + modes, matrix)
+            unit = unit * share.squeeze(2).sqrt()
+        # The reflection I - τ w wᵀ, w = u + e, τ = 2 / |w|², turns u to the coordinate e of the last node. As L u = 0,
+        # L w is a row of L, and the operator becomes L - w qᵀ - q wᵀ.
+        last = first_of + count - 1
+        turn = unit.clone()
+        turn.view(-1)[last] += 1.0
+        tau = 1.0 / turn.view(-1)[last].unsqueeze(1)
+        other = tau * lifted.view(-1, size)[last]
+        other -= (0.5 * tau * (other * turn).sum(1, keepdim=True)) * turn
+        turned = torch.addcmul(lifted, turn.unsqueeze(2), other.unsqueeze(1), value=-1.0)
+        turned.addcmul_(other.unsqueeze(2), turn.unsqueeze(1), value=-1.0).view(-1, size).index_fill_(0, last, 0.0)
+        values, rows = _solve(turned, column < count.unsqueeze(1) - 1, beyond, graph)
+        along = (rows * (tau * turn).unsqueeze(1)).sum(2, keepdim=True)
+        rows.addcmul_(along, turn.unsqueeze(1), value=-1.0)
+        number = torch.arange(known.shape[1], device=degree.device)
+        places = (first_of.unsqueeze(1) + solved + number)[number < zeros]
+        rows.view(-1, size).index_copy_(0, places, known[number < zeros])
+    rows.view(-1, size).index_fill_(0, (~own).view(-1).nonzero().view(-1), 0.0)
+    is_solved = column < solved
+    values = values.masked_fill(~is_solved, 0.0)
+    error = torch.bmm(rows, matrix).addcmul_(rows, values.unsqueeze(2), value=-1.0).norm(dim=2)
+    norm = values.abs().amax(1)
+    gram = torch.bmm(rows, rows.mT)
+    gram.diagonal(dim1=1, dim2=2).sub_(own.to(gram.dtype))
+    orthogonality = torch.maximum(gram.amax((1, 2)), -gram.amin((1, 2)))
+    failed = ~((error.amax(1) <= MAX_RELATIVE_RESIDUAL * beyond.squeeze(1)) & (orthogonality <= MAX_ORTHOGONALITY))
+    if bool(failed.any()):
+        at = int(failed.nonzero()[0])
+        raise SpectrumError(
+            f"graph {int(graph[at])} of {int(count[at])} nodes: the dense solver left a residual of "
+            f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
+        )
+    tolerance = CLUSTER_TOLERANCE * torch.maximum((error * is_solved).amax(1), EPS * norm)
+    place = column.expand(batch, size)
+    if label is not None:  # zero modes are the smallest
+        place = column - count.unsqueeze(1) + solved
+        place = torch.where(place < 0, place + count.unsqueeze(1), place)
+        values = values.gather(1, place)
+    return ChunkPairs(values, place, rows, error, orthogonality, tolerance)
+
+
+def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues [B, m], ascending, and eigenvectors as rows; coordinates that are not ``inside`` stand alone.
+
+    They are put ``beyond`` the others. Only the lower triangle of ``matrix`` is read, which is overwritten.
+    """
+    diagonal = matrix.diagonal(dim1=1, dim2=2)
+    diagonal.copy_(torch.where(inside, diagonal, beyond))
+    try:
+        # LAPACK wants columns: the lower triangle of the rows is the upper one of the columns. From there it begins
+        # with the last coordinates, which stand alone, and has nothing to do for them.
+        values, vectors = torch.linalg.eigh(matrix.mT, UPLO="U")
+    except RuntimeError as error:  # torch.linalg.LinAlgError is one; out of memory must pass
+        if "converge" not in str(error):
+            raise
+        at = re.search(r"Batch element (\d+)", str(error))
+        which = f"graph {int(graph[int(at[1])])}" if at else f"one of graphs {graph.tolist()}"
+        raise SpectrumError(f"{which}: the dense solver did not converge ({error})") from error
+    return values, vectors.mT.contiguous()

@@ -1,0 +1,104 @@
+"""Influence is the norm of the Jacobian, and reaches where it should."""
+
+import pytest
+import torch
+from explain_cases import FORMS, ONE_NODE, TWO_PARTS, make_case, permuted
+from torch_geometric.data import Batch
+
+from gssc import GSSC, GSSConv, model_inputs
+from gssc.explain import hops_to, influence, jacobian, without_global
+from gssc.testing import assert_close
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def plain_influence(model, data, u):
+    """By torch.autograd.functional.jacobian, through the layers alone."""
+    model.eval()
+    kept = {}
+    hook = model.layers[0].register_forward_pre_hook(lambda m, a: kept.update(h=a[0].detach()))
+    model(**model_inputs(data))
+    hook.remove()
+
+    def last(h):
+        out = {}
+        hooks = [
+            model.layers[0].register_forward_pre_hook(lambda m, a: (h, *a[1:])),
+            model.layers[-1].register_forward_hook(lambda m, a, o: out.update(h=o[0])),
+        ]
+        model(**model_inputs(data))
+        for hook in hooks:
+            hook.remove()
+        return out["h"][u]
+
+    return torch.autograd.functional.jacobian(last, kept["h"]).square().sum((0, 2)).sqrt()
+
+
+@pytest.mark.parametrize("form", [*FORMS, {"glob": "attention"}, {"glob": "none"}, {"local": "gine"}], ids=str)
+def test_it_is_the_norm_of_the_jacobian(form):
+    model, data = make_case(**form)
+    both = influence(model, data, [5, 2])
+    for row, u in zip(both, (5, 2), strict=True):
+        assert_close(row, plain_influence(model, data, u))
+        assert_close(influence(model, data, u), row)
+
+
+def test_pieces_of_any_size_give_the_same(monkeypatch):
+    model, data = make_case()
+    expected = influence(model, data, 1)
+    monkeypatch.setattr(jacobian, "ROWS", 100)
+    assert_close(influence(model, data, 1), expected)
+
+
+def test_renumbered_nodes_have_the_same_influence():
+    model, data = make_case(selective=True)
+    order, other = permuted(data)
+    assert_close(influence(model, other, 4), influence(model, data, int(order[4]))[order])
+
+
+def test_without_the_global_part_it_ends_where_the_layers_end():
+    """A path of eight nodes, two layers: message passing sees two edges far, the convolution everywhere."""
+    model, data = make_case()
+    hops = torch.as_tensor(hops_to(data, [0])[0])
+    near = influence(model, data, 0)
+    assert near.min() > 0.0
+    with without_global(model) as cut:
+        far = influence(cut, data, 0)
+    assert torch.equal(far > 0.0, hops <= 2)
+    assert all(isinstance(layer.glob, GSSConv) for layer in model.layers)
+    assert_close(influence(model, data, 0), near)
+
+
+def test_other_components_and_single_nodes():
+    model, data = make_case(TWO_PARTS)
+    found = influence(model, data, 0)
+    assert found[4:].max() < 1e-12 * found.max()
+    with without_global(model):
+        assert not influence(model, data, 0)[4:].any()
+    model, data = make_case(ONE_NODE)
+    assert influence(model, data, 0).shape == (1,)
+    assert influence(model, data, 0).item() > 0.0
+
+
+def test_mode_and_weights_stay():
+    model, data = make_case(dropout_global=0.5)
+    model.train()
+    first = influence(model, data, 0)
+    assert model.training
+    assert torch.equal(influence(model, data, 0), first)  # no dropout
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not model.layers[0]._forward_pre_hooks
+    assert not model.layers[-1]._forward_hooks
+
+
+def test_what_cannot_be_asked():
+    model, data = make_case()
+    with pytest.raises(ValueError, match=r"^node: expected a node of 0\.\.7, got -9$"):
+        influence(model, data, -9)
+    with pytest.raises(ValueError, match=r"^data: expected one graph, got a batch of 2$"):
+        influence(model, Batch.from_data_list([data, data]), 0)
+    with (
+        pytest.raises(ValueError, match=r"^model: expected one with a local part.*local=none$"),
+        without_global(GSSC(1, 8, 1, local="none")),
+    ):
+        pass

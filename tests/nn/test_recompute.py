@@ -1,0 +1,67 @@
+"""Computing layers again changes nothing but what is kept."""
+
+import pytest
+import torch
+from graphs import random_graph
+
+from gssc import GSSC, LaplacianSpectrum, model_inputs
+
+
+def case():
+    graph = random_graph(20, 0.2)
+    graph.x, graph.edge_attr = torch.randn(20, 3), torch.randn(graph.num_edges, 2)
+    return model_inputs(LaplacianSpectrum(k=5)(graph))
+
+
+def trained(inputs, recompute, **form):
+    torch.manual_seed(1)
+    model = GSSC(1, 8, 5, node_features=3, edge_features=2, recompute=recompute, **form)
+    torch.manual_seed(2)
+    out = model(**inputs)
+    grads = torch.autograd.grad(out.sum(), list(model.parameters()), allow_unused=True)
+    return out.detach(), grads, dict(model.named_buffers())
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("form", [{"dropout_local": 0.2, "dropout_ffn": 0.1}, {"jumping_knowledge": True}], ids=str)
+@pytest.mark.parametrize("recompute", [1, 2, 3, 5, 9])
+def test_output_gradients_and_statistics_are_the_same(recompute, form):
+    inputs = case()
+    out, grads, buffers = trained(inputs, 0, **form)
+    again, others, statistics = trained(inputs, recompute, **form)
+    assert torch.equal(out, again)
+    for one, other in zip(grads, others, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or torch.equal(one, other)
+    assert all(torch.equal(value, statistics[name]) for name, value in buffers.items())
+
+
+def test_what_is_kept():
+    """Bytes that autograd holds after the forward pass, without parameters: less with 1, least with groups."""
+    inputs = case()
+
+    def kept(recompute):
+        torch.manual_seed(1)
+        model = GSSC(1, 8, 9, node_features=3, edge_features=2, recompute=recompute)
+        seen = {}
+
+        def keep(tensor):
+            if tensor.shape[:1] == inputs["edge_index"].shape[1:]:
+                seen[tensor.data_ptr()] = tensor  # held, so that its place is not used again
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            model(**inputs)
+        return len(seen)
+
+    plain, layers, groups = kept(0), kept(1), kept(3)
+    assert groups < layers < plain
+
+
+def test_evaluation_keeps_nothing_and_numbers_are_checked():
+    inputs = case()
+    model = GSSC(1, 8, 2, node_features=3, edge_features=2, recompute=1).eval()
+    with torch.no_grad():
+        assert not model(**inputs).requires_grad
+    with pytest.raises(ValueError, match="recompute: expected a positive integer, got -1"):
+        GSSC(1, 8, 2, recompute=-1)
