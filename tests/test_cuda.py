@@ -149,6 +149,7 @@ def test_more_edge_features_than_32_bits_count():
     expected = few + torch.relu(logit)
     (gradient,) = torch.autograd.grad(expected.sum(), few)
     assert_close(out.edges[-last:].float(), expected, "edges", 2e-2)
-    # Where a logit is within rounding of zero, the two may differ in whether it passes.
-    wrong = ((found[-last:].float() - gradient).abs() > 5e-2).float().mean()
-    assert wrong < 0.05
+    # Where a logit is within rounding of zero, the two may differ in whether it passes, for all channels of the edge.
+    sure = (logit.abs() > 3e-2).all(1)
+    assert sure.sum() > 100
+    assert_close(found[-last:].float()[sure], gradient[sure], "gradient", 2e-2)

@@ -32,6 +32,8 @@ def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str |
         return "there is no GPU"
     if processes.world > 1:
         return "several processes share each step"
+    if recipe.train.precision == "float64":
+        return "in float64 the convolution looks at sizes of graphs on the host"
     if recipe.train.accumulate > 1:
         return "gradients are accumulated over batches"
     if recipe.model.local in ("gcn", "gat", "pna"):
