@@ -92,7 +92,8 @@ def pack_molecules(
         bonds=bonds,
         log_degree=degree.log1p(),
         rwse=rwse,
-        rwse_moments=_moments(rwse[:nodes], counts),
+        # On the CPU, which adds up in a fixed order: runs that pack the same graphs are to have the same bits.
+        rwse_moments=_moments(rwse[:nodes].cpu(), counts.cpu()).to(device),
         vectors=tensors["eigvecs"],
         eigvals=tensors["eigvals"],
         eigmask=tensors["eigmask"].to(torch.uint8),

@@ -219,9 +219,7 @@ def mix_backward(
             d += back
             if EDGES:
                 before = tl.load(edge_grads + kind * C + c, mask=c < accumulate * C, other=0.0)
-                summed = before + tl.sum(back, 0)
-                tl.debug_barrier()  # several threads read what one of them overwrites
-                put_vector(edge_grads + kind * C, summed, C)
+                put_vector(edge_grads + kind * C, before + tl.sum(back, 0), C)
     else:
         d_far = dropped(d, p_global, key, salt + GLOBAL, slot - first, T, C)
         scaled = x
