@@ -50,7 +50,7 @@ WORKLOADS = (
         "gssc.bench.spectra_small",
         "cpu",
         1,
-        environment={"OPENBLAS_NUM_THREADS": "1"},
+        environment={"OPENBLAS_NUM_THREADS": "1", **KEEP_BUFFERS},
     ),
     Workload(
         "training",
