@@ -13,7 +13,8 @@ after the other. The two sides compute the same things, each in the way that is 
 `prepare` does a little more, which the loop is spared: it checks every edge, names the cache entry by a hash of the
 graphs, looks for it, records the gap at the cut, and refuses a spectrum that is not accurate. ``transforms``
 applies this package's transforms graph by graph, on every twelfth graph only. NumPy's BLAS gets one thread: more only
-wait for each other on matrices of 23 rows; freed memory stays with the process (`gssc bench` sets both). Runs alternate, and nothing is timed before the results have been compared.
+wait for each other on matrices of 23 rows; freed memory stays with the process (`gssc bench` sets both). Runs
+alternate, and nothing is timed before the results have been compared.
 """
 
 import argparse

@@ -40,7 +40,10 @@ def evaluate(
     recorded = None
     if loaded.summary is not None:
         recorded = loaded.summary.get({"val": "validation", "test": "test"}.get(split, ""))
-    beside = "" if recorded is None else f" (recorded: {recorded!r})"
+    beside = ""
+    if recorded is not None:
+        same = "the same bits" if value == recorded else f"{abs(value - recorded):.1e} from it"
+        beside = f" (recorded: {recorded:.5f}, {same})"
     console.print(
-        f"{recipe.name}: {split} {task.metric} {value!r}{beside}, loss {loss:.6f}, {store.num_graphs:,} graphs"
+        f"{recipe.name}: {split} {task.metric} {value:.5f}{beside}, loss {loss:.6f}, {store.num_graphs:,} graphs"
     )

@@ -27,7 +27,7 @@ def predict(
     on the same line. The same batches give the same bits as the run's own evaluation.
 
         gssc predict runs/rings/seed-0 new.pt
-        gssc predict zinc-12k molecules.smi -o out.csv
+        gssc predict peptides-func peptides.smi -o out.csv
     """
     from gssc.cli.opening import pick_device
     from gssc.datasets.inputs import open_inputs

@@ -25,7 +25,7 @@ def evaluated(root, *more, run="run"):
 def test_recorded_scores_are_reproduced_to_the_last_digit(root, split, key):
     recorded = json.loads((root / "run" / "summary.json").read_text())[key]
     line = evaluated(root, "--split", split)
-    assert line.startswith(f"cycles-3: {split} mae/std {recorded!r} (recorded: {recorded!r}), loss ")
+    assert line.startswith(f"cycles-3: {split} mae/std {recorded:.5f} (recorded: {recorded:.5f}, the same bits), loss ")
     assert line.endswith("4 graphs\n")
 
 
@@ -42,7 +42,7 @@ def test_a_run_that_is_not_finished_is_scored_by_its_best_weights_so_far(root, t
     for name in ("summary.json", "model.safetensors"):
         (tmp_path / "run" / name).unlink()
     shutil.copytree(root / "cycles", tmp_path / "cycles")
-    assert evaluated(tmp_path).startswith(f"cycles-3: test mae/std {recorded!r}, loss ")
+    assert evaluated(tmp_path).startswith(f"cycles-3: test mae/std {recorded:.5f}, loss ")
 
 
 def test_errors_say_what_is_wrong(root):

@@ -98,7 +98,7 @@ def test_a_model_without_a_kernel_has_influence(root, tmp_path):
         (["--channel", "max"], "--channel: expected mean, rms or a number of 0..7"),
         (["--nodes", "0"], "--nodes: expected a positive number, or all"),
         (["--split", "tset"], "--split: expected one of"),
-        (["--against", "nowhere"], "run: expected the folder of a run"),
+        (["--against", "no/where"], "run: expected the folder of a run"),
     ],
 )
 def test_errors_are_one_line_and_leave_nothing(root, tmp_path, monkeypatch, capsys, more, told):

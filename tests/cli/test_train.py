@@ -72,7 +72,7 @@ def test_precision(tmp_path, precision):
     place = ["--data-root", str(tmp_path), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
     evaluated = call(["evaluate", str(tmp_path / "out" / "seed-0"), *place])
     recorded = json.loads((tmp_path / "out" / "seed-0" / "summary.json").read_text())["test"]
-    assert f"test mae/std {recorded!r} (recorded: {recorded!r})" in evaluated.output
+    assert f"test mae/std {recorded:.5f} (recorded: {recorded:.5f}, the same bits)" in evaluated.output
 
 
 def test_a_time_limit_ends_well_and_says_how_to_go_on(tmp_path):

@@ -81,7 +81,7 @@ def test_predictions_and_score_are_those_of_the_run(root):
     words = ["evaluate", str(root / "small-cycles"), "--data-root", str(root), "--cache", str(root / "cache")]
     shown = runner.invoke(app, [*words, "--device", "cpu"], catch_exceptions=False).output
     value = loaded.summary["test"]
-    assert shown.startswith(f"cycles-3: test mae/std {value!r} (recorded: {value!r})")
+    assert shown.startswith(f"cycles-3: test mae/std {value:.5f} (recorded: {value:.5f}, the same bits)")
 
 
 def test_by_name(root, monkeypatch, tmp_path):
