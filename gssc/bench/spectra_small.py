@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="CSV file to append to")
     parser.add_argument("--graphs", type=int, default=12_000)
-    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args(arguments)
     dataset, part = molecule_like(options.graphs), molecule_like(max(1, options.graphs // 12), seed=1)
     with tempfile.TemporaryDirectory() as folder, gate("gssc.bench.spectra_small"):
