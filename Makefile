@@ -44,7 +44,7 @@ bench: .venv/ready
 	$(BIN)/gssc bench conv spectra-small training --device cpu --seconds $(BENCH_SECONDS) --out $(RESULTS)
 
 bench-spectra: .venv/ready
-	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS) --plot benchmarks/spectra_large_cpu.png
+	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS)
 
 # A row of the results from nothing: download or find the data, train, score, and put it beside the recorded number.
 reproduce: SETTINGS = $(firstword $(wildcard results/$(RECIPE)/$(VARIANT)/seed-*/config.yaml) $(RECIPE))
