@@ -119,7 +119,7 @@ class GSSConv(nn.Module):
         x = self._scaled(x, degree)
         if self.lin_out is None:
             return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
-        if self.kernel == "shared" and not self.selective and x.device.type == "cpu":
+        if self.kernel == "shared" and not self.selective:
             return self._convolve_projected(x, phi, vectors, ptr, gains)
         out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False, given=gains))
         if self.self_term:
