@@ -24,7 +24,8 @@ def pretended(monkeypatch):
         return Timing(time, time, time, 1.0, "launched")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(total_memory=1e9))
+    small = SimpleNamespace(total_memory=1e9, multi_processor_count=4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: small)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(kernels, "copy_bandwidth", lambda: 1e12)
     monkeypatch.setattr(kernels, "hardware", lambda device: "a pretence")
