@@ -114,10 +114,15 @@ def gates(console: Console, graphs: Sequence[Graph]) -> None:
                 raise SystemExit("gssc.bench.kernels: the model is wrong, and is not timed")
 
 
+def memory_gb() -> float:
+    """Memory of the GPU."""
+    return float(torch.cuda.get_device_properties(0).total_memory) / 1e9
+
+
 def whole_models(console: Console, graphs: Sequence[Graph], with_rivals: bool) -> Iterator[list[Result]]:
     """Whole models, graph by graph, if they compute what they should and fit into memory."""
     gates(console, graphs)
-    room = torch.cuda.get_device_properties(0).total_memory / 1e9
+    room = memory_gb()
     for graph in graphs:
         needs = kernels_models.estimated_gb(graph)
         if needs > room:

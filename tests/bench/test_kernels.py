@@ -1,7 +1,6 @@
 """The command line of the GPU benchmarks from end to end, on a CPU that stands in for the GPU."""
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,9 +23,8 @@ def pretended(monkeypatch):
         return Timing(time, time, time, 1.0, "launched")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    small = SimpleNamespace(total_memory=1e9, multi_processor_count=4)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: small)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(kernels, "memory_gb", lambda: 1.0)
     monkeypatch.setattr(kernels, "copy_bandwidth", lambda: 1e12)
     monkeypatch.setattr(kernels, "hardware", lambda device: "a pretence")
     monkeypatch.setattr(kernels, "append", lambda out, found, device: rows.extend(found))
