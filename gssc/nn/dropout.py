@@ -4,34 +4,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Steps into which a probability is divided: four random numbers fit into one draw of 64 bits.
-STEPS = 1 << 16
+# Probabilities in this range are divided into 256 steps, so that eight random numbers fit into one draw of 64 bits;
+# others into 65,536.
+FEW_STEPS = (1 / 32, 31 / 32)
 
 
 def dropout(x: Tensor, p: float, training: bool, residual: Tensor | None = None) -> Tensor:
     """Zero each entry with probability ``p`` and scale the others by 1 / (1 - p); then add ``residual``, if given.
 
-    On a CPU PyTorch draws a number for every entry, which costs more than a layer's products. Here one draw serves four
-    entries; ``p`` is rounded to a multiple of 2⁻¹⁶, and the scale with it, so that the mean stays exact.
+    On a CPU PyTorch draws a number for every entry, which costs more than a layer's products. Here one draw serves
+    eight entries: ``p`` is rounded up or down to a multiple of 1/256, at random so that an entry is dropped with
+    probability ``p``, and the scale with it, so that the mean stays exact.
     """
     if not training or p == 0.0:
         return x if residual is None else residual + x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         dropped = F.dropout(x, p, training)
         return dropped if residual is None else residual + dropped
-    keep = _kept(x, p)
+    keep = dropout_mask(x, p)
     if residual is None:
         return x * keep
     return torch.addcmul(residual, x, keep) if residual.dtype == x.dtype else residual + x * keep
 
 
-def _kept(x: Tensor, p: float) -> Tensor:
-    """Zero or the scale for every entry of x."""
-    dropped = min(round(p * STEPS), STEPS - 1)
-    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+def dropout_mask(x: Tensor, p: float) -> Tensor:
+    """Zero or the scale for every entry of x, on a CPU."""
+    few = FEW_STEPS[0] <= p <= FEW_STEPS[1]
+    steps, kind, together = (1 << 8, torch.int8, 8) if few else (1 << 16, torch.int16, 4)
+    bits = torch.empty(1 - (-x.numel() // together), dtype=torch.int64).random_(-(2**63), None)
+    dropped, rest = divmod(p * steps, 1.0)
+    # The last draw rounds p: up with a probability of what is left of it.
+    dropped = min(int(dropped) + (rest > 0.5 + bits[-1].item() / 2.0**64), steps - 1)
     # In place: comparisons that write booleans, and conversions of those, are not vectorised.
-    keep = bits.view(torch.int16)[: x.numel()].view(x.shape).ge_(dropped - STEPS // 2)
-    return keep.to(x.dtype).mul_(STEPS / (STEPS - dropped))
+    keep = bits.view(kind)[: x.numel()].view(x.shape).ge_(dropped - steps // 2)
+    return keep.to(x.dtype).mul_(steps / (steps - dropped))
 
 
 class Dropout(nn.Module):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.ops import batch_to_ptr, degree_scale, gssc_conv, selective_gssc_conv
+from gssc.ops.cpu_layer import projected_conv
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")
@@ -116,10 +117,16 @@ class GSSConv(nn.Module):
         check_shape("vectors", vectors, x.shape[0], phi.shape[1])
         if ptr is None:
             ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
+        projected = self.lin_out is not None and self.kernel == "shared" and not self.selective
+        if projected and x.device.type == "cpu":
+            given, own = self._all_gains(phi) if gains is None else gains, self._projections()
+            if projected_conv.fits(x, given[0], vectors, ptr, own):
+                self._check_degree(degree)
+                return projected_conv.projected_conv(x, *given, vectors, ptr, degree, own)
         x = self._scaled(x, degree)
         if self.lin_out is None:
             return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
-        if self.kernel == "shared" and not self.selective:
+        if projected:
             return self._convolve_projected(x, phi, vectors, ptr, gains)
         out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False, given=gains))
         if self.self_term:
@@ -128,11 +135,21 @@ class GSSConv(nn.Module):
 
     def _scaled(self, x: Tensor, degree: Tensor | None) -> Tensor:
         """The features as the convolution sees them: x ⊙ (a + b log(degree + 1)) with ``degree_scaling``."""
-        if self.degree_scale is None or self.degree_log_scale is None:
+        self._check_degree(degree)
+        if self.degree_scale is None or self.degree_log_scale is None or degree is None:
             return x
-        if degree is None:
-            fail("degree", "the degree of every node [N], for degree_scaling", "None")
         return degree_scale(x, self.degree_scale, self.degree_log_scale, degree)
+
+    def _check_degree(self, degree: Tensor | None) -> None:
+        if degree is None and self.degree_scale is not None:
+            fail("degree", "the degree of every node [N], for degree_scaling", "None")
+
+    def _projections(self) -> projected_conv.Parameters:
+        """What stands around the convolution, for a CPU."""
+        assert self.lin_out is not None
+        w_s = self.lin_s.weight if self.self_term else None
+        linear = (self.lin_o.weight, w_s, self.lin_out.weight, self.lin_out.bias)
+        return projected_conv.Parameters(self.degree_scale, self.degree_log_scale, *linear)
 
     def _convolve_projected(
         self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, given: tuple[Tensor, Tensor | None] | None
@@ -185,6 +202,11 @@ class GSSConv(nn.Module):
             gains = None if x_o is None else self._gains(phi, self.lin_q, self.lin_k)
             self_gains = None if x_s is None else self._gains(phi, self.lin_sq, self.lin_sk)
         return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
+
+    def _all_gains(self, phi: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A and, where there is a self term, A_s."""
+        own = self._gains(phi, self.lin_sq, self.lin_sk) if self.self_term else None
+        return self._gains(phi, self.lin_q, self.lin_k), own
 
     def _gains(self, phi: Tensor, query: nn.Linear, key: nn.Linear) -> Tensor:
         """A = (ΦW_q) ⊙ (ΦW_k) [G, K, C]; for the shared kernel its sum over channels, diag(Φ W_q W_kᵀ Φᵀ) [G, K, 1]."""

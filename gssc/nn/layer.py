@@ -5,10 +5,12 @@ import inspect
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, fail
-from gssc.nn.dropout import Dropout, dropout
+from gssc.nn.dropout import Dropout, dropout, dropout_mask
 from gssc.nn.fused_norm import as_branch, fused_norm, norms_fuse
 from gssc.nn.norm import NormName, apply_norm, make_norm
 from gssc.ops import EdgePlan, new_seeds, relu_dropout
+from gssc.ops.cpu_layer.feed_forward import feed_forward
+from gssc.ops.plain import one_type_on_cpu
 
 
 class GSSCLayer(nn.Module):
@@ -141,7 +143,25 @@ class GSSCLayer(nn.Module):
                 h = dropout(h, p, self.training, residual=x)
             normed.append(apply_norm(norm, h, mask))
         h = normed[0] + normed[1] if len(normed) == 2 else normed[0]
-        return apply_norm(self.norm_ffn, h + self.feed_forward(h), mask)
+        return apply_norm(self.norm_ffn, self._fed_forward(h), mask)
+
+    def _fed_forward(self, h: Tensor) -> Tensor:
+        """The residual and what the feed-forward network makes of it."""
+        inner, drop, outer = self.feed_forward[0], self.feed_forward[2], self.feed_forward[3]
+        assert isinstance(inner, nn.Linear)
+        assert isinstance(drop, Dropout)
+        assert isinstance(outer, nn.Linear)
+        weights = (inner.weight, inner.bias, outer.weight, outer.bias)
+        if not one_type_on_cpu(h, *weights):
+            return h + self.feed_forward(h)
+        if not self.training or drop.p == 0.0:
+            return feed_forward(h, weights, None, None)
+        # One draw for both.
+        rows, width = h.shape[0], inner.out_features
+        first, second = dropout_mask(h.new_empty(rows * (width + self.channels)), drop.p).split(
+            (rows * width, rows * self.channels)
+        )
+        return feed_forward(h, weights, first.view(rows, width), second.view(rows, self.channels))
 
     def _finish_fused(
         self,

@@ -12,9 +12,9 @@ from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.batch_to_ptr import batch_to_ptr
 from gssc.ops.edges.plan import EdgePlan, edge_plan
 from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
-from gssc.ops.gssc_conv import eager as _conv_eager
 from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
+from gssc.ops.gssc_conv import plain as _conv_plain
 from gssc.ops.messages import Backend, gated_gcn, gine_messages, takes_kernels
 from gssc.ops.norms import degree_scale, new_seeds, relu_dropout, residual_norm
 from gssc.ops.residual_norm.types import Branch, Form
@@ -46,7 +46,7 @@ __all__ = [
     "to_state",
 ]
 
-CONV_BACKENDS = {"naive": _conv_naive.gssc_conv, "eager": _conv_eager.gssc_conv, "fused": _conv_fused.gssc_conv}
+CONV_BACKENDS = {"naive": _conv_naive.gssc_conv, "eager": _conv_plain.gssc_conv, "fused": _conv_fused.gssc_conv}
 SELECTIVE_BACKENDS: dict[str, Callable[..., Tensor]] = {
     "naive": _selective_naive.selective_gssc_conv,
     "eager": _selective_eager.selective_gssc_conv,

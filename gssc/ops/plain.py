@@ -15,3 +15,10 @@ def is_plain_cpu(*tensors: Tensor | None) -> bool:
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return False
     return all(t is None or (type(t) in (Tensor, nn.Parameter) and t.device.type == "cpu") for t in tensors)
+
+
+def one_type_on_cpu(*tensors: Tensor | None) -> bool:
+    """Whether these are plain tensors on a CPU, all of one wide type, which no autocast is to change."""
+    kinds = {tensor.dtype for tensor in tensors if tensor is not None}
+    wide = kinds in ({torch.float32}, {torch.float64})
+    return wide and not torch.is_autocast_enabled("cpu") and is_plain_cpu(*tensors)

@@ -33,7 +33,7 @@ class _Messages(torch.autograd.Function):
             message.add_(edge_attr)
         message.relu_()
         ctx.save_for_backward(x, edge_index, message, order.by_source, order.source_ptr)
-        return _bags(message, order.by_target, order.target_ptr)
+        return bags(message, order.by_target, order.target_ptr)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -44,11 +44,11 @@ class _Messages(torch.autograd.Function):
             d_x = torch.zeros_like(x).index_add(0, edge_index[0], change)
         else:
             change = torch.ops.aten.threshold_backward(change, message, 0)
-            d_x = _bags(change, by_source, source_ptr)
+            d_x = bags(change, by_source, source_ptr)
         return d_x, change if ctx.needs_input_grad[1] else None, *[None] * 7
 
 
-def _bags(rows: Tensor, order: Tensor, ptr: Tensor) -> Tensor:
+def bags(rows: Tensor, order: Tensor, ptr: Tensor) -> Tensor:
     """Σ rows[order[p]] for p from ptr[i] to ptr[i + 1], [N, C]."""
     return F.embedding_bag(order, rows, ptr, mode="sum", include_last_offset=True)
 

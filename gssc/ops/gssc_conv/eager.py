@@ -7,10 +7,10 @@
 
 The op returns the state U beside H, so that backward need not read X_o again. Its backward is one op, too; where P has
 a gradient or the backward pass is itself to be differentiated, it consists of the ops of ``graph_state``. On a CPU,
-where nothing traces the program, the same two functions are called without the ops.
+where nothing traces the program, ``plain.py`` calls the same two functions without the ops.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from gssc.ops.graph_state.eager import accumulate_dtype, from_state, to_state
-from gssc.ops.plain import is_plain_cpu
 from gssc.ops.segments import Bucket, Uniform, buckets
 
 Pieces = list[tuple[Bucket | Uniform, Tensor]]
 
 
-def _convolve(
+def convolve(
     x_o: Tensor | None,
     x_s: Tensor | None,
     vectors: Tensor,
@@ -37,7 +36,7 @@ def _convolve(
     pieces, sizes = _pieces(ptr, vectors, dtype), (ptr.numel() - 1, vectors.shape[1])
     out: Tensor | None = None
     state = vectors.new_empty(0, dtype=accumulate_dtype(vectors))
-    with _without_autocast(vectors):
+    with without_autocast(vectors):
         if x_o is not None and gains is not None:
             state = _to_graphs(pieces, x_o.to(dtype), *sizes)
             out = _to_nodes(pieces, gains.to(dtype) * state, x_o.shape[0])
@@ -78,12 +77,13 @@ def _to_nodes(pieces: Pieces, states: Tensor, nodes: int) -> Tensor:
     return out
 
 
-def _without_autocast(like: Tensor) -> AbstractContextManager[Any]:
+def without_autocast(like: Tensor) -> AbstractContextManager[Any]:
+    """Products in the precision of their operands."""
     kind = like.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-def _gradients(
+def gradients(
     grad: Tensor,
     x_s: Tensor | None,
     vectors: Tensor,
@@ -98,7 +98,7 @@ def _gradients(
     answer_dtype = grad.dtype
     grad = grad.to(dtype)
     d_o, d_s, d_a, d_as = (grad.new_empty(0) for _ in range(4))
-    with _without_autocast(vectors):
+    with without_autocast(vectors):
         if gains is not None:
             answer = _to_graphs(pieces, grad, *sizes)
             d_o = _to_nodes(pieces, gains.to(dtype) * answer, grad.shape[0])
@@ -123,7 +123,7 @@ def conv(
     ptr: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """H [N, C] and U [G, K, C] (empty without the global term)."""
-    return _convolve(x_o, x_s, vectors, gains, self_gains, ptr)
+    return convolve(x_o, x_s, vectors, gains, self_gains, ptr)
 
 
 @torch.library.custom_op("gssc::conv_backward", mutates_args=())
@@ -137,7 +137,7 @@ def conv_backward(
     state: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s [N, C], ∂A and ∂A_s like A and A_s; empty for a term that is not there. Not differentiable."""
-    return _gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
+    return gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
 
 
 @conv_backward.register_fake
@@ -188,7 +188,8 @@ def _output_dtype(x_o: Tensor | None, x_s: Tensor | None) -> torch.dtype:
     return torch.promote_types(x_o.dtype, x_s.dtype)
 
 
-def _setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Tensor]) -> None:
+def setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: Sequence[Tensor]) -> None:
+    """Keep what `backward` needs."""
     x_o, *others = inputs
     # The gradient of P alone needs X_o: otherwise its memory is free as soon as nobody else needs it.
     ctx.dtype_o = None if x_o is None else x_o.dtype
@@ -196,17 +197,18 @@ def _setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Te
     ctx.set_materialize_grads(False)
 
 
-def _backward(
+def backward(
     ctx: Any,
     grad: Tensor | None,
     grad_state: Tensor | None,
-    gradients: Callable[..., tuple[Tensor, ...]] = conv_backward,
+    by: Callable[..., tuple[Tensor, ...]] = conv_backward,
 ) -> tuple[Tensor | None, ...]:
+    """Gradients of the inputs of `conv`; ``by`` computes them where neither P nor another derivative asks for more."""
     x_o, x_s, vectors, gains, self_gains, ptr, state = ctx.saved_tensors
     need_o, need_s, need_p, need_a, need_as, _ = ctx.needs_input_grad
     d_o = d_s = d_p = d_a = d_as = None
     if grad is not None and grad_state is None and not need_p and not torch.is_grad_enabled():
-        results = gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
+        results = by(grad, x_s, vectors, gains, self_gains, ptr, state)
         wanted = ((need_o, ctx.dtype_o), (need_s, x_s), (need_a, gains), (need_as, self_gains))
         given = [
             value.to(like if isinstance(like, torch.dtype) else like.dtype) if need and like is not None else None
@@ -246,33 +248,4 @@ def _add(left: Tensor | None, right: Tensor) -> Tensor:
     return right if left is None else left + right
 
 
-conv.register_autograd(_backward, setup_context=_setup)
-
-
-class _Conv(torch.autograd.Function):
-    """The op without the way through the dispatcher and back to Python, which takes as long as a small batch."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Any:
-        output = _convolve(*inputs)
-        _setup(ctx, inputs, output)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        grad, grad_state = grads
-        return _backward(ctx, grad, grad_state, _gradients)
-
-
-def gssc_conv(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    ptr: Tensor,
-) -> Tensor:
-    """H = P (A ⊙ PᵀX_o) + ((P⊙P) A_s) ⊙ X_s for every graph of the batch, [N, C]."""
-    inputs = (x_o, x_s, vectors, gains, self_gains, ptr)
-    out: Tensor = (_Conv.apply if is_plain_cpu(*inputs) else conv)(*inputs)[0]
-    return out
+conv.register_autograd(backward, setup_context=setup)

@@ -294,7 +294,7 @@ def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple
     _, x_s, vectors, gains, self_gains, ptr, state = ctx.saved_tensors
     # With grad mode on, somebody will differentiate the result: that is what the eager formulas are made of.
     if grad is None or grad_state is not None or ctx.needs_input_grad[2] or torch.is_grad_enabled():
-        return eager._backward(ctx, grad, grad_state)
+        return eager.backward(ctx, grad, grad_state)
     found = conv_fused_backward(grad, x_s, vectors, gains, self_gains, ptr, state)
     d_o = d_s = d_a = d_as = None
     if gains is not None:
@@ -306,7 +306,7 @@ def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple
     return d_o, d_s, None, d_a, d_as, None
 
 
-conv_fused.register_autograd(_backward, setup_context=eager._setup)
+conv_fused.register_autograd(_backward, setup_context=eager.setup)
 
 
 def gssc_conv(
