@@ -48,7 +48,7 @@ from gssc.train.loop import Position, Trainer
 from gssc.train.processes import Processes
 
 GRAPHS, SEED = 2_000, 0
-ROUNDS = 3
+ROUNDS = 9
 
 
 def molecules(root: Path | None) -> tuple[str, list[Data], FlatGraphs]:
