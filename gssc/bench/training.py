@@ -14,8 +14,8 @@ spectra at hand. They differ in how it is computed:
   batched, without a loop; and the loader works with no worker and with one, of which the better counts.
 
 Batches of the same size are drawn in random order everywhere. The molecules are those of ZINC where ``--data-root`` has
-them, generated ones of their size otherwise. Each side is timed with one thread and with all, in turns, and the better
-median counts: small operations gain nothing from a second thread, large ones do.
+them, generated ones of their size otherwise. Each side is timed with one thread and with all, in rounds, and the better
+median counts: small operations gain little from a second thread, large ones do. Ratios are medians over rounds.
 """
 
 import argparse
@@ -162,28 +162,28 @@ def main(words: list[str] | None = None) -> None:
         "DataLoader with a worker, explicit z": loader_steps(plain(), prepared, recipe, workers=1),
     }
     all_threads = torch.get_num_threads()
-    speed: dict[str, float] = {}
-    best_threads: dict[str, int] = {}
-    rounds: dict[str, list[float]] = {}
-    for threads in dict.fromkeys((1, all_threads)):
-        torch.set_num_threads(threads)
-        seen: dict[str, list[float]] = {variant: [] for variant in running}
-        for _ in range(ROUNDS):
+    # Every round times everything once, so that a machine that is slow for a while is slow for all.
+    seen: dict[tuple[str, int], list[float]] = {}
+    for _ in range(ROUNDS):
+        for threads in dict.fromkeys((1, all_threads)):
+            torch.set_num_threads(threads)
             for variant, steps in running.items():
-                seen[variant].append(graphs_per_second(steps, arguments.seconds / ROUNDS))
-        for variant, values in seen.items():
-            value = statistics.median(values)
-            if value > speed.get(variant, 0.0):
-                speed[variant], best_threads[variant], rounds[variant] = value, threads, values
+                seen.setdefault((variant, threads), []).append(graphs_per_second(steps, arguments.seconds / ROUNDS))
     torch.set_num_threads(all_threads)
+    best_threads = {
+        variant: max((1, all_threads), key=lambda threads: statistics.median(seen[variant, threads]))
+        for variant in running
+    }
+    rounds = {variant: seen[variant, best_threads[variant]] for variant in running}
     table = Table(
         title=f"training {recipe.name}, batch {recipe.train.batch_size}, {torch.get_num_threads()} threads: {name}"
     )
     for heading in ("variant", "threads", "graphs/s", "gssc train is faster by"):
         table.add_column(heading, justify="right")
     rows: list[dict[str, object]] = []
-    for variant, value in speed.items():
-        ratio = speed["gssc train"] / value
+    for variant, values in rounds.items():
+        value = statistics.median(values)
+        ratio = statistics.median(ours / theirs for ours, theirs in zip(rounds["gssc train"], values, strict=True))
         table.add_row(variant, str(best_threads[variant]), f"{value:,.0f}", f"{ratio:.2f}")
         spread = np.percentile([1e3 * recipe.train.batch_size / each for each in rounds[variant]], [20, 50, 80])
         percentiles = dict(zip(("p20_ms", "p50_ms", "p80_ms"), (f"{t:.3f}" for t in spread), strict=True))
