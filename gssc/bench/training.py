@@ -48,7 +48,7 @@ from gssc.train.loop import Position, Trainer
 from gssc.train.processes import Processes
 
 GRAPHS, SEED = 2_000, 0
-ROUNDS = 9
+ROUNDS, WINDOW = 9, 2.0  # at most so many rounds, and seconds of a measurement in one at least
 
 
 def molecules(root: Path | None) -> tuple[str, list[Data], FlatGraphs]:
@@ -164,11 +164,12 @@ def main(words: list[str] | None = None) -> None:
     all_threads = torch.get_num_threads()
     # Every round times everything once, so that a machine that is slow for a while is slow for all.
     seen: dict[tuple[str, int], list[float]] = {}
-    for _ in range(ROUNDS):
+    number = max(1, min(ROUNDS, int(arguments.seconds / WINDOW)))
+    for _ in range(number):
         for threads in dict.fromkeys((1, all_threads)):
             torch.set_num_threads(threads)
             for variant, steps in running.items():
-                seen.setdefault((variant, threads), []).append(graphs_per_second(steps, arguments.seconds / ROUNDS))
+                seen.setdefault((variant, threads), []).append(graphs_per_second(steps, arguments.seconds / number))
     torch.set_num_threads(all_threads)
     best_threads = {
         variant: max((1, all_threads), key=lambda threads: statistics.median(seen[variant, threads]))

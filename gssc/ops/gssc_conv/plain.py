@@ -43,8 +43,9 @@ class Eigenvectors:
         return rows if isinstance(self.bucket, Uniform) else rows.index_select(0, self.bucket.slots)
 
 
-# By tensor of eigenvectors: `ptr`, the versions of both, and what was made of them.
+# By tensor of eigenvectors: `ptr`, the versions of both, and what was made of them. A few, for batches that somebody keeps.
 _KEPT: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+MOST_KEPT = 8
 
 
 def eigenvectors_once(ptr: Tensor, vectors: Tensor) -> Eigenvectors | None:
@@ -59,6 +60,8 @@ def eigenvectors_once(ptr: Tensor, vectors: Tensor) -> Eigenvectors | None:
         return found
     made = Eigenvectors.of(ptr, vectors)
     if made is None or isinstance(made.bucket, Bucket):  # of the others P is a view, which would keep itself
+        if len(_KEPT) >= MOST_KEPT:
+            _KEPT.clear()
         _KEPT[vectors] = (ptr, versions, made)
     return made
 
