@@ -43,7 +43,7 @@ class Eigenvectors:
         return rows if isinstance(self.bucket, Uniform) else rows.index_select(0, self.bucket.slots)
 
 
-# By tensor of eigenvectors: `ptr`, the versions of both, and what was made of them. A few, for batches that somebody keeps.
+# By tensor of eigenvectors: `ptr`, the versions of both, and what was made of them; for a few batches at most.
 _KEPT: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 MOST_KEPT = 8
 
