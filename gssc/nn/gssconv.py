@@ -119,10 +119,10 @@ class GSSConv(nn.Module):
             ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
         projected = self.lin_out is not None and self.kernel == "shared" and not self.selective
         if projected and x.device.type == "cpu":
-            given, own = self._all_gains(phi) if gains is None else gains, self._projections()
-            if projected_conv.fits(x, given[0], vectors, ptr, own):
+            gains, own = self._all_gains(phi) if gains is None else gains, self._projections()
+            if projected_conv.fits(x, gains[0], vectors, ptr, own):
                 self._check_degree(degree)
-                return projected_conv.projected_conv(x, *given, vectors, ptr, degree, own)
+                return projected_conv.projected_conv(x, *gains, vectors, ptr, degree, own)
         x = self._scaled(x, degree)
         if self.lin_out is None:
             return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
