@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
 from gssc.checks import check_positive, check_shape
+from gssc.nn.linear import plain_linears
 from gssc.ops import EdgePlan, gine_messages
 from gssc.ops.cpu_layer.gine import gine
 from gssc.ops.messages import Backend
@@ -31,12 +32,14 @@ class GINE(GINEConv):
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, plan: EdgePlan | None = None
     ) -> Tensor:
-        inner, outer = self.nn[0], self.nn[2]
-        weights = (inner.weight, inner.bias, outer.weight, outer.bias)
-        if edge_attr is not None:
-            check_shape("edge_attr", edge_attr, edge_index.shape[1], self.channels)
-        if plan is not None and one_type_on_cpu(x, edge_attr, self.eps, *weights):
-            check_shape("x", x, None, self.channels)
-            return gine(x, edge_attr, self.eps, weights, edge_index, plan)
+        if plan is not None and plain_linears(self.nn[0], self.nn[2]):
+            inner, outer = self.nn[0], self.nn[2]
+            weights = (inner.weight, inner.bias, outer.weight, outer.bias)
+            if one_type_on_cpu(x, edge_attr, self.eps, *weights):
+                check_shape("x", x, None, self.channels)
+                check_shape("edge_index", edge_index, 2, None)
+                if edge_attr is not None:
+                    check_shape("edge_attr", edge_attr, edge_index.shape[1], self.channels)
+                return gine(x, edge_attr, self.eps, weights, edge_index, plan)
         backend: Backend = "fused" if can_fuse(x, edge_attr) else "eager"
         return self.nn(gine_messages(x, edge_attr, edge_index, plan, backend, self.eps))

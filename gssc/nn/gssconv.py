@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
+from gssc.nn.linear import plain_linears
 from gssc.ops import batch_to_ptr, degree_scale, gssc_conv, selective_gssc_conv
 from gssc.ops.cpu_layer import projected_conv
 
@@ -117,11 +118,13 @@ class GSSConv(nn.Module):
         check_shape("vectors", vectors, x.shape[0], phi.shape[1])
         if ptr is None:
             ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
+        self._check_degree(degree, x.shape[0])
+        linears = (self.lin_out, self.lin_o, self.lin_s if self.self_term else None)
         projected = self.lin_out is not None and self.kernel == "shared" and not self.selective
+        projected = projected and plain_linears(*linears)
         if projected and x.device.type == "cpu":
             gains, own = self._all_gains(phi) if gains is None else gains, self._projections()
             if projected_conv.fits(x, gains[0], vectors, ptr, own):
-                self._check_degree(degree)
                 return projected_conv.projected_conv(x, *gains, vectors, ptr, degree, own)
         x = self._scaled(x, degree)
         if self.lin_out is None:
@@ -135,14 +138,16 @@ class GSSConv(nn.Module):
 
     def _scaled(self, x: Tensor, degree: Tensor | None) -> Tensor:
         """The features as the convolution sees them: x ⊙ (a + b log(degree + 1)) with ``degree_scaling``."""
-        self._check_degree(degree)
         if self.degree_scale is None or self.degree_log_scale is None or degree is None:
             return x
         return degree_scale(x, self.degree_scale, self.degree_log_scale, degree)
 
-    def _check_degree(self, degree: Tensor | None) -> None:
-        if degree is None and self.degree_scale is not None:
+    def _check_degree(self, degree: Tensor | None, nodes: int) -> None:
+        if self.degree_scale is None:
+            return
+        if degree is None:
             fail("degree", "the degree of every node [N], for degree_scaling", "None")
+        check_shape("degree", degree, nodes)
 
     def _projections(self) -> projected_conv.Parameters:
         """What stands around the convolution, for a CPU."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from gssc.checks import check_positive, check_probability, fail
 from gssc.nn.dropout import Dropout, dropout, dropout_mask
 from gssc.nn.fused_norm import as_branch, fused_norm, norms_fuse
+from gssc.nn.linear import plain_linears
 from gssc.nn.norm import NormName, apply_norm, make_norm
 from gssc.ops import EdgePlan, new_seeds, relu_dropout
 from gssc.ops.cpu_layer.feed_forward import feed_forward
@@ -148,8 +149,9 @@ class GSSCLayer(nn.Module):
     def _fed_forward(self, h: Tensor) -> Tensor:
         """The residual and what the feed-forward network makes of it."""
         inner, drop, outer = self.feed_forward[0], self.feed_forward[2], self.feed_forward[3]
+        if not plain_linears(inner, outer) or not isinstance(drop, Dropout):
+            return h + self.feed_forward(h)
         assert isinstance(inner, nn.Linear)
-        assert isinstance(drop, Dropout)
         assert isinstance(outer, nn.Linear)
         weights = (inner.weight, inner.bias, outer.weight, outer.bias)
         if not one_type_on_cpu(h, *weights):
