@@ -33,8 +33,6 @@ def fits(x: Tensor, vectors: Tensor, ptr: Tensor, shared: bool) -> bool:
     graphs, channels = ptr.shape[0] - 1, x.shape[1]
     if shared or vectors.requires_grad or not 1 <= k <= MAX_FREQUENCIES or torch.compiler.is_exporting():
         return False
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        return False
     return 0 < nodes <= MEAN_NODES * graphs and channels > 0
 
 
