@@ -8,10 +8,13 @@ from torch import Tensor, nn
 from gssc.checks import check_positive, check_shape, fail
 from gssc.nn.fused_norm import normalize
 from gssc.nn.norm import BatchNorm
+from gssc.nn.plain_modules import plain_embeddings
 from gssc.ops import gssc_conv
 
 # What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
 Features = int | Sequence[int] | None
+
+MAX_ENTRIES = 2**25  # of the zeros and ones that stand for categories: 128 MB
 
 
 class FeatureEncoder(nn.Module):
@@ -60,10 +63,30 @@ class FeatureEncoder(nn.Module):
         check_shape(self.name, columns, rows, len(self.embeddings))
         if columns.is_floating_point():
             fail(self.name, "integer categories (an integer number of features means continuous)", raw.dtype)
+        if columns.is_cuda and plain_embeddings(*self.embeddings) and not torch.compiler.is_compiling():
+            tables: list[Tensor] = [embedding.weight for embedding in self.embeddings]  # type: ignore[misc]
+            if rows * sum(table.shape[0] for table in tables) <= MAX_ENTRIES:
+                return sum_of_rows(columns, tables)
         out = self.embeddings[0](columns[:, 0])
         for i, embedding in enumerate(list(self.embeddings)[1:], start=1):
             out = out + embedding(columns[:, i])
         return out
+
+
+def sum_of_rows(columns: Tensor, tables: Sequence[Tensor]) -> Tensor:
+    """Row columns[n, i] of table i, summed over i: [N, C], as zeros and ones [N, V] times all tables [V, C].
+
+    The gradient of the tables is one product as well. That of an embedding sorts its indices, some ten launches for
+    each of a molecule's twelve columns.
+    """
+    ones = tables[0].new_zeros(columns.shape[0], sum(table.shape[0] for table in tables))
+    first = 0
+    for column, table in zip(columns.T, tables, strict=True):
+        # Column by column, so that a category beyond its table fails as in an embedding.
+        ones[:, first : first + table.shape[0]].scatter_(1, column.long().unsqueeze(1), 1.0)
+        first += table.shape[0]
+    with torch.autocast(columns.device.type, enabled=False):
+        return ones @ torch.cat(list(tables))
 
 
 class RandomWalkEncoder(nn.Module):

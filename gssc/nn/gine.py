@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
 from gssc.checks import check_positive, check_shape
-from gssc.nn.linear import plain_linears
+from gssc.nn.plain_modules import plain_linears
 from gssc.ops import EdgePlan, gine_messages
 from gssc.ops.cpu_layer.gine import gine
 from gssc.ops.messages import Backend

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from gssc.checks import check_positive, check_probability, fail
 from gssc.nn.dropout import Dropout, dropout, dropout_mask
 from gssc.nn.fused_norm import as_branch, fused_norm, norms_fuse
-from gssc.nn.linear import plain_linears
 from gssc.nn.norm import NormName, apply_norm, make_norm
+from gssc.nn.plain_modules import plain_linears
 from gssc.ops import EdgePlan, new_seeds, relu_dropout
 from gssc.ops.cpu_layer.feed_forward import feed_forward
 from gssc.ops.plain import one_type_on_cpu

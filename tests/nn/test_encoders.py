@@ -4,6 +4,8 @@ from graphs import random_graph
 
 from gssc import DeepSetPhi, LaplacianSpectrum
 from gssc.nn import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder
+from gssc.nn.encoders import sum_of_rows
+from gssc.nn.plain_modules import plain_embeddings, plain_linears
 from gssc.testing import assert_basis_invariant, assert_close
 
 
@@ -13,6 +15,24 @@ def test_categories_are_a_sum_of_embeddings():
     expected = encode.embeddings[0].weight[[0, 2]] + encode.embeddings[1].weight[[4, 1]]
     assert_close(encode(x, 2), expected)
     assert FeatureEncoder([3], 4)(torch.tensor([0, 2]), 2).shape == (2, 4)
+
+
+def test_embeddings_as_one_product(float64):
+    encode = FeatureEncoder([3, 5, 2], 4)
+    tables = [embedding.weight for embedding in encode.embeddings]
+    x = torch.stack([torch.randint(size, (11,)) for size in (3, 5, 2)], dim=1)
+    actual, expected = sum_of_rows(x, tables), encode(x, 11)
+    assert_close(actual, expected)
+    (weights,) = torch.randn(1, 11, 4)
+    for found, wanted in zip(
+        torch.autograd.grad((actual * weights).sum(), tables),
+        torch.autograd.grad((expected * weights).sum(), tables),
+        strict=True,
+    ):
+        assert_close(found, wanted)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        sum_of_rows(torch.tensor([[3, 0, 0]]), tables)
+    assert sum_of_rows(x[:0], tables).shape == (0, 4)
 
 
 def test_numbers_go_through_a_linear_and_nothing_becomes_a_constant():
@@ -49,3 +69,15 @@ def test_spectral_diagonal_is_invariant_to_the_basis(float64):
     phi, encode = DeepSetPhi(6), SpectralDiagonalEncoder(6, 4).eval()
     data = LaplacianSpectrum(k=9)(random_graph(9))
     assert_basis_invariant(lambda d: encode(phi(d.eigvals, d.eigmask), d.eigvecs, torch.tensor([0, d.num_nodes])), data)
+
+
+def test_modules_that_must_be_called():
+    linear, embedding = torch.nn.Linear(2, 2), torch.nn.Embedding(2, 2)
+    assert plain_linears(linear, None)
+    assert plain_embeddings(embedding)
+    linear.register_forward_hook(lambda *_: None)
+    embedding.register_forward_pre_hook(lambda *_: None)
+    assert not plain_linears(linear)
+    assert not plain_embeddings(embedding)
+    assert not plain_linears(torch.nn.Identity())
+    assert not plain_embeddings(torch.nn.Embedding(2, 2, max_norm=1.0))

@@ -19,12 +19,12 @@ def make(sizes, k, c):
     """Inputs, and vectors and ptr apart from them: P has no gradient here."""
     inputs = selective_inputs(sizes, k, c)
     inputs = {name: (value / c**0.5 if name in NAMES else value).to(DEVICE) for name, value in inputs.items()}
+    assert per_graph.fits(inputs["x"], inputs["vectors"], inputs["ptr"], shared=False)
     return inputs, {name: inputs.pop(name) for name in ("vectors", "ptr")}
 
 
 def by_kernels(fixed, x_o=None, x_s=None, normalize=True, **inputs):
     weights = {name: inputs.pop(name) for name in NAMES if name in inputs}
-    assert per_graph.fits(inputs["x"], fixed["vectors"], fixed["ptr"], shared=False)
     return ops.selective_gssc_conv(
         x_o=x_o, x_s=x_s, weights=weights, normalize=normalize, backend="fused", **inputs, **fixed
     )
