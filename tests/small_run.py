@@ -17,10 +17,17 @@ SMALL = (
     "model.layers=1",
     "model.channels=8",
     "model.selective=false",
+    "model.norm=batch",
+    "model.dropout_local=0.3",
+    "model.dropout_global=0.3",
+    "model.degree_scaling=false",
     "spectrum.k=4",
+    "spectrum.operator=sym",
     "optim.warmup_epochs=1",
     "train.epochs=4",
     "train.batch_size=4",
+    "train.ema=0",
+    "train.eval_every=1",
     "train.tensorboard=false",
 )
 # What differs between equal runs.
