@@ -48,6 +48,11 @@ class Collected:
         return self.name.startswith("ablation")
 
     @property
+    def rival(self) -> bool:
+        """Whether it is another model, trained beside GSSC."""
+        return self.variant.runs[0].section("model").get("glob", "gssc") != "gssc"
+
+    @property
     def schedule(self) -> str:
         """How much of the recipe's epochs, where it is not all."""
         return schedule(self.variant.runs[0].config)

@@ -46,7 +46,7 @@ def results_parts(collected: Sequence[Collected], notes: Notes) -> dict[str, str
     footnotes = Footnotes()
     lines = [_heading("recipe", "metric", "ours", "seeds", "GSSC, published", "difference", "best in the paper")]
     for recipe in _recipes(ours):
-        mine: list[Collected | None] = [one for one in ours if one.recipe == recipe]
+        mine: list[Collected | None] = [one for one in ours if one.recipe == recipe and not one.rival]
         lines += [_line(*_summary(recipe, one, footnotes, notes)) for one in mine or [None]]
     summary = "\n".join(lines) + (f"\n\n{footnotes.lines()}" if footnotes.texts else "")
     parts = {"summary": summary, "origin": _origin(ours), "protocols": _protocols(ours)}
@@ -55,7 +55,7 @@ def results_parts(collected: Sequence[Collected], notes: Notes) -> dict[str, str
 
 def readme_table(collected: Sequence[Collected], notes: Notes) -> str:
     """The short table: ours, published, seeds."""
-    ours = [one for one in collected if not one.ablation]
+    ours = [one for one in collected if not one.ablation and not one.rival]
     if not ours:
         return "No recipe has been run to its end yet: there are no accuracy figures here."
     footnotes = Footnotes()
@@ -171,8 +171,9 @@ def _all_rows(ours: Sequence[Collected], notes: Notes) -> str:
         lines = [_heading("model", f"{task['metric']} {arrow}{percent}", "seeds", "validation", "source")]
         for row, one in rows:
             mark = footnotes.mark(notes.get(recipe, {}).get("data", ""), one.said("remarks"))
-            name = f"**ours, {one.name}**" + (f" ({one.schedule})" if one.schedule else "")
-            lines.append(_line(name, f"**{row.text}**{mark}", str(row.seeds or ""), row.validation, "run here"))
+            name, text = (one.name, row.text) if one.rival else (f"**ours, {one.name}**", f"**{row.text}**")
+            name += f" ({one.schedule})" if one.schedule else ""
+            lines.append(_line(name, f"{text}{mark}", str(row.seeds or ""), row.validation, "run here"))
         if not rows:
             lines.append(_line("**ours**", NOT_RUN, "", "", ""))
         gssc = next((row for row in published if row.own), None)

@@ -115,6 +115,17 @@ def test_every_printed_cell_of_the_paper_is_on_the_page(world):
     assert "Mind the draw." in sections["zinc-12k"]
 
 
+def test_rivals_stand_among_the_rows_of_the_paper_alone(world, tmp_path):
+    for name in ("main", "none"):
+        collect([world / "runs" / {"main": "zinc"}.get(name, name)], tmp_path / "results", name)
+    pages = make_documents(tmp_path / "results", tmp_path / "docs")
+    text = pages[tmp_path / "docs/results.md"].decode()
+    assert not [row for row in rows(part(text, "summary")) if "none" in row[0]]
+    (rival,) = (row for row in rows(part(text, "all-rows")) if row[0].startswith("none"))
+    assert rival[-1] == "run here"
+    assert any(row[0].startswith("**ours, main**") for row in rows(part(text, "all-rows")))
+
+
 def test_ablations(world):
     text = (world / "docs/ablations.md").read_text()
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
