@@ -8,9 +8,12 @@ from gssc.checks import check_positive, check_probability, check_shape
 from gssc.nn.dropout import dropout
 from gssc.nn.fused_norm import as_branch, fused_norm, norms_fuse
 from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
+from gssc.nn.plain_modules import plain_linears
 from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn, new_seeds
 from gssc.ops.residual_norm.fused import move_running_statistics
 from gssc.ops.triton_support import can_fuse
+
+MERGED = 1 << 21  # numbers, N × C, up to which one product makes all four of what nodes tell, which is then kept
 
 
 class GatedGCN(nn.Module):
@@ -74,7 +77,7 @@ class GatedGCN(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         check_shape("x", x, None, self.channels)
         check_shape("edge_index", edge_index, 2, None)
-        if can_fuse(x, edge_attr) and self._norm_fuses():
+        if can_fuse(x, edge_attr) and self._norm_fuses() and plain_linears(self.lin_edge):
             return self._fused(x, edge_index, edge_attr, node_mask, edge_mask, plan, need_edges)
         source, target = edge_index[0], edge_index[1]
         # index_select: its gradient is a sum of rows, that of x[source] a sort on a CPU.
@@ -97,10 +100,20 @@ class GatedGCN(nn.Module):
     def _finish(self, hidden: Tensor, norm: nn.Module, mask: Tensor | None) -> Tensor:
         return dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)
 
-    def _linears(self) -> list[Tensor]:
-        """Weights and biases of what nodes tell edges, in the order of the op."""
+    def _told(self, x: Tensor) -> tuple[tuple[Tensor, Tensor | None, Tensor | None], Origin | None, Tensor | None]:
+        """What the op takes of nodes, and where that comes from; and Ax, if the op does not add it.
+
+        Where launches are what takes time, one product. Where memory is scarce, the op is told how to compute anew.
+        """
         linears = (self.lin_target, self.lin_source, self.lin_neighbor)
-        return [tensor for linear in linears for tensor in (linear.weight, linear.bias)]
+        every = (*linears, self.lin_self)
+        weights, biases = [linear.weight for linear in every], [linear.bias for linear in every]
+        plain = plain_linears(*every) and all(bias is not None for bias in biases)
+        if plain and x.numel() <= MERGED:
+            return (F.linear(x, torch.cat(weights), torch.cat(biases)), None, None), None, None
+        pairs = [part for linear in linears for part in (linear.weight, linear.bias)]
+        told = (self.lin_target(x), self.lin_source(x), self.lin_neighbor(x))
+        return told, Origin(x, *pairs) if plain else None, self.lin_self(x)
 
     def _norm_fuses(self) -> bool:
         """Whether the op can normalise edges itself: not over processes, nor where somebody watches the norm."""
@@ -126,10 +139,9 @@ class GatedGCN(nn.Module):
             assert batch.running_var is not None
             norm = EdgeNorm(batch.weight, batch.bias, batch.running_mean, batch.running_var, batch.eps, batch.training)
         linear = self.lin_edge if edge_attr is not None else None
+        told, origin, own = self._told(x)
         out = gated_gcn(
-            self.lin_target(x),
-            self.lin_source(x),
-            self.lin_neighbor(x),
+            *told,
             edge_index,
             edge_attr,
             None if linear is None else linear.weight,
@@ -141,14 +153,15 @@ class GatedGCN(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             plan=plan,
             need_edges=need_edges,
-            origin=Origin(x, *self._linears()),
+            origin=origin,
             backend="fused",
         )
         if isinstance(batch, BatchNorm) and batch.training:
-            stats = torch.stack([out.mean, out.mean, out.mean, out.squares, out.n.expand_as(out.mean)]).unsqueeze(0)
+            assert out.statistics is not None
             state = (batch.running_mean, batch.running_var, batch.num_batches_tracked)
-            move_running_statistics(stats, *state, None, None, None, batch.momentum)
-        return self._fused_node(x, self.lin_self(x) + out.nodes, node_mask), out.edges if need_edges else None
+            move_running_statistics(out.statistics.unsqueeze(0), *state, None, None, None, batch.momentum)
+        hidden = out.nodes if own is None else own + out.nodes
+        return self._fused_node(x, hidden, node_mask), out.edges if need_edges else None
 
     def _fused_node(self, x: Tensor, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """The update of nodes."""
