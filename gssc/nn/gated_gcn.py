@@ -107,7 +107,8 @@ class GatedGCN(nn.Module):
         """
         linears = (self.lin_target, self.lin_source, self.lin_neighbor)
         every = (*linears, self.lin_self)
-        weights, biases = [linear.weight for linear in every], [linear.bias for linear in every]
+        weights: list[Tensor] = [linear.weight for linear in every]
+        biases: list[Tensor] = [linear.bias for linear in every]
         plain = plain_linears(*every) and all(bias is not None for bias in biases)
         if plain and x.numel() <= MERGED:
             return (F.linear(x, torch.cat(weights), torch.cat(biases)), None, None), None, None

@@ -146,16 +146,16 @@ def gated_gcn(
     if takes_kernels(backend, target=target, source=source, neighbor=neighbor, edge_attr=edge_attr):
         plan = _plan(plan, edge_index, nodes)
         return _gated_fused.gated_gcn(target, source, neighbor, *others, dropout, plan, need_edges, origin)
+    own = None
     if source is None or neighbor is None:
-        *told, own = target.chunk(4, 1)
-        out = gated_gcn(*told, *others[:4], norm=norm, mask=mask, residual=residual, eps=eps, dropout=dropout,
-                        backend="naive" if backend == "naive" else "eager")  # fmt: skip
-        return out._replace(nodes=own + out.nodes)
+        target, source, neighbor, own = target.chunk(4, 1)
     if backend == "naive":
         if dropout:
             fail("dropout", "0.0 for backend='naive'", dropout)
-        return _gated_naive.gated_gcn(target, source, neighbor, *others)
-    return _gated_eager.gated_gcn(target, source, neighbor, *others, dropout)
+        out = _gated_naive.gated_gcn(target, source, neighbor, *others)
+    else:
+        out = _gated_eager.gated_gcn(target, source, neighbor, *others, dropout)
+    return out if own is None else out._replace(nodes=own + out.nodes)
 
 
 def takes_kernels(backend: str, **tensors: Tensor | None) -> bool:

@@ -199,7 +199,7 @@ def gated_gcn_fused_backward(
     residual: bool,
     dropout: float,
 ) -> list[Tensor]:
-    """∂t, ∂s, ∂b, or the one tensor that these and ∂a are; with edge features ∂e, ∂W, ∂bias; with a norm ∂β, ∂γ [2, C]."""
+    """∂t, ∂s, ∂b, or these and ∂a in one tensor; with edge features ∂e, ∂W and ∂bias; with a norm ∂β and ∂γ [2, C]."""
     from gssc.ops.gated_gcn import kernels
 
     edges, c = by_target.shape[0], _width(target, source)

@@ -207,7 +207,7 @@ def backward_start(
     grad, weights, means, u, w, d_own, nodes,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """u = ∂h / d and w = u ⊙ h for a block of nodes, and ∂a = ∂h."""
+    """What the passes need of nodes, u = ∂h / d and w = u ⊙ h, for a block of them; and ∂a = ∂h."""
     c = channels(BLOCK_C)
     rows, valid = edge_block(nodes, BLOCK_E)
     change = gather(grad, rows, valid, c, C, BLOCK_C)
