@@ -27,7 +27,7 @@ def plain_embeddings(*modules: nn.Module) -> bool:
 
 
 def plain_layer_norms(*modules: nn.Module) -> bool:
-    """Whether all are PyTorch's own LayerNorm of the last dimension, with weight and bias, without hooks and options."""
+    """Whether all are PyTorch's own LayerNorm of the last dimension, with weight and bias, no hooks and no options."""
     return all(
         type(module) is nn.LayerNorm
         and not _has_hooks(module)

@@ -23,8 +23,9 @@ CHANNELS = (16, 32, 64)
 ROWS = (16, 32, 64)  # of a tile, as many as there are frequencies or more
 MAX_FREQUENCIES = ROWS[-1]
 PROGRAMS = 2  # of the backward pass, per processor
-WARPS = {"forward": 4, "backward": 4}
-WIDE_WARPS = {"forward": 4, "backward": 8}  # for tiles of 4,096 numbers
+# Forward and backward, by rows and channels of a tile, else 4: those that spill least. Never 8 for 16 rows, over which
+# products of so many warps have read beyond their operands (Triton 3.6).
+WARPS = {(32, 64): (8, 8), (64, 64): (4, 8)}
 
 
 def fits(eigvals: Tensor, weights: Sequence[Tensor]) -> bool:
@@ -35,13 +36,12 @@ def fits(eigvals: Tensor, weights: Sequence[Tensor]) -> bool:
     return not eigvals.requires_grad and all(t.dtype == torch.float32 for t in (eigvals, *weights))
 
 
-def _launch(direction: str, kernel: Any, programs: int, *arguments: Any, k: int, width: int, **flags: Any) -> None:
-    rows = _rows(k)
-    warps = WIDE_WARPS if rows * width >= 4096 else WARPS
-    precision = "tf32x3" if wants_exact(arguments[0]) else "tf32"
+def _launch(backward: bool, kernel: Any, programs: int, *arguments: Any, k: int, width: int, **flags: Any) -> None:
+    rows, precision = _rows(k), "tf32x3" if wants_exact(arguments[0]) else "tf32"
+    warps = WARPS.get((rows, width), (4, 4))[backward]
     kernel[(programs,)](
-        *arguments, K=k, KP=rows, W=width, PRECISION=precision, **flags, num_warps=warps[direction], num_stages=1
-    )
+        *arguments, K=k, KP=rows, W=width, PRECISION=precision, **flags, num_warps=warps, num_stages=1
+    )  # fmt: skip
 
 
 def _rows(k: int) -> int:
@@ -61,7 +61,7 @@ def deep_set_fused(
     out = eigvals.new_empty((graphs, k, width))
     if graphs:
         tensors = (flat, eigvals.contiguous(), eigmask.contiguous(), states, out)
-        _launch("forward", kernels.forward_graph, graphs, *tensors, k=k, width=width, BLOCKS=blocks, KEEP=keep)
+        _launch(False, kernels.forward_graph, graphs, *tensors, k=k, width=width, BLOCKS=blocks, KEEP=keep)
     return out, states, flat
 
 
@@ -84,7 +84,7 @@ def deep_set_fused_backward(grad: Tensor, eigvals: Tensor, eigmask: Tensor, flat
     partial = flat.new_empty((programs, flat.shape[0]))
     tensors = (flat, eigvals.contiguous(), eigmask.contiguous(), states, grad.contiguous(), partial, graphs)
     sizes = {"SIZE": flat.shape[0], "BLOCKS": states.shape[0]}
-    _launch("backward", kernels.backward_graphs, programs, *tensors, k=k, width=width, **sizes)
+    _launch(True, kernels.backward_graphs, programs, *tensors, k=k, width=width, **sizes)
     return partial.view(-1) if programs == 1 else partial.sum(0)
 
 
