@@ -69,14 +69,14 @@ class DeepSetPhi(Phi):
         self.embed = nn.Sequential(*_linear_norm_act(1, channels))
         self.pool = nn.ModuleList(self._mlp(channels) for _ in range(blocks))
         self.update = nn.ModuleList(self._mlp(channels) for _ in range(blocks))
+        self._own_encoding = type(self).encode is DeepSetPhi.encode  # not that of a subclass
 
     @staticmethod
     def _mlp(channels: int) -> nn.Sequential:
         return nn.Sequential(*_linear_norm_act(channels, channels), *_linear_norm_act(channels, channels))
 
     def forward(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
-        own = can_fuse(eigvals) and type(self).encode is DeepSetPhi.encode
-        weights = self._plain_weights() if own else None
+        weights = self._plain_weights() if can_fuse(eigvals) and self._own_encoding else None
         if weights is None or not fits(eigvals, weights):
             return super().forward(eigvals, eigmask)
         return deep_set(eigvals, eigmask, weights, backend="fused")

@@ -110,6 +110,14 @@ def test_frozen_weights():
     assert [leaf.grad is not None for leaf in leaves] == [place == 5 for place in range(len(leaves))]
 
 
+def test_gradients_are_parts_of_one_tensor():
+    """A copy of each would be a launch of each."""
+    values, mask, weights = make(2, 3)
+    leaves = [weight.requires_grad_() for weight in weights]
+    ops.deep_set(values, mask, leaves, "fused").sum().backward()
+    assert len({leaf.grad.untyped_storage().data_ptr() for leaf in leaves}) == 1
+
+
 def test_differentiable_twice():
     values, mask, weights = make(2, 3)
     found = []
@@ -129,11 +137,11 @@ def test_autocast_does_not_make_it_coarser():
 
 
 def test_opcheck():
-    values, mask, weights = make(2, 4)
+    values, mask, weights = make(1, 4)
     leaves = [weight.requires_grad_() for weight in weights]
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
     torch.library.opcheck(fused.deep_set_fused, (values, mask, leaves, True), test_utils=tests)
-    grad, (_, states, flat) = torch.randn(2, 4, 16, device=DEVICE), fused.deep_set_fused(values, mask, leaves, True)
+    grad, (_, states, flat) = torch.randn(1, 4, 16, device=DEVICE), fused.deep_set_fused(values, mask, leaves, True)
     inputs = (grad, values, mask, flat.detach(), states.detach())
     torch.library.opcheck(fused.deep_set_fused_backward, inputs, test_utils=tests)
 
