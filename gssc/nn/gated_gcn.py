@@ -8,6 +8,7 @@ from gssc.checks import check_positive, check_probability, check_shape
 from gssc.nn.dropout import dropout
 from gssc.nn.fused_norm import as_branch, fused_norm, norms_fuse
 from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
+from gssc.nn.plain_modules import plain_linears
 from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn, new_seeds
 from gssc.ops.residual_norm.fused import move_running_statistics
 from gssc.ops.triton_support import can_fuse
@@ -74,7 +75,7 @@ class GatedGCN(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         check_shape("x", x, None, self.channels)
         check_shape("edge_index", edge_index, 2, None)
-        if can_fuse(x, edge_attr) and self._norm_fuses():
+        if can_fuse(x, edge_attr) and self._norm_fuses() and plain_linears(self.lin_edge):
             return self._fused(x, edge_index, edge_attr, node_mask, edge_mask, plan, need_edges)
         source, target = edge_index[0], edge_index[1]
         # index_select: its gradient is a sum of rows, that of x[source] a sort on a CPU.
@@ -97,10 +98,12 @@ class GatedGCN(nn.Module):
     def _finish(self, hidden: Tensor, norm: nn.Module, mask: Tensor | None) -> Tensor:
         return dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)
 
-    def _linears(self) -> list[Tensor]:
-        """Weights and biases of what nodes tell edges, in the order of the op."""
+    def _origin(self, x: Tensor) -> Origin | None:
+        """How the op computes anew what nodes tell edges, instead of keeping it; Linears that must be called cannot."""
         linears = (self.lin_target, self.lin_source, self.lin_neighbor)
-        return [tensor for linear in linears for tensor in (linear.weight, linear.bias)]
+        if not plain_linears(*linears):
+            return None
+        return Origin(x, *(tensor for linear in linears for tensor in (linear.weight, linear.bias)))
 
     def _norm_fuses(self) -> bool:
         """Whether the op can normalise edges itself: not over processes, nor where somebody watches the norm."""
@@ -141,7 +144,7 @@ class GatedGCN(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             plan=plan,
             need_edges=need_edges,
-            origin=Origin(x, *self._linears()),
+            origin=self._origin(x),
             backend="fused",
         )
         if isinstance(batch, BatchNorm) and batch.training:

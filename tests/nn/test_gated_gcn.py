@@ -141,3 +141,28 @@ def test_a_watched_norm_is_not_bypassed(fuses):
     data = random_graph(5)
     conv(torch.randn(5, 4, device=DEVICE), data.edge_index.to(DEVICE))
     assert seen == [(data.num_edges, 4)]
+
+
+@pytest.mark.parametrize("name", ["lin_target", "lin_source", "lin_neighbor", "lin_self", "lin_edge"])
+def test_linears_that_were_replaced_or_are_watched_are_called(fuses, name):
+    fuses(True)
+    conv = GatedGCN(4).to(DEVICE)
+    data = random_graph(5)
+    x = torch.randn(5, 4, device=DEVICE)
+    given = (data.edge_index.to(DEVICE), torch.randn(data.num_edges, 4, device=DEVICE))
+    leaf = x.clone().requires_grad_()
+    halved, calls, found = copy.deepcopy(conv), [], []
+    for parameter in getattr(halved, name).parameters():
+        parameter.data /= 2
+
+    def twice(module, args, out):
+        calls.append(name)
+        return 2 * out
+
+    getattr(halved, name).register_forward_hook(twice)
+    for module in (halved, conv):
+        node, edge = module(leaf, *given)
+        found.append([node, edge, *torch.autograd.grad(node.square().sum() + edge.pow(3).sum(), leaf)])
+    assert calls == [name]
+    for actual, expected in zip(*found, strict=True):
+        assert_close(actual, expected, tolerance=1e-5)
