@@ -20,7 +20,9 @@ def fits(x: Tensor, *others: Tensor | None) -> bool:
     """Whether to take this form for such features; ``others`` go to the kernels with them, P [N, K] first."""
     vectors = others[0]
     few = vectors is not None and vectors.shape[1] <= fused.MAX_FREQUENCIES
-    return few and x.numel() <= LARGEST and can_fuse(x, *others)
+    if torch.compiler.is_exporting():  # a limit on the nodes would become one of the exported program
+        return False
+    return few and can_fuse(x, *others) and x.numel() <= LARGEST
 
 
 def _dtype(both: Tensor, bias: Tensor | None) -> torch.dtype:
