@@ -5,7 +5,6 @@ from graphs import random_graph
 from gssc import DeepSetPhi, LaplacianSpectrum
 from gssc.nn import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder
 from gssc.nn.encoders import sum_of_rows
-from gssc.nn.plain_modules import plain_embeddings, plain_linears
 from gssc.testing import assert_basis_invariant, assert_close
 
 
@@ -69,15 +68,3 @@ def test_spectral_diagonal_is_invariant_to_the_basis(float64):
     phi, encode = DeepSetPhi(6), SpectralDiagonalEncoder(6, 4).eval()
     data = LaplacianSpectrum(k=9)(random_graph(9))
     assert_basis_invariant(lambda d: encode(phi(d.eigvals, d.eigmask), d.eigvecs, torch.tensor([0, d.num_nodes])), data)
-
-
-def test_modules_that_must_be_called():
-    linear, embedding = torch.nn.Linear(2, 2), torch.nn.Embedding(2, 2)
-    assert plain_linears(linear, None)
-    assert plain_embeddings(embedding)
-    linear.register_forward_hook(lambda *_: None)
-    embedding.register_forward_pre_hook(lambda *_: None)
-    assert not plain_linears(linear)
-    assert not plain_embeddings(embedding)
-    assert not plain_linears(torch.nn.Identity())
-    assert not plain_embeddings(torch.nn.Embedding(2, 2, max_norm=1.0))
