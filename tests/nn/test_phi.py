@@ -17,6 +17,7 @@ from gssc import (
 from gssc.nn import phi as phi_module
 from gssc.testing import assert_close
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MAKERS = {
     "deepset": lambda: DeepSetPhi(8),
     "elementwise": lambda: ElementwisePhi(8),
@@ -146,8 +147,8 @@ def test_kernels_stand_for_modules_where_they_may(on_gpu, change):
     phi, (values, mask) = DeepSetPhi(16, 1).float(), spectrum()
     if change is not None:
         change(phi.float())
-    phi, values = phi.float(), values.float()
-    out = phi(values, mask)
+    values, mask = values.float().to(DEVICE), mask.to(DEVICE)
+    out = phi.float().to(DEVICE)(values, mask)
     assert len(on_gpu) == (change is None)
     expected = phi.double().encode(values.double(), mask).masked_fill(~mask.unsqueeze(-1), 0.0)
     assert_close(out.double(), expected, tolerance=1e-5)
@@ -168,11 +169,11 @@ def test_kernels_are_not_asked_for_what_they_cannot_do(on_gpu):
 def test_kernels_in_a_compiled_module(monkeypatch):
     pytest.importorskip("triton")
     monkeypatch.setattr(phi_module, "can_fuse", lambda *tensors: True)
-    phi, batches = DeepSetPhi(16, 1).float(), [spectrum(graphs) for graphs in (2, 3)]
+    phi, batches = DeepSetPhi(16, 1).float().to(DEVICE), [spectrum(graphs) for graphs in (2, 3)]
     counter, found, compilations = CompileCounterWithBackend("aot_eager"), [], []
     for call in (torch.compile(phi, backend=counter, fullgraph=True, dynamic=True), phi):
         for values, mask in batches:
-            out = call(values.float(), mask)
+            out = call(values.float().to(DEVICE), mask.to(DEVICE))
             found.append([out, *torch.autograd.grad(out.square().sum(), list(phi.parameters()))])
             compilations.append(counter.frame_count)
     assert compilations[0] == compilations[-1]  # one program for all numbers of graphs
