@@ -13,6 +13,8 @@ from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn, new_seeds
 from gssc.ops.residual_norm.fused import move_running_statistics
 from gssc.ops.triton_support import can_fuse
 
+MERGED = 1 << 21  # numbers, N × C, up to which one product makes all four of what nodes tell, which is then kept
+
 
 class GatedGCN(nn.Module):
     r"""Residual gated graph convolution that updates edges.
@@ -98,12 +100,22 @@ class GatedGCN(nn.Module):
     def _finish(self, hidden: Tensor, norm: nn.Module, mask: Tensor | None) -> Tensor:
         return dropout(F.relu(apply_norm(norm, hidden, mask)), self.dropout, self.training)
 
-    def _origin(self, x: Tensor) -> Origin | None:
-        """How the op computes anew what nodes tell edges, instead of keeping it; Linears that must be called cannot."""
+    def _told(self, x: Tensor) -> tuple[tuple[Tensor, Tensor | None, Tensor | None], Origin | None, Tensor | None]:
+        """What the op takes of nodes, and where that comes from; and Ax, if the op does not add it.
+
+        Where launches are what takes time, one product. Where memory is scarce, the op is told how to compute anew.
+        """
         linears = (self.lin_target, self.lin_source, self.lin_neighbor)
-        if not plain_linears(*linears):
-            return None
-        return Origin(x, *(tensor for linear in linears for tensor in (linear.weight, linear.bias)))
+        every = (*linears, self.lin_self)
+        weights: list[Tensor] = [linear.weight for linear in every]
+        biases: list[Tensor] = [linear.bias for linear in every]
+        plain = plain_linears(*every) and all(bias is not None for bias in biases)
+        # A limit on the nodes would become one of an exported program.
+        if plain and not torch.compiler.is_exporting() and x.numel() <= MERGED:
+            return (F.linear(x, torch.cat(weights), torch.cat(biases)), None, None), None, None
+        pairs = [part for linear in linears for part in (linear.weight, linear.bias)]
+        told = (self.lin_target(x), self.lin_source(x), self.lin_neighbor(x))
+        return told, Origin(x, *pairs) if plain else None, self.lin_self(x)
 
     def _norm_fuses(self) -> bool:
         """Whether the op can normalise edges itself: not over processes, nor where somebody watches the norm."""
@@ -129,10 +141,9 @@ class GatedGCN(nn.Module):
             assert batch.running_var is not None
             norm = EdgeNorm(batch.weight, batch.bias, batch.running_mean, batch.running_var, batch.eps, batch.training)
         linear = self.lin_edge if edge_attr is not None else None
+        told, origin, own = self._told(x)
         out = gated_gcn(
-            self.lin_target(x),
-            self.lin_source(x),
-            self.lin_neighbor(x),
+            *told,
             edge_index,
             edge_attr,
             None if linear is None else linear.weight,
@@ -144,14 +155,15 @@ class GatedGCN(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             plan=plan,
             need_edges=need_edges,
-            origin=self._origin(x),
+            origin=origin,
             backend="fused",
         )
         if isinstance(batch, BatchNorm) and batch.training:
-            stats = torch.stack([out.mean, out.mean, out.mean, out.squares, out.n.expand_as(out.mean)]).unsqueeze(0)
+            assert out.statistics is not None
             state = (batch.running_mean, batch.running_var, batch.num_batches_tracked)
-            move_running_statistics(stats, *state, None, None, None, batch.momentum)
-        return self._fused_node(x, self.lin_self(x) + out.nodes, node_mask), out.edges if need_edges else None
+            move_running_statistics(out.statistics.unsqueeze(0), *state, None, None, None, batch.momentum)
+        hidden = out.nodes if own is None else own + out.nodes
+        return self._fused_node(x, hidden, node_mask), out.edges if need_edges else None
 
     def _fused_node(self, x: Tensor, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """The update of nodes."""

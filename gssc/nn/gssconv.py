@@ -10,6 +10,7 @@ from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn.plain_modules import plain_linears
 from gssc.ops import batch_to_ptr, degree_scale, gssc_conv, selective_gssc_conv
 from gssc.ops.cpu_layer import projected_conv
+from gssc.ops.gssc_conv import side_by_side
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")
@@ -127,6 +128,11 @@ class GSSConv(nn.Module):
             if projected_conv.fits(x, gains[0], vectors, ptr, own):
                 return projected_conv.projected_conv(x, *gains, vectors, ptr, degree, own)
         x = self._scaled(x, degree)
+        if self.self_term and not self.selective and (projected or (self.lin_out is None and plain_linears(*linears))):
+            a, a_s = self._all_gains(phi) if gains is None else gains
+            if a_s is not None and side_by_side.fits(x, vectors, a, a_s):
+                return self._convolve_side_by_side(x, vectors, a, a_s, ptr)
+            gains = a, a_s
         if self.lin_out is None:
             return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
         if projected:
@@ -155,6 +161,16 @@ class GSSConv(nn.Module):
         w_s = self.lin_s.weight if self.self_term else None
         linear = (self.lin_o.weight, w_s, self.lin_out.weight, self.lin_out.bias)
         return projected_conv.Parameters(self.degree_scale, self.degree_log_scale, *linear)
+
+    def _convolve_side_by_side(
+        self, x: Tensor, vectors: Tensor, gains: Tensor, self_gains: Tensor, ptr: Tensor
+    ) -> Tensor:
+        """Both terms from one product of x, with what stands after the global term in it."""
+        w_o, bias = self.lin_o.weight, None
+        if self.lin_out is not None:
+            w_o, bias = self.lin_out.weight @ w_o, self.lin_out.bias
+        both = F.linear(x, torch.cat([w_o, self.lin_s.weight]))
+        return side_by_side.gssc_conv(both, vectors, gains, self_gains, bias, ptr)
 
     def _convolve_projected(
         self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, given: tuple[Tensor, Tensor | None] | None

@@ -1,7 +1,7 @@
 """Fast maths on tensors, without parameters or configuration. Each op has a plain reference beside it.
 
-This file and, for message passing, ``messages.py``, for sums over graphs ``states.py`` and for norms ``norms.py`` are
-where a backend is chosen and arguments are checked.
+This file and, for message passing, ``messages.py``, for sums over graphs ``states.py``, for norms ``norms.py`` and for
+eigenvalues ``encodings.py`` are where a backend is chosen and arguments are checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from torch import Tensor
 from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.batch_to_ptr import batch_to_ptr
 from gssc.ops.edges.plan import EdgePlan, edge_plan
+from gssc.ops.encodings import deep_set
 from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
 from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
@@ -32,6 +33,7 @@ __all__ = [
     "GatedOutput",
     "Origin",
     "batch_to_ptr",
+    "deep_set",
     "degree_scale",
     "edge_plan",
     "from_state",

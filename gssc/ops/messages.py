@@ -62,8 +62,8 @@ def gine_messages(
 
 def gated_gcn(
     target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
+    source: Tensor | None,
+    neighbor: Tensor | None,
     edge_index: Tensor,
     edge_attr: Tensor | None = None,
     weight: Tensor | None = None,
@@ -87,7 +87,8 @@ def gated_gcn(
         e'_{ij} = e_{ij} + \mathrm{drop}(\mathrm{ReLU}(\mathrm{norm}(\ell_{ij})))
 
     Args:
-        target: t, what a node tells the edges that enter it, [N, C].
+        target: t, what a node tells the edges that enter it, [N, C]; or, with ``source`` and ``neighbor`` None, t, s,
+            n and a side by side, [N, 4C]: then a_i + h_i is returned in place of h_i, and one product makes all four.
         source: s, what it tells those that leave it, [N, C].
         neighbor: n, what messages carry, [N, C].
         edge_index: Edges, [2, E], in any order.
@@ -102,7 +103,7 @@ def gated_gcn(
         plan: ``edge_plan(edge_index, N)``, if there is one already; only ``"fused"`` needs it.
         need_edges: Whether e' is needed; where it is not, ``"fused"`` returns [0, C] in its place.
         origin: Where t, s and n come from, so that ``"fused"`` can compute them anew instead of keeping them. They
-            alone are differentiated; that they are what ``origin`` says is not checked.
+            alone are differentiated; that they are what ``origin`` says is not checked. Not for [N, 4C].
         backend: ``"naive"`` (no dropout), ``"eager"``, ``"fused"`` (Triton, e' is the only tensor of size E × C), or
             ``"auto"``: fused where it can be, else eager.
 
@@ -114,8 +115,17 @@ def gated_gcn(
     check_probability("dropout", dropout)
     nodes, channels = target.shape
     edges = edge_index.shape[1]
-    for name, rows in (("source", source), ("neighbor", neighbor)):
-        check_shape(name, rows, nodes, channels)
+    if (source is None) != (neighbor is None):
+        fail("neighbor", "given exactly when source is", "only one of the two")
+    if source is None or neighbor is None:
+        if channels % 4:
+            fail("target", "t, s, n and a side by side, [N, 4C], where source is None", list(target.shape))
+        if origin is not None:
+            fail("origin", "None where source is", "given")
+        channels //= 4
+    else:
+        check_shape("source", source, nodes, channels)
+        check_shape("neighbor", neighbor, nodes, channels)
     for name, part, shape in (
         ("edge_attr", edge_attr, (edges, channels)),
         ("weight", weight, (channels, channels)),
@@ -132,14 +142,20 @@ def gated_gcn(
     if norm is not None:
         for name in ("scale", "shift", "mean", "variance"):
             check_shape(f"norm.{name}", getattr(norm, name), channels)
-    parts = (target, source, neighbor, edge_index, edge_attr, weight, bias, norm, mask, residual, eps)
+    others = (edge_index, edge_attr, weight, bias, norm, mask, residual, eps)
     if takes_kernels(backend, target=target, source=source, neighbor=neighbor, edge_attr=edge_attr):
-        return _gated_fused.gated_gcn(*parts, dropout, _plan(plan, edge_index, nodes), need_edges, origin)
+        plan = _plan(plan, edge_index, nodes)
+        return _gated_fused.gated_gcn(target, source, neighbor, *others, dropout, plan, need_edges, origin)
+    own = None
+    if source is None or neighbor is None:
+        target, source, neighbor, own = target.chunk(4, 1)
     if backend == "naive":
         if dropout:
             fail("dropout", "0.0 for backend='naive'", dropout)
-        return _gated_naive.gated_gcn(*parts)
-    return _gated_eager.gated_gcn(*parts, dropout)
+        out = _gated_naive.gated_gcn(target, source, neighbor, *others)
+    else:
+        out = _gated_eager.gated_gcn(target, source, neighbor, *others, dropout)
+    return out if own is None else out._replace(nodes=own + out.nodes)
 
 
 def takes_kernels(backend: str, **tensors: Tensor | None) -> bool:

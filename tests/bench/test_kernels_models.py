@@ -38,8 +38,8 @@ def test_right_models_pass_the_gates(recompute):
 
 def test_wrong_models_do_not(monkeypatch):
     class Wrong(GSSConv):
-        def _convolve(self, x, *rest, **terms):
-            return super()._convolve(1.001 * x if x.dtype == torch.float32 else x, *rest, **terms)
+        def forward(self, x, *rest, **named):
+            return super().forward(1.001 * x if x.dtype == torch.float32 else x, *rest, **named)
 
     monkeypatch.setattr("gssc.model.GSSConv", Wrong)
     output, _ = errors(SMALL, channels=8)

@@ -133,14 +133,36 @@ def test_edges_that_nobody_needs_are_left_out(fuses):
         assert actual is None or torch.equal(actual, expected), name
 
 
-def test_a_watched_norm_is_not_bypassed(fuses):
-    fuses(True)
-    conv = GatedGCN(4).to(DEVICE)
-    seen = []
-    conv.norm_edge.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape))
-    data = random_graph(5)
-    conv(torch.randn(5, 4, device=DEVICE), data.edge_index.to(DEVICE))
-    assert seen == [(data.num_edges, 4)]
+@pytest.mark.parametrize("nodes", [0, 1, 7])
+@pytest.mark.parametrize("kind", ["masked", "bare"])
+def test_one_product_is_the_four_linears(fuses, monkeypatch, nodes, kind):
+    """One product, apart, and not fused in float64: outputs, statistics and the gradient of every parameter."""
+    data = random_graph(7) if nodes == 7 else edgeless(nodes)
+    masks, e = {}, None
+    if kind == "masked":
+        e = torch.randn(data.num_edges, 6)
+        masks = {"node_mask": torch.arange(nodes) < nodes - 2, "edge_mask": torch.arange(data.num_edges) % 4 != 2}
+    conv, x = GatedGCN(6), torch.randn(nodes, 6)
+    results = []
+    for on, limit, dtype in ((True, 1 << 21, torch.float32), (True, -1, torch.float32), (False, 0, torch.float64)):
+        fuses(on)
+        monkeypatch.setattr(gated_gcn, "MERGED", limit)
+        device = DEVICE if on else "cpu"
+        fresh = copy.deepcopy(conv).to(device, dtype)
+        leaf = x.to(device, dtype, copy=True).detach().requires_grad_()
+        given = {name: mask.to(device) for name, mask in masks.items()}
+        attr = None if e is None else e.to(device, dtype)
+        node, edge = fresh(leaf, data.edge_index.to(device), attr, need_edges=kind == "masked", **given)
+        loss = node.square().sum()
+        if kind == "masked":
+            loss = loss + edge.pow(3).sum()
+        loss.backward()
+        found = {"node": node, "gradient of x": leaf.grad, **dict(fresh.named_buffers())}
+        found |= {name: p.grad for name, p in fresh.named_parameters() if p.grad is not None}
+        results.append({name: value.detach().double().cpu() for name, value in found.items()})
+    for actual in results[:2]:
+        for name, expected in results[2].items():
+            assert_close(actual.get(name, torch.zeros_like(expected)), expected, name, 2e-5)
 
 
 @pytest.mark.parametrize("name", ["lin_target", "lin_source", "lin_neighbor", "lin_self", "lin_edge"])
@@ -166,3 +188,34 @@ def test_linears_that_were_replaced_or_are_watched_are_called(fuses, name):
     assert calls == [name]
     for actual, expected in zip(*found, strict=True):
         assert_close(actual, expected, tolerance=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compiles_whole_with_one_product(fuses):
+    fuses(True)
+    torch._dynamo.reset()
+    conv = GatedGCN(4).to(DEVICE)
+    compiled = torch.compile(copy.deepcopy(conv), fullgraph=True, dynamic=True, backend="aot_eager")
+    for nodes in (5, 8):
+        data = random_graph(nodes)
+        given = (data.edge_index.to(DEVICE), torch.randn(data.num_edges, 4, device=DEVICE))
+        x = torch.randn(nodes, 4, device=DEVICE)
+        for module in (conv, compiled):
+            module.zero_grad()
+        results = []
+        for module in (conv, compiled):
+            node, edge = module(x, *given)
+            (node.square().sum() + edge.square().sum()).backward()
+            results.append([node, edge, *(p.grad for p in module.parameters())])
+        for actual, expected in zip(*results, strict=True):
+            assert_close(actual, expected, tolerance=1e-5)
+
+
+def test_a_watched_norm_is_not_bypassed(fuses):
+    fuses(True)
+    conv = GatedGCN(4).to(DEVICE)
+    seen = []
+    conv.norm_edge.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape))
+    data = random_graph(5)
+    conv(torch.randn(5, 4, device=DEVICE), data.edge_index.to(DEVICE))
+    assert seen == [(data.num_edges, 4)]

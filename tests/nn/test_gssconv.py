@@ -1,5 +1,6 @@
 """GSSConv against Eq. 4 and Eq. 6 to the letter, written out from z and the W's for every pair of nodes."""
 
+import copy
 import itertools
 
 import pytest
@@ -7,6 +8,8 @@ import torch
 from batches import make_ptr, make_vectors
 
 from gssc import GSSConv
+from gssc.nn import gssconv
+from gssc.ops.gssc_conv import side_by_side
 from gssc.testing import assert_close
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -170,3 +173,39 @@ def test_the_projection_commutes_with_shared_gains(self_term):
     leaves = [x, *conv.parameters()]
     gradients = [torch.autograd.grad(out.square().sum(), leaves) for out in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("settings", [{"kernel": "shared", "out_proj": True, "degree_scaling": True}, {}], ids=str)
+def test_one_product_for_both_terms_is_the_two_linears(settings, monkeypatch):
+    """As on a GPU, in float64 (the interpreter's sums are float32): output, and gradients of x and every parameter."""
+    pytest.importorskip("triton")
+    conv = GSSConv(3, **settings)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for sizes in ((4, 0, 1, 6), (1,), (0,)):
+        x, phi, vectors, batch, _ = inputs(sizes)
+        results = []
+        for merged in (True, False):
+            monkeypatch.setattr(side_by_side, "fits", lambda *tensors, merged=merged: merged)
+            monkeypatch.setattr(gssconv.projected_conv, "fits", lambda *tensors: False)
+            dtype, place = (torch.float32, device) if merged else (torch.float64, "cpu")
+            fresh = copy.deepcopy(conv).to(place, dtype)
+            leaf = x.to(place, dtype).detach().clone().requires_grad_()
+            given = (phi.to(place, dtype), vectors.to(place, dtype), batch.to(place))
+            degree = torch.arange(x.shape[0]).to(place, dtype)
+            out = fresh(leaf, *given, degree=degree)
+            out.pow(3).sum().backward()
+            found = {"out": out, "x": leaf.grad, **{name: p.grad for name, p in fresh.named_parameters()}}
+            results.append({name: value.detach().cpu().double() for name, value in found.items()})
+        for name, expected in results[1].items():
+            assert_close(results[0][name], expected, name, 2e-5)
+
+
+@pytest.mark.parametrize("name", ["lin_o", "lin_s", "lin_out"])
+def test_hooks_of_its_linears_are_called(name, monkeypatch):
+    monkeypatch.setattr(side_by_side, "fits", lambda *tensors: True)
+    conv = GSSConv(3, kernel="shared", out_proj=True)
+    calls = []
+    getattr(conv, name).register_forward_hook(lambda module, args, out: calls.append(name))
+    x, phi, vectors, batch, _ = inputs()
+    conv(x, phi, vectors, batch)
+    assert calls == [name]

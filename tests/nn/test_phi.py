@@ -3,6 +3,7 @@ import pytest
 import scipy.linalg
 import torch
 from graphs import dense_adjacency, random_graph, two_triangles
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from gssc import (
     DeepSetPhi,
@@ -13,8 +14,10 @@ from gssc import (
     ResistancePhi,
     TransformerPhi,
 )
+from gssc.nn import phi as phi_module
 from gssc.testing import assert_close
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MAKERS = {
     "deepset": lambda: DeepSetPhi(8),
     "elementwise": lambda: ElementwisePhi(8),
@@ -115,3 +118,65 @@ def test_fixed_kernels_against_expm_inverse_and_pinv(data):
 def test_bad_input(action, message):
     with pytest.raises(ValueError, match=message):
         action()
+
+
+def watch(phi):
+    phi.update[0][2].register_forward_hook(lambda *_: None)
+
+
+def replace(phi):
+    phi.pool[0][0] = torch.nn.Linear(16, 16, bias=False)
+
+
+def widen(phi):
+    phi.embed = torch.nn.Sequential(torch.nn.Linear(1, 16), torch.nn.LayerNorm(16, eps=1e-3), torch.nn.SiLU())
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """As on a GPU: the kernels run where they can; a list of the calls of their op."""
+    pytest.importorskip("triton")
+    calls, op = [], phi_module.deep_set
+    monkeypatch.setattr(phi_module, "can_fuse", lambda *tensors: True)
+    monkeypatch.setattr(phi_module, "deep_set", lambda *args, **rest: calls.append(1) or op(*args, **rest))
+    return calls
+
+
+@pytest.mark.parametrize("change", [None, watch, replace, widen])
+def test_kernels_stand_for_modules_where_they_may(on_gpu, change):
+    phi, (values, mask) = DeepSetPhi(16, 1).float(), spectrum()
+    if change is not None:
+        change(phi.float())
+    values, mask = values.float().to(DEVICE), mask.to(DEVICE)
+    out = phi.float().to(DEVICE)(values, mask)
+    assert len(on_gpu) == (change is None)
+    expected = phi.double().encode(values.double(), mask).masked_fill(~mask.unsqueeze(-1), 0.0)
+    assert_close(out.double(), expected, tolerance=1e-5)
+
+
+def test_kernels_are_not_asked_for_what_they_cannot_do(on_gpu):
+    values, mask = spectrum()
+    for phi, given in (
+        (DeepSetPhi(16, 1), values),
+        (DeepSetPhi(8, 1).float(), values.float()),
+        (DeepSetPhi(16, 1).float(), values.float().requires_grad_()),
+        (type("Other", (DeepSetPhi,), {"encode": lambda self, *_: torch.ones(3, 6, 16)})(16, 1), values.float()),
+    ):
+        phi(given, mask)
+    assert not on_gpu
+
+
+def test_kernels_in_a_compiled_module(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(phi_module, "can_fuse", lambda *tensors: True)
+    phi, batches = DeepSetPhi(16, 1).float().to(DEVICE), [spectrum(graphs) for graphs in (2, 3)]
+    counter, found, compilations = CompileCounterWithBackend("aot_eager"), [], []
+    for call in (torch.compile(phi, backend=counter, fullgraph=True, dynamic=True), phi):
+        for values, mask in batches:
+            out = call(values.float().to(DEVICE), mask.to(DEVICE))
+            found.append([out, *torch.autograd.grad(out.square().sum(), list(phi.parameters()))])
+            compilations.append(counter.frame_count)
+    assert compilations[0] == compilations[-1]  # one program for all numbers of graphs
+    assert "deep_set_fused" in str(counter.graphs[-1].graph)
+    for own, other in zip([*found[0], *found[1]], [*found[2], *found[3]], strict=True):
+        assert torch.equal(own, other)

@@ -5,13 +5,17 @@
     forward     Z = eWᵀ + b                                                        a matrix product, where there is e
                 1  h_i = Σ_j σ(ℓ) ⊙ b_j / d_i,  d_i = Σ_j σ(ℓ) + ε, moments of ℓ   edges in the order of targets
                 2  e' = e + drop(ReLU(γℓ̂ + β)), if anybody needs it                in the order they came, over Z
-    backward    Z = eWᵀ + b,  u = ∂h / d,  w = u ⊙ h
+    backward    Z = eWᵀ + b
+                0  u = ∂h / d,  w = u ⊙ h                                          nodes
                 1  ∂b_j = Σ_i σ ⊙ u_i,  Σ_i (σ(1-σ) ⊙ (u_i ⊙ b_j - w_i) + γ/√(v+ε) g)
-                   and Σ_i ℓ̂ per node; Σg, Σgℓ̂ over all; from these ∂s_j           sources; g = ∂(γℓ̂ + β)
+                   Σ_i ℓ̂, Σ_i 1 per node; Σg, Σgℓ̂ over all; from these ∂s_j           sources; g = ∂(γℓ̂ + β)
                 2  ∂t_i = Σ_j ∂ℓ,  ∂ℓ over Z                                       targets
                    ∂W = ∂ℓᵀe,  ∂e = ∂ℓW + ∂e' piece by piece, over ∂ℓ              matrix products
 
     ∂ℓ = σ(1-σ) ⊙ (u_i ⊙ b_j - w_i) + γ/√(v+ε) ⊙ (g - (Σg + ℓ̂ Σgℓ̂)/n)
+
+What nodes tell is t, s and b in three tensors, or t | s | b | a in one [N, 4C], as one product makes it: then a + h is
+returned, and the gradient is one tensor too, so that few launches are needed where these are what takes time.
 
 Sums over the edges of a node are made by one program, in order: no atomics. Where the backward pass is itself to be
 differentiated, it is made of PyTorch's ops.
@@ -35,8 +39,18 @@ LARGEST = 1 << 30  # numbers of one product
 MERGED = 256  # partial moments that one step merges
 
 
-def _grid(target: Tensor, edge_index: Tensor) -> Grid:
-    return Grid(target.shape[0], edge_index.shape[1], target.shape[1], target.device)
+def _width(target: Tensor, source: Tensor | None) -> int:
+    """C."""
+    return target.shape[1] // 4 if source is None else target.shape[1]
+
+
+def _parts(target: Tensor, source: Tensor | None, neighbor: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Any]:
+    """t, s, b and a [N, C], a = None where the former are given apart; else columns of ``target``."""
+    target = target.contiguous()
+    if source is None or neighbor is None:
+        t, s, b, a = target.unflatten(1, (4, -1)).unbind(1)
+        return t, s, b, a
+    return target, source.contiguous(), neighbor.contiguous(), None
 
 
 def _projected(
@@ -55,8 +69,10 @@ def _projected(
     return into
 
 
-def _kept_shape(target: Tensor) -> tuple[int, int, int]:
-    return (1 if target.dtype == torch.float32 else 2, *target.shape)
+def _kept_shape(target: Tensor, source: Tensor | None) -> tuple[int, int, int]:
+    """Of d and, where the output is not h unrounded, h."""
+    alone = source is not None and target.dtype == torch.float32
+    return 1 if alone else 2, target.shape[0], _width(target, source)
 
 
 def _piece(edges: int) -> int:
@@ -71,8 +87,8 @@ def _bytes(mask: Tensor | None) -> Tensor | None:
 @torch.library.custom_op("gssc::gated_gcn_fused", mutates_args=())
 def gated_gcn_fused(
     target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
+    source: Tensor | None,
+    neighbor: Tensor | None,
     edge_attr: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -102,57 +118,58 @@ def gated_gcn_fused(
     eps: float,
     dropout: float,
     need_edges: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Nodes [N, C], edges [E, C] (or [0, C]), moments [], [C], [C], and what the backward pass needs.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Nodes [N, C], edges [E, C] (or [0, C]), statistics [5, C], and what else the backward pass needs.
 
-    That is the mean and 1/√(variance + ε) in use [2, C], and d and, in half precision, h unrounded [1 or 2, N, C].
+    Statistics are the mean and 1/√(variance + ε) in use, then mean, Σ(ℓ - mean)² and n of the batch where they were
+    needed. The last are d and, in half precision or with a, h unrounded [1 or 2, N, C].
     """
     from gssc.ops.gated_gcn import kernels
 
-    grid, c = _grid(target, edge_index), target.shape[1]
-    target, source, neighbor = target.contiguous(), source.contiguous(), neighbor.contiguous()
+    c = _width(target, source)
+    grid = Grid(target.shape[0], edge_index.shape[1], c, target.device)
+    t, s, b, a = _parts(target, source, neighbor)
+    parts = {"PARTS": 1 if a is None else 4}
     edge_attr = None if edge_attr is None else edge_attr.contiguous()
     projected, known = _projected(edge_attr, weight, bias), _bytes(mask)
-    nodes = torch.empty_like(target)
+    nodes = target.new_empty(grid.nodes, c)
     wide: dict[str, Any] = {"dtype": torch.float32, "device": target.device}
-    count, mean, squares = torch.zeros((), **wide), torch.zeros(c, **wide), torch.zeros(c, **wide)
-    used, kept = torch.zeros(2, c, **wide), torch.empty(_kept_shape(target), **wide)
+    stats, kept = torch.empty(5, c, **wide), torch.empty(_kept_shape(target, source), **wide)
     moments = training and scale is not None
-    parts = [torch.empty(grid.programs, *shape, **wide) if moments else None for shape in ((), (c,), (c,))]
+    sums = [torch.empty(grid.programs, *shape, **wide) if moments else None for shape in ((), (c,), (c,))]
     if grid.nodes:
-        tensors = (target, source, neighbor, projected, by_target, sources, target_ptr, known, nodes, kept, *parts, eps)
+        tensors = (t, s, b, a, projected, by_target, sources, target_ptr, known, nodes, kept, *sums, eps)
         flags = {"HAS_EDGES": projected is not None, "HAS_MASK": moments and known is not None, "MOMENTS": moments}
-        flags["HALF"] = kept.shape[0] == 2
-        grid.over_nodes(kernels.forward_nodes, *tensors, **flags)
-    if moments:
+        grid.over_nodes(kernels.forward_nodes, *tensors, KEEP=kept.shape[0] == 2, **flags, **parts)
+    if running_mean is None or running_variance is None:
+        stats.zero_()
+    else:
+        merged, programs = (sums, grid.programs) if moments else ([stats] * 3, 0)
         kernels.merge_moments[(-(-c // 32),)](
-            *parts, running_mean, running_variance, count, mean, squares, used, norm_eps, grid.programs,
+            *merged, running_mean, running_variance, stats, norm_eps, programs,
             C=c, ROWS=MERGED, BLOCK_C=32, num_warps=8,
         )  # fmt: skip
-    elif running_mean is not None and running_variance is not None:
-        used[0], used[1] = running_mean, torch.rsqrt(running_variance + norm_eps)
     if not need_edges:
         edges = target.new_empty(0, c)
     else:
         edges = target.new_empty(grid.edges, c) if projected is None else projected
     if edges.shape[0]:
-        vectors = (used, scale, shift, seed)
-        inputs = (target, source, projected, edge_attr, edge_index.contiguous(), known, *vectors, edges, dropout)
+        vectors = (stats, scale, shift, seed)
+        inputs = (t, s, projected, edge_attr, edge_index.contiguous(), known, *vectors, edges, dropout)
         grid.over_rows(
             kernels.forward_edges, grid.edges, *inputs, HAS_EDGES=projected is not None, NORM=scale is not None,
-            RESIDUAL=residual and edge_attr is not None, HAS_MASK=known is not None, DROPOUT=seed is not None,
+            RESIDUAL=residual and edge_attr is not None, HAS_MASK=known is not None, DROPOUT=seed is not None, **parts,
         )  # fmt: skip
-    return nodes, edges, count, mean, squares, used, kept
+    return nodes, edges, stats, kept
 
 
 @gated_gcn_fused.register_fake
-def _(target: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    edge_index, need_edges, c = others[9], others[-1], target.shape[1]
+def _(target: Tensor, source: Tensor | None, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    edge_index, need_edges, c = others[8], others[-1], _width(target, source)
     wide: dict[str, Any] = {"dtype": torch.float32, "device": target.device}
-    small = [torch.empty(shape, **wide) for shape in ((), (c,), (c,), (2, c), _kept_shape(target))]
-    nodes = torch.empty_like(target, memory_format=torch.contiguous_format)
     edges = target.new_empty(edge_index.shape[1] if need_edges else 0, c)
-    return nodes, edges, small[0], small[1], small[2], small[3], small[4]
+    kept = torch.empty(_kept_shape(target, source), **wide)
+    return target.new_empty(target.shape[0], c), edges, torch.empty(5, c, **wide), kept
 
 
 @torch.library.custom_op("gssc::gated_gcn_fused_backward", mutates_args=())
@@ -160,8 +177,8 @@ def gated_gcn_fused_backward(
     grad_nodes: Tensor,
     grad_edges: Tensor | None,
     target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
+    source: Tensor | None,
+    neighbor: Tensor | None,
     edge_attr: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -175,20 +192,23 @@ def gated_gcn_fused_backward(
     by_source: Tensor,
     targets: Tensor,
     source_ptr: Tensor,
-    count: Tensor,
-    used: Tensor,
-    nodes: Tensor,
+    stats: Tensor,
+    nodes: Tensor | None,
     kept: Tensor,
     training: bool,
     residual: bool,
     dropout: float,
 ) -> list[Tensor]:
-    """∂t, ∂s, ∂b; with edge features ∂e, ∂W and ∂bias; with a norm ∂γ and ∂β."""
+    """∂t, ∂s, ∂b, or these and ∂a in one tensor; with edge features ∂e, ∂W and ∂bias; with a norm ∂β and ∂γ [2, C]."""
     from gssc.ops.gated_gcn import kernels
 
-    edges, c = by_target.shape[0], target.shape[1]
+    edges, c = by_target.shape[0], _width(target, source)
     grid = Grid(target.shape[0], edges, c, target.device)
-    target, source, neighbor = target.contiguous(), source.contiguous(), neighbor.contiguous()
+    found = [torch.empty_like(part, memory_format=torch.contiguous_format) for part in (target, source, neighbor)
+             if part is not None]  # fmt: skip
+    t, s, b, _ = _parts(target, source, neighbor)
+    d_t, d_s, d_b, d_a = _parts(found[0], *(found[1:] or (None, None)))
+    parts = {"PARTS": 1 if d_a is None else 4}
     edge_attr = None if edge_attr is None else edge_attr.contiguous()
     grad, known = None if grad_edges is None else grad_edges.contiguous(), _bytes(mask)
     room, projected = None, None
@@ -196,52 +216,41 @@ def gated_gcn_fused_backward(
         # ∂e is written one piece before ∂ℓ: where a product has been read, so that the two share their memory.
         room = target.new_empty(edges + _piece(edges), c)
         projected = _projected(edge_attr, weight, bias, room[_piece(edges) :])
-    d_target, d_source, d_neighbor = (torch.empty_like(target) for _ in range(3))
-    sums = torch.zeros(2, c, dtype=torch.float32, device=target.device)
+    normed = grad is not None and scale is not None and grid.nodes > 0
+    sums = stats.new_empty(2, c) if normed else stats.new_zeros(2, c)
     if grid.nodes:
-        u = grad_nodes.float() / kept[0]
-        w = u * (nodes if kept.shape[0] == 1 else kept[1])
-        normed = grad is not None and scale is not None
-        hats = torch.empty_like(target, dtype=torch.float32) if normed else None
-        partial = sums.new_empty(grid.programs, 2, c) if normed else None
-        features, inner = (target, source, neighbor, projected), (u, w, grad, known, used, scale, shift, seed)
+        u, w = torch.empty_like(kept[0]), torch.empty_like(kept[0])
+        h = nodes if kept.shape[0] == 1 else kept[1]
+        grid.over_rows(kernels.backward_start, grid.nodes, grad_nodes.contiguous(), kept[0], h, u, w, d_a, **parts)
+        hats, degrees = (torch.empty_like(u), u.new_empty(grid.nodes)) if normed else (None, None)
+        partial = stats.new_empty(grid.programs, 2, c) if normed else None
+        features, inner = (t, s, b, projected), (u, w, grad, known, stats, scale, shift, seed)
         flags = {
             "HAS_EDGES": projected is not None,
             "HAS_GRAD": grad is not None,
             "NORM": scale is not None,
             "HAS_MASK": grad is not None and known is not None,
             "DROPOUT": grad is not None and seed is not None,
+            **parts,
         }
         into, outof = (by_target, sources, target_ptr), (by_source, targets, source_ptr)
-        ends = (d_source, d_neighbor, hats, partial, dropout)
+        ends = (d_s, d_b, hats, degrees, partial, dropout)
         grid.over_nodes(kernels.backward_sources, *features, *outof, *inner, *ends, **flags)
         if partial is not None:
-            sums = partial.sum(0)
+            torch.sum(partial, 0, out=sums)
             if training:
-                real = _real_degrees(mask, by_source, source_ptr)
-                common = (d_source, hats, real, used, scale, sums, count)
-                grid.over_rows(kernels.finish_sources, grid.nodes, *common)
+                common = (d_s, hats, degrees, stats, scale, sums)
+                grid.over_rows(kernels.finish_sources, grid.nodes, *common, **parts)
         flags["TRAINING"] = training
-        grid.over_nodes(kernels.backward_targets, *features, *into, *inner, sums, count, d_target, dropout, **flags)
-    found = [d_target, d_source, d_neighbor]
+        grid.over_nodes(kernels.backward_targets, *features, *into, *inner, sums, d_t, dropout, **flags)
     if room is not None and projected is not None:
         assert edge_attr is not None
         assert weight is not None
         assert bias is not None
         d_weight = _summed_product(projected, edge_attr).to(weight.dtype)
         d_edge = _edge_gradient(room, projected, weight, grad if residual else None)
-        found += [d_edge, d_weight, d_target.sum(0, dtype=torch.float32).to(bias.dtype)]
-    if scale is not None and shift is not None:
-        found += [sums[1].to(scale.dtype, copy=True), sums[0].to(shift.dtype, copy=True)]
-    return found
-
-
-def _real_degrees(mask: Tensor | None, by_source: Tensor, source_ptr: Tensor) -> Tensor:
-    """How many real edges leave every node, [N]."""
-    if mask is None:
-        return torch.diff(source_ptr)
-    before = F.pad(mask[by_source.long()].cumsum(0, dtype=torch.int32), (1, 0))
-    return torch.diff(before[source_ptr.long()])
+        found += [d_edge, d_weight, d_t.sum(0, dtype=torch.float32).to(bias.dtype)]
+    return found if scale is None else [*found, sums]
 
 
 def _summed_product(left: Tensor, right: Tensor) -> Tensor:
@@ -269,12 +278,11 @@ def _edge_gradient(room: Tensor, change: Tensor, weight: Tensor, grad: Tensor | 
 
 
 @gated_gcn_fused_backward.register_fake
-def _(grad_nodes: Tensor, grad_edges: Tensor | None, target: Tensor, *others: Any) -> list[Tensor]:
-    _, _, edge_attr, weight, bias, scale, shift = others[:7]
-    like = [target, target, target]
-    like += [] if edge_attr is None else [edge_attr, weight, bias]
-    like += [] if scale is None else [scale, shift]
-    return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
+def _(grad_nodes: Tensor, grad_edges: Tensor | None, *others: Any) -> list[Tensor]:
+    target, source, neighbor, edge_attr, weight, bias, scale = others[:7]
+    like = [part for part in (target, source, neighbor, edge_attr, weight, bias) if part is not None]
+    found = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
+    return found if scale is None else [*found, scale.new_empty((2, scale.shape[0]), dtype=torch.float32)]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -283,46 +291,50 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     dropped = (8, 9) if tensors[19] is None else (0, 1, 2, 8, 9)
     saved = [None if place in dropped else tensor for place, tensor in enumerate(tensors)]
     ctx.dtype = tensors[0].dtype
-    ctx.save_for_backward(*saved, output[2], output[5], output[0], output[6])
+    ctx.save_for_backward(*saved, output[2], output[0] if output[3].shape[0] == 1 else None, output[3])
+    ctx.mark_non_differentiable(output[2], output[3])
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
-    tensors, count, used, nodes, kept = _saved(ctx)
+    tensors, stats, nodes, kept = _saved(ctx)
     target, source, neighbor, edge_attr, weight, bias, scale, shift, _, _, _, mask, seed, *plan = tensors
     _, training, residual, _, dropout = ctx.numbers
     given: list[Tensor | None] = [None] * 32
     if grad_nodes is None and grad_edges is None:
         return tuple(given)
-    places = [0, 1, 2] + ([3, 4, 5] if edge_attr is not None else []) + ([6, 7] if scale is not None else [])
+    places = [place for place in range(8) if tensors[place] is not None]
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        found = _eager_gradients(ctx, tensors, used, grad_nodes, grad_edges, places)
+        found = _eager_gradients(ctx, tensors, stats, grad_nodes, grad_edges, places)
     else:
-        grad_nodes = torch.zeros_like(target) if grad_nodes is None else grad_nodes
+        grad_nodes = torch.zeros_like(kept[0], dtype=ctx.dtype) if grad_nodes is None else grad_nodes
         found = gated_gcn_fused_backward(
             grad_nodes, grad_edges, target, source, neighbor, edge_attr, weight, bias, scale, shift, mask, seed, *plan,
-            count, used, nodes, kept, training, residual, dropout,
+            stats, nodes, kept, training, residual, dropout,
         )  # fmt: skip
+        if scale is not None:
+            *found, sums = found
+            found += [sums[1].to(scale.dtype), sums[0].to(shift.dtype)]
     for place, gradient in zip(places, found, strict=True):
         given[place] = gradient if ctx.needs_input_grad[place] else None
     return tuple(given)
 
 
-def _saved(ctx: Any) -> tuple[list[Any], Tensor, Tensor, Tensor, Tensor]:
-    """Inputs up to the plan, t, s and n computed anew where they were not kept, and four of the outputs."""
-    *tensors, count, used, nodes, kept = ctx.saved_tensors
+def _saved(ctx: Any) -> tuple[list[Any], Tensor, Tensor | None, Tensor]:
+    """Inputs up to the plan, t, s and n computed anew where they were not kept, and three of the outputs."""
+    *tensors, stats, nodes, kept = ctx.saved_tensors
     x, *linears = tensors[19:]
     if x is not None:
         for place in range(3):
             weight, bias = linears[2 * place : 2 * place + 2]
             tensors[place] = F.linear(x.to(ctx.dtype), weight.to(ctx.dtype), bias.to(ctx.dtype))
-    return tensors[:19], count, used, nodes, kept
+    return tensors[:19], stats, nodes, kept
 
 
 def _eager_gradients(
     ctx: Any,
     tensors: list[Any],
-    used: Tensor,
+    stats: Tensor,
     grad_nodes: Tensor | None,
     grad_edges: Tensor | None,
     places: list[int],
@@ -333,10 +345,10 @@ def _eager_gradients(
     target, source, neighbor, edge_attr, weight, bias, scale, shift, _, _, edge_index, mask, *_ = tensors
     norm = None
     if scale is not None:
-        norm = EdgeNorm(scale, shift, used[0], used[1] ** -2 - norm_eps, norm_eps, training)
-    out = eager.gated_gcn(
-        target, source, neighbor, edge_index, edge_attr, weight, bias, norm, mask, residual, eps
-    )  # fmt: skip
+        norm = EdgeNorm(scale, shift, stats[0], stats[1] ** -2 - norm_eps, norm_eps, training)
+    t, s, b, a = _parts(target, source, neighbor)
+    out = eager.gated_gcn(t, s, b, edge_index, edge_attr, weight, bias, norm, mask, residual, eps)
+    out = out if a is None else out._replace(nodes=a + out.nodes)
     pairs = [pair for pair in ((out.nodes, grad_nodes), (out.edges, grad_edges)) if pair[1] is not None]
     outputs, grads = zip(*pairs, strict=True)
     leaves = [tensors[place] for place in places]
@@ -350,8 +362,8 @@ gated_gcn_fused.register_autograd(_backward, setup_context=_setup)
 
 def gated_gcn(
     target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
+    source: Tensor | None,
+    neighbor: Tensor | None,
     edge_index: Tensor,
     edge_attr: Tensor | None,
     weight: Tensor | None,
@@ -369,12 +381,14 @@ def gated_gcn(
     dtype, seed = target.dtype, None
     if dropout:
         seed = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=target.device)
+    if source is not None and neighbor is not None:
+        source, neighbor = source.to(dtype), neighbor.to(dtype)
     if edge_attr is not None and weight is not None and bias is not None:
         edge_attr, weight, bias = edge_attr.to(dtype), weight.to(dtype), bias.to(dtype)
     values = (None, None, None, None, 0.0, False) if norm is None else norm
-    out = gated_gcn_fused(
-        target, source.to(dtype), neighbor.to(dtype), edge_attr, weight, bias, *values[:4], edge_index,
+    nodes, edges, stats, _ = gated_gcn_fused(
+        target, source, neighbor, edge_attr, weight, bias, *values[:4], edge_index,
         mask if norm is not None else None, seed, *plan, *(origin or [None] * 7), values[4], values[5],
         residual, eps, dropout, need_edges,
     )  # fmt: skip
-    return GatedOutput(out[0], out[1], *(moment.detach() for moment in out[2:5]))
+    return GatedOutput(nodes, edges, stats[4, 0], stats[2], stats[3], stats)

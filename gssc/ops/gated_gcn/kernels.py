@@ -1,12 +1,15 @@
 """Triton kernels of GatedGCN. Imported only where they run: see ``fused.py``, which explains the passes.
 
 ℓ = t_i + s_j (+ Z, the projected edge) is computed anew wherever it is needed; σ = sigmoid(ℓ).
+
+t, s and n, and their gradients, are tensors of their own (PARTS = 1), or with a, what a node adds itself, side by side
+in one tensor [N, 4C] (PARTS = 4): seen as one [4N, C], row 4i of its pointer is what node i has there.
 """
 
 import triton
 import triton.language as tl
 
-from gssc.ops.edges.kernels import channels, edge_block, gather, put_row, row, scatter
+from gssc.ops.edges.kernels import channels, edge_block, gather, inside, put_row, row, scatter
 
 
 @triton.jit
@@ -35,14 +38,14 @@ def keep(seed, rows, c, dropout, C: tl.constexpr):
 
 @triton.jit
 def update_gradient(
-    logit, rows, valid, c, grad, mask, used, scale, shift, seed, dropout,
+    logit, rows, valid, c, grad, mask, stats, scale, shift, seed, dropout,
     C: tl.constexpr, BLOCK_C: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """ℓ normalised, and the gradient of γℓ̂ + β (of ℓ itself without a norm): that of e' through dropout and ReLU."""
     hat = logit
     hidden = logit
     if NORM:
-        hat = (logit - vector(used, c, C)[None, :]) * vector(used + C, c, C)[None, :]
+        hat = (logit - vector(stats, c, C)[None, :]) * vector(stats + C, c, C)[None, :]
         hidden = hat * vector(scale, c, C)[None, :] + vector(shift, c, C)[None, :]
     passes = hidden > 0.0
     if HAS_MASK:
@@ -71,14 +74,14 @@ def real_edges(mask, edge, valid, HAS_MASK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["nodes", "share", "eps"])
 def forward_nodes(
-    target, source, neighbor, projected, order, others, ptr, mask, out, weights, counts, means, squares, eps,
+    target, source, neighbor, own, projected, order, others, ptr, mask, out, weights, counts, means, squares, eps,
     nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
-    HAS_EDGES: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, HALF: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
+    HAS_EDGES: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j σ ⊙ b_j / (Σ_j σ + ε) and its denominator for a share of the nodes, and the moments of its logits.
+    """a_i + Σ_j σ ⊙ b_j / (Σ_j σ + ε) and the denominator for a share of the nodes, and the moments of its logits.
 
-    With HALF the former is also kept as it was before rounding.
+    With KEEP the fraction is also kept, as it was before rounding.
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
@@ -88,8 +91,8 @@ def forward_nodes(
         # Sums of differences to some logit, not of logits: a large mean costs no digits.
         begin = tl.load(ptr + first)
         some = begin < tl.load(ptr + last)
-        pivot = row(target, first, c, C, BLOCK_C)
-        pivot += row(source, tl.load(others + begin, mask=some, other=0), c, C, BLOCK_C)
+        pivot = row(target, first * PARTS, c, C, BLOCK_C)
+        pivot += row(source, tl.load(others + begin, mask=some, other=0) * PARTS, c, C, BLOCK_C)
         if HAS_EDGES:
             origin = tl.load(order + begin, mask=some, other=0).to(tl.int64)
             pivot += tl.load(projected + origin * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
@@ -97,7 +100,7 @@ def forward_nodes(
         plain = tl.zeros([BLOCK_C], dtype=tl.float32)
         square = tl.zeros([BLOCK_C], dtype=tl.float32)
     for node in range(first, last):
-        own = row(target, node, c, C, BLOCK_C)
+        told = row(target, node * PARTS, c, C, BLOCK_C)
         total = tl.zeros([BLOCK_C], dtype=tl.float32)
         gates = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
@@ -106,11 +109,11 @@ def forward_nodes(
             valid = position < end
             edge = tl.load(order + position, mask=valid, other=0)
             other = tl.load(others + position, mask=valid, other=0)
-            logit = gather(source, other, valid, c, C, BLOCK_C) + own[None, :]
+            logit = gather(source, other * PARTS, valid, c, C, BLOCK_C) + told[None, :]
             if HAS_EDGES:
                 logit += gather(projected, edge, valid, c, C, BLOCK_C)
             gate = tl.where(valid[:, None], tl.sigmoid(logit), 0.0)
-            total += tl.sum(gate * gather(neighbor, other, valid, c, C, BLOCK_C), 0)
+            total += tl.sum(gate * gather(neighbor, other * PARTS, valid, c, C, BLOCK_C), 0)
             gates += tl.sum(gate, 0)
             if MOMENTS:
                 real = real_edges(mask, edge, valid, HAS_MASK)
@@ -120,10 +123,12 @@ def forward_nodes(
                 square += tl.sum(away * away, 0)
         weight = gates + eps
         mean = total / weight
-        put_row(out, node, c, mean, C, BLOCK_C)
         put_row(weights, node, c, weight, C, BLOCK_C)
-        if HALF:
+        if KEEP:
             put_row(weights, nodes + node, c, mean, C, BLOCK_C)
+        if PARTS == 4:
+            mean += row(own, node * PARTS, c, C, BLOCK_C)
+        put_row(out, node, c, mean, C, BLOCK_C)
     if MOMENTS:
         program = tl.program_id(0)
         n = tl.sum(number, 0)
@@ -135,10 +140,13 @@ def forward_nodes(
 
 @triton.jit(do_not_specialize=["programs", "eps"])
 def merge_moments(
-    counts, means, squares, running_mean, running_variance, count, mean, square, used, eps, programs,
+    counts, means, squares, running_mean, running_variance, stats, eps, programs,
     C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Moments of all edges, and the mean and 1/√(variance + ε) to normalise by."""
+    """Statistics [5, C]: the mean and 1/√(variance + ε) to normalise by, then mean, Σ(ℓ - mean)² and n of all edges.
+
+    Without programs there were no edges: the former two are those of the running statistics, the others zero.
+    """
     c = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     number = tl.zeros([ROWS], dtype=tl.float32)
     total = tl.zeros([ROWS, BLOCK_C], dtype=tl.float32)
@@ -158,19 +166,19 @@ def merge_moments(
         away = gather(means, rows, valid, c, C, BLOCK_C) - center[None, :]
         total += gather(squares, rows, valid, c, C, BLOCK_C) + n[:, None] * away * away
     both = tl.sum(total, 0)
-    tl.store(count, n_all, mask=tl.program_id(0) == 0)
-    tl.store(mean + c, center, mask=c < C)
-    tl.store(square + c, both, mask=c < C)
     enough = n_all >= 2.0
     variance = tl.where(enough, both / tl.maximum(n_all, 1.0), vector(running_variance, c, C))
-    tl.store(used + c, tl.where(enough, center, vector(running_mean, c, C)), mask=c < C)
-    tl.store(used + C + c, 1.0 / tl.sqrt(variance + eps), mask=c < C)
+    tl.store(stats + c, tl.where(enough, center, vector(running_mean, c, C)), mask=c < C)
+    tl.store(stats + C + c, 1.0 / tl.sqrt(variance + eps), mask=c < C)
+    tl.store(stats + 2 * C + c, center, mask=c < C)
+    tl.store(stats + 3 * C + c, both, mask=c < C)
+    tl.store(stats + 4 * C + c, center * 0.0 + n_all, mask=c < C)
 
 
 @triton.jit(do_not_specialize=["edges", "dropout"])
 def forward_edges(
-    target, source, projected, attr, index, mask, used, scale, shift, seed, out, dropout, edges,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
+    target, source, projected, attr, index, mask, stats, scale, shift, seed, out, dropout, edges,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
     HAS_EDGES: tl.constexpr, RESIDUAL: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """E' = e + drop(ReLU(γℓ̂ + β)) for a block of edges. ``out`` may be ``projected``."""
@@ -178,11 +186,11 @@ def forward_edges(
     rows, valid = edge_block(edges, BLOCK_E)
     i = tl.load(index + edges + rows, mask=valid, other=0)
     j = tl.load(index + rows, mask=valid, other=0)
-    hidden = gather(target, i, valid, c, C, BLOCK_C) + gather(source, j, valid, c, C, BLOCK_C)
+    hidden = gather(target, i * PARTS, valid, c, C, BLOCK_C) + gather(source, j * PARTS, valid, c, C, BLOCK_C)
     if HAS_EDGES:
         hidden += gather(projected, rows, valid, c, C, BLOCK_C)
     if NORM:
-        hat = (hidden - vector(used, c, C)[None, :]) * vector(used + C, c, C)[None, :]
+        hat = (hidden - vector(stats, c, C)[None, :]) * vector(stats + C, c, C)[None, :]
         hidden = hat * vector(scale, c, C)[None, :] + vector(shift, c, C)[None, :]
     update = tl.maximum(hidden, 0.0)
     if HAS_MASK:
@@ -194,16 +202,34 @@ def forward_edges(
     scatter(out, rows, valid, c, update, C, BLOCK_C)
 
 
+@triton.jit(do_not_specialize=["nodes"])
+def backward_start(
+    grad, weights, means, u, w, d_own, nodes,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """What the passes need of nodes, u = ∂h / d and w = u ⊙ h, for a block of them; and ∂a = ∂h."""
+    c = channels(BLOCK_C)
+    rows, valid = edge_block(nodes, BLOCK_E)
+    change = gather(grad, rows, valid, c, C, BLOCK_C)
+    weight = tl.where(inside(valid, c, C, BLOCK_C), gather(weights, rows, valid, c, C, BLOCK_C), 1.0)
+    push = change / weight
+    scatter(u, rows, valid, c, push, C, BLOCK_C)
+    scatter(w, rows, valid, c, push * gather(means, rows, valid, c, C, BLOCK_C), C, BLOCK_C)
+    if PARTS == 4:
+        scatter(d_own, rows * PARTS, valid, c, change, C, BLOCK_C)
+
+
 @triton.jit(do_not_specialize=["nodes", "share", "dropout"])
 def backward_sources(
-    target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, used, scale, shift, seed,
-    d_source, d_neighbor, hats, partial, dropout, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr, HAS_GRAD: tl.constexpr,
-    NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, stats, scale, shift, seed,
+    d_source, d_neighbor, hats, real_degrees, partial, dropout, nodes, share,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, HAS_EDGES: tl.constexpr,
+    HAS_GRAD: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """∂b_j = Σ_i σ ⊙ u_i and, but for what statistics of the batch add, ∂s_j = Σ_i ∂ℓ_ij for a share of the nodes j.
 
-    With a gradient of e' through a norm also Σ_i ℓ̂_ij per node, and Σg and Σgℓ̂ over all edges of the share.
+    With a gradient of e' through a norm also Σ_i ℓ̂_ij and the number of real edges per node, and Σg and Σgℓ̂ over all
+    edges of the share.
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
@@ -212,21 +238,22 @@ def backward_sources(
     if statistics:
         plain = tl.zeros([BLOCK_C], dtype=tl.float32)
         along = tl.zeros([BLOCK_C], dtype=tl.float32)
-        factor = (vector(used + C, c, C) * vector(scale, c, C))[None, :]
+        factor = (vector(stats + C, c, C) * vector(scale, c, C))[None, :]
     for node in range(first, tl.minimum(first + share, nodes)):
-        own = row(source, node, c, C, BLOCK_C)
-        value = row(neighbor, node, c, C, BLOCK_C)
+        told = row(source, node * PARTS, c, C, BLOCK_C)
+        value = row(neighbor, node * PARTS, c, C, BLOCK_C)
         by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
         by_message = tl.zeros([BLOCK_C], dtype=tl.float32)
         if statistics:
             all_hats = tl.zeros([BLOCK_C], dtype=tl.float32)
+            number = tl.zeros([BLOCK_E], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             position = at + lane
             valid = position < end
             edge = tl.load(order + position, mask=valid, other=0)
             other = tl.load(others + position, mask=valid, other=0)
-            logit = gather(target, other, valid, c, C, BLOCK_C) + own[None, :]
+            logit = gather(target, other * PARTS, valid, c, C, BLOCK_C) + told[None, :]
             if HAS_EDGES:
                 logit += gather(projected, edge, valid, c, C, BLOCK_C)
             push = gather(u, other, valid, c, C, BLOCK_C)
@@ -234,54 +261,58 @@ def backward_sources(
             change = gate_gradient(logit, push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
             if HAS_GRAD:
                 hat, g = update_gradient(
-                    logit, edge, valid, c, grad, mask, used, scale, shift, seed, dropout,
+                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, dropout,
                     C, BLOCK_C, NORM, HAS_MASK, DROPOUT,
                 )  # fmt: skip
                 if NORM:
                     plain += tl.sum(g, 0)
                     along += tl.sum(g * hat, 0)
-                    all_hats += tl.sum(tl.where(real_edges(mask, edge, valid, HAS_MASK)[:, None], hat, 0.0), 0)
+                    real = real_edges(mask, edge, valid, HAS_MASK)
+                    all_hats += tl.sum(tl.where(real[:, None], hat, 0.0), 0)
+                    number += real.to(tl.float32)
                     g *= factor
                 change += g
             by_logit += tl.sum(change, 0)
-        put_row(d_source, node, c, by_logit, C, BLOCK_C)
-        put_row(d_neighbor, node, c, by_message, C, BLOCK_C)
+        put_row(d_source, node * PARTS, c, by_logit, C, BLOCK_C)
+        put_row(d_neighbor, node * PARTS, c, by_message, C, BLOCK_C)
         if statistics:
             put_row(hats, node, c, all_hats, C, BLOCK_C)
+            tl.store(real_degrees + node, tl.sum(number, 0), mask=tl.program_id(1) == 0)
     if statistics:
         put_row(partial, tl.program_id(0) * 2, c, plain, C, BLOCK_C)
         put_row(partial, tl.program_id(0) * 2 + 1, c, along, C, BLOCK_C)
 
 
 @triton.jit
-def common_part(used, scale, sums, count, c, C: tl.constexpr):
+def common_part(stats, scale, sums, c, C: tl.constexpr):
     """What statistics of the batch take from every ∂ℓ: γ/√v ⊙ (Σg + ℓ̂ Σgℓ̂)/n, as (constant, slope) in ℓ̂."""
-    n = tl.load(count)
+    n = tl.load(stats + 4 * C)
     share = tl.where(n >= 2.0, 1.0 / tl.maximum(n, 1.0), 0.0)
-    factor = vector(used + C, c, C) * vector(scale, c, C) * share
+    factor = vector(stats + C, c, C) * vector(scale, c, C) * share
     return factor * vector(sums, c, C), factor * vector(sums + C, c, C)
 
 
 @triton.jit(do_not_specialize=["nodes"])
 def finish_sources(
-    d_source, hats, real, used, scale, sums, count, nodes,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
+    d_source, hats, real_degrees, stats, scale, sums, nodes,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """∂s_j less what statistics of the batch take from its real edges, for a block of nodes."""
     c = channels(BLOCK_C)
     rows, valid = edge_block(nodes, BLOCK_E)
-    constant, slope = common_part(used, scale, sums, count, c, C)
-    number = tl.load(real + rows, mask=valid, other=0).to(tl.float32)
+    constant, slope = common_part(stats, scale, sums, c, C)
+    number = tl.load(real_degrees + rows, mask=valid, other=0.0)
     less = number[:, None] * constant[None, :] + gather(hats, rows, valid, c, C, BLOCK_C) * slope[None, :]
-    scatter(d_source, rows, valid, c, gather(d_source, rows, valid, c, C, BLOCK_C) - less, C, BLOCK_C)
+    places = rows * PARTS
+    scatter(d_source, places, valid, c, gather(d_source, places, valid, c, C, BLOCK_C) - less, C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["nodes", "share", "dropout"])
 def backward_targets(
-    target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, used, scale, shift, seed, sums, count,
+    target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, stats, scale, shift, seed, sums,
     d_target, dropout, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr, HAS_GRAD: tl.constexpr,
-    NORM: tl.constexpr, TRAINING: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, HAS_EDGES: tl.constexpr,
+    HAS_GRAD: tl.constexpr, NORM: tl.constexpr, TRAINING: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """∂t_i = Σ_j ∂ℓ_ij for a share of the nodes i; with edge features ∂ℓ is written over ``projected``."""
     c = channels(BLOCK_C)
@@ -289,11 +320,11 @@ def backward_targets(
     lane = tl.arange(0, BLOCK_E)
     if NORM:
         if HAS_GRAD:
-            factor = (vector(used + C, c, C) * vector(scale, c, C))[None, :]
+            factor = (vector(stats + C, c, C) * vector(scale, c, C))[None, :]
             if TRAINING:
-                constant, slope = common_part(used, scale, sums, count, c, C)
+                constant, slope = common_part(stats, scale, sums, c, C)
     for node in range(first, tl.minimum(first + share, nodes)):
-        own = row(target, node, c, C, BLOCK_C)
+        told = row(target, node * PARTS, c, C, BLOCK_C)
         push = row(u, node, c, C, BLOCK_C)
         pull = row(w, node, c, C, BLOCK_C)
         by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
@@ -303,14 +334,14 @@ def backward_targets(
             valid = position < end
             edge = tl.load(order + position, mask=valid, other=0)
             other = tl.load(others + position, mask=valid, other=0)
-            logit = gather(source, other, valid, c, C, BLOCK_C) + own[None, :]
+            logit = gather(source, other * PARTS, valid, c, C, BLOCK_C) + told[None, :]
             if HAS_EDGES:
                 logit += gather(projected, edge, valid, c, C, BLOCK_C)
-            change = gather(neighbor, other, valid, c, C, BLOCK_C) * push[None, :] - pull[None, :]
+            change = gather(neighbor, other * PARTS, valid, c, C, BLOCK_C) * push[None, :] - pull[None, :]
             change = gate_gradient(logit, change)
             if HAS_GRAD:
                 hat, g = update_gradient(
-                    logit, edge, valid, c, grad, mask, used, scale, shift, seed, dropout,
+                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, dropout,
                     C, BLOCK_C, NORM, HAS_MASK, DROPOUT,
                 )  # fmt: skip
                 if NORM:
@@ -325,4 +356,4 @@ def backward_targets(
             if HAS_EDGES:
                 scatter(projected, edge, valid, c, change, C, BLOCK_C)
             by_logit += tl.sum(change, 0)
-        put_row(d_target, node, c, by_logit, C, BLOCK_C)
+        put_row(d_target, node * PARTS, c, by_logit, C, BLOCK_C)

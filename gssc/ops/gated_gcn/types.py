@@ -38,7 +38,8 @@ class Origin(NamedTuple):
 class GatedOutput(NamedTuple):
     """Sums of messages [N, C], edges [E, C], and of the logits: their number [], mean [C], Σ (ℓ - mean)² [C].
 
-    The last three are zeros unless they were needed, and carry no gradient.
+    These three are zeros unless they were needed, and carry no gradient. The fused form also tells them as they are
+    needed to move running statistics: mean and 1/√(variance + ε) in use, mean, Σ (ℓ - mean)², number [5, C].
     """
 
     nodes: Tensor
@@ -46,3 +47,4 @@ class GatedOutput(NamedTuple):
     n: Tensor
     mean: Tensor
     squares: Tensor
+    statistics: Tensor | None = None

@@ -152,32 +152,49 @@ def conv_fused(
     ptr: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """H [N, C] and U [G, K, C] in float32 (empty without the global term)."""
+    x_o, x_s = _contiguous(x_o, x_s)
+    return forward(x_o, x_s, vectors, gains, self_gains, ptr, eager._output_dtype(x_o, x_s))
+
+
+def forward(
+    x_o: Tensor | None,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    ptr: Tensor,
+    dtype: torch.dtype,
+    bias: Tensor | None = None,
+    parts: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """The launches: H + ``bias`` in ``dtype``, and U. Rows of X_o and X_s are ``parts`` × C numbers apart."""
     like = x_o if x_o is not None else x_s
     assert like is not None
     plan = _plan(FORWARD, vectors, like.shape[1], ptr, wants_exact(x_o, x_s, vectors))
-    out = like.new_empty(like.shape, dtype=eager._output_dtype(x_o, x_s))
+    out = like.new_empty(like.shape, dtype=dtype)
     state = like.new_empty((0,) if x_o is None else (plan.graphs, plan.k, plan.c), dtype=torch.float32)
     if plan.nodes == 0 or plan.k == 0 or plan.c == 0:
-        return out.zero_(), state.zero_()
+        return (out.zero_() if bias is None else out.copy_(bias.expand_as(out))), state.zero_()
     from gssc.ops.gssc_conv import kernels
 
-    x_o, x_s, vectors, gains, self_gains = _contiguous(x_o, x_s, vectors, gains, self_gains)  # type: ignore[assignment]
+    vectors, gains, self_gains = _contiguous(vectors, gains, self_gains)  # type: ignore[assignment]
     ptr = ptr.contiguous()
     flags = {
         "SHARED": gains is not None and gains.shape[2] == 1,
         "SELF_SHARED": self_gains is not None and self_gains.shape[2] == 1,
         "HAS_SELF": x_s is not None,
+        "HAS_BIAS": bias is not None,
     }
     if x_o is not None:
         partial = state.new_empty((plan.tiles, plan.k, plan.c)) if plan.large_graphs else None
-        tensors = (x_o, x_s, vectors, gains, self_gains, ptr, partial, state, out)
-        plan.launch(kernels.forward_tiles, *tensors, **plan.sizes, **flags)
+        tensors = (x_o, x_s, vectors, gains, self_gains, bias, ptr, partial, state, out)
+        plan.launch(kernels.forward_tiles, *tensors, **plan.sizes, **flags, PARTS=parts)
         if partial is None:
             return out, state
         plan.reduce(partial, ptr, state)
-    inputs = (x_s, vectors, gains, self_gains, ptr, state, out)
+    inputs = (x_s, vectors, gains, self_gains, bias, ptr, state, out)
     limit = plan.chunk if x_o is not None else -1
-    plan.launch(kernels.forward_apply, *inputs, limit=limit, HAS_GLOBAL=x_o is not None, **flags)
+    plan.launch(kernels.forward_apply, *inputs, limit=limit, HAS_GLOBAL=x_o is not None, **flags, PARTS=parts)
     return out, state
 
 
@@ -208,9 +225,27 @@ def conv_fused_backward(
     state: Tensor,
 ) -> list[Tensor]:
     """∂X_o, ∂A and ∂X_s, ∂A_s: the first two with the global term, the last two with the self term."""
-    plan = _plan(BACKWARD, vectors, grad.shape[1], ptr, wants_exact(grad, x_s, vectors))
     d_o, d_s = (torch.empty_like(grad, memory_format=torch.contiguous_format) if present else None
                 for present in (gains is not None, x_s is not None))  # fmt: skip
+    (x_s,) = _contiguous(x_s)
+    d_a, d_as = backward(grad, x_s, vectors, gains, self_gains, ptr, state, d_o, d_s)
+    return [found for found in (d_o, d_a, d_s, d_as) if found is not None]
+
+
+def backward(
+    grad: Tensor,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    ptr: Tensor,
+    state: Tensor,
+    d_o: Tensor | None,
+    d_s: Tensor | None,
+    parts: int = 1,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The launches: ∂A and ∂A_s; ∂X_o and ∂X_s are written, in rows that, like those of X_s, are parts × C apart."""
+    plan = _plan(BACKWARD, vectors, grad.shape[1], ptr, wants_exact(grad, x_s, vectors))
     d_gains = None if gains is None else _gain_buffer(gains, plan)
     d_self = None if self_gains is None else _gain_buffer(self_gains, plan)
     if plan.nodes == 0 or plan.k == 0 or plan.c == 0:
@@ -218,13 +253,10 @@ def conv_fused_backward(
             if buffer is not None:
                 buffer.zero_()
     else:
-        _launch_backward(plan, grad, x_s, vectors, gains, self_gains, ptr, state, d_o, d_s, d_gains, d_self)
-    found: list[Tensor] = []
-    if d_o is not None and d_gains is not None and gains is not None:
-        found += [d_o, _gain_gradient(d_gains, gains)]
-    if d_s is not None and d_self is not None and self_gains is not None:
-        found += [d_s, _gain_gradient(d_self, self_gains)]
-    return found
+        _launch_backward(plan, grad, x_s, vectors, gains, self_gains, ptr, state, d_o, d_s, d_gains, d_self, parts)
+    d_a = None if d_gains is None or gains is None else _gain_gradient(d_gains, gains)
+    d_as = None if d_self is None or self_gains is None else _gain_gradient(d_self, self_gains)
+    return d_a, d_as
 
 
 def _launch_backward(
@@ -240,17 +272,19 @@ def _launch_backward(
     d_s: Tensor | None,
     d_gains: Tensor | None,
     d_self: Tensor | None,
+    parts: int,
 ) -> None:
     from gssc.ops.gssc_conv import kernels
 
-    grad, x_s, vectors, gains, self_gains, ptr, state = _contiguous(  # type: ignore[assignment]
-        grad, x_s, vectors, gains, self_gains, ptr, state
+    grad, vectors, gains, self_gains, ptr, state = _contiguous(  # type: ignore[assignment]
+        grad, vectors, gains, self_gains, ptr, state
     )
     flags = {
         "SHARED": gains is not None and gains.shape[2] == 1,
         "SELF_SHARED": self_gains is not None and self_gains.shape[2] == 1,
         "HAS_GLOBAL": gains is not None,
         "HAS_SELF": x_s is not None,
+        "PARTS": parts,
     }
     partial = self_partial = None
     if plan.large_graphs:

@@ -4,6 +4,9 @@ Work is cut into tiles of at most ``chunk`` nodes of one graph. Graph g owns the
 ptr[g] // chunk + g on: enough of them, in ascending order, N // chunk + G in all, and found from ``ptr`` alone, so that
 the host never has to look at the sizes. A graph that fits into one tile is finished by the program that
 summed it; larger graphs leave one partial sum per tile, which ``reduce`` adds in a fixed order.
+
+X_o and X_s, and their gradients, are tensors of their own (PARTS = 1), or side by side in one [N, 2C] (PARTS = 2): seen
+as one [2N, C], row 2u of its pointer is what node u has there.
 """
 
 import triton
@@ -79,22 +82,25 @@ def self_scale(p, own, SHARED: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def apply_forward(
-    x_s, vectors, out, start, length, c, k, mix, own,
+    x_s, vectors, bias, out, start, length, c, k, mix, own,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr, SELF_SHARED: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr, HAS_BIAS: tl.constexpr, SELF_SHARED: tl.constexpr,
+    PARTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """H = P · mix + ((P⊙P) own) ⊙ X_s for the nodes of one tile."""
+    """H = P · mix + ((P⊙P) own) ⊙ X_s + bias for the nodes of one tile."""
     for first in range(0, length, BLOCK_N):
         rows = first + tl.arange(0, BLOCK_N)
         valid = rows < length
         p = load_rows(vectors + start * K, rows, valid, k, K, BLOCK_K)
         if HAS_SELF:
-            x = load_rows(x_s + start * C, rows, valid, c, C, BLOCK_C)
+            x = load_rows(x_s + start * (C * PARTS), rows * PARTS, valid, c, C, BLOCK_C)
             h = self_scale(p, own, SELF_SHARED, PRECISION) * x
             if HAS_GLOBAL:
                 h = tl.dot(p, mix, h, input_precision=PRECISION)
         else:
             h = tl.dot(p, mix, input_precision=PRECISION)
+        if HAS_BIAS:
+            h += tl.load(bias + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
         store_rows(out + start * C, rows, valid, c, h, C, BLOCK_C)
 
 
@@ -102,7 +108,8 @@ def apply_forward(
 def apply_backward(
     grad, vectors, d_o, d_s, start, length, c, k, mix, own,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr, SELF_SHARED: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr, SELF_SHARED: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """∂X_o = P · mix and ∂X_s = ((P⊙P) own) ⊙ G for the nodes of one tile."""
     for first in range(0, length, BLOCK_N):
@@ -111,18 +118,19 @@ def apply_backward(
         p = load_rows(vectors + start * K, rows, valid, k, K, BLOCK_K)
         if HAS_GLOBAL:
             d = tl.dot(p, mix, input_precision=PRECISION)
-            store_rows(d_o + start * C, rows, valid, c, d, C, BLOCK_C)
+            store_rows(d_o + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
         if HAS_SELF:
             g = load_rows(grad + start * C, rows, valid, c, C, BLOCK_C)
             d = self_scale(p, own, SELF_SHARED, PRECISION) * g
-            store_rows(d_s + start * C, rows, valid, c, d, C, BLOCK_C)
+            store_rows(d_s + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
 def forward_tiles(
-    x_o, x_s, vectors, gains, self_gains, ptr, partial, state, out, nodes, graphs, steps, chunk,
+    x_o, x_s, vectors, gains, self_gains, bias, ptr, partial, state, out, nodes, graphs, steps, chunk,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_SELF: tl.constexpr,
+    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_SELF: tl.constexpr, HAS_BIAS: tl.constexpr,
+    PARTS: tl.constexpr,
     SMALL_GRAPHS: tl.constexpr, LARGE_GRAPHS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """U = PᵀX_o of a tile; where the graph has no other tile, H too."""
@@ -135,7 +143,7 @@ def forward_tiles(
         rows = first + tl.arange(0, BLOCK_N)
         valid = rows < length
         p = load_rows(vectors + start * K, rows, valid, k, K, BLOCK_K)
-        x = load_rows(x_o + start * C, rows, valid, c, C, BLOCK_C)
+        x = load_rows(x_o + start * (C * PARTS), rows * PARTS, valid, c, C, BLOCK_C)
         total = tl.dot(tl.trans(p), x, total, input_precision=PRECISION)
     if SMALL_GRAPHS:
         if size <= chunk:
@@ -145,8 +153,8 @@ def forward_tiles(
             if HAS_SELF:
                 own = load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
             apply_forward(
-                x_s, vectors, out, start, length, c, k, mix, own,
-                K, C, BLOCK_N, BLOCK_K, BLOCK_C, True, HAS_SELF, SELF_SHARED, PRECISION,
+                x_s, vectors, bias, out, start, length, c, k, mix, own,
+                K, C, BLOCK_N, BLOCK_K, BLOCK_C, True, HAS_SELF, HAS_BIAS, SELF_SHARED, PARTS, PRECISION,
             )  # fmt: skip
     if LARGE_GRAPHS:
         if (length > 0) & (size > chunk):
@@ -155,10 +163,10 @@ def forward_tiles(
 
 @triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk", "limit"])
 def forward_apply(
-    x_s, vectors, gains, self_gains, ptr, state, out, nodes, graphs, steps, chunk, limit,
+    x_s, vectors, gains, self_gains, bias, ptr, state, out, nodes, graphs, steps, chunk, limit,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
     SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr,
-    PRECISION: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """H of a tile of a graph with more than ``limit`` nodes, whose U is known."""
     # From the last tile to the first: what the sums read last is still in the cache.
@@ -176,8 +184,8 @@ def forward_apply(
         else:
             own = 0.0
         apply_forward(
-            x_s, vectors, out, start, length, c, k, mix, own,
-            K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, SELF_SHARED, PRECISION,
+            x_s, vectors, bias, out, start, length, c, k, mix, own,
+            K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, HAS_BIAS, SELF_SHARED, PARTS, PRECISION,
         )  # fmt: skip
 
 
@@ -187,7 +195,7 @@ def backward_tiles(
     nodes, graphs, steps, chunk,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
     SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr,
-    SMALL_GRAPHS: tl.constexpr, LARGE_GRAPHS: tl.constexpr, PRECISION: tl.constexpr,
+    SMALL_GRAPHS: tl.constexpr, LARGE_GRAPHS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """V = PᵀG and ∂A_s = (P⊙P)ᵀ(G⊙X_s) of a tile; where the graph has no other tile, all gradients."""
     tile = tl.program_id(0)
@@ -209,7 +217,7 @@ def backward_tiles(
         if HAS_GLOBAL:
             total = tl.dot(tl.trans(p), g, total, input_precision=PRECISION)
         if HAS_SELF:
-            x = load_rows(x_s + start * C, rows, valid, c, C, BLOCK_C)
+            x = load_rows(x_s + start * (C * PARTS), rows * PARTS, valid, c, C, BLOCK_C)
             if SELF_SHARED:
                 self_total += tl.sum(p * p * tl.sum(g * x, 1)[:, None], 0)
             else:
@@ -230,7 +238,7 @@ def backward_tiles(
                 own = load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
             apply_backward(
                 grad, vectors, d_o, d_s, start, length, c, k, mix, own,
-                K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, SELF_SHARED, PRECISION,
+                K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, SELF_SHARED, PARTS, PRECISION,
             )  # fmt: skip
     if LARGE_GRAPHS:
         if (length > 0) & (size > chunk):
@@ -259,7 +267,7 @@ def backward_apply(
     grad, vectors, gains, self_gains, ptr, state, d_o, d_s, nodes, graphs, steps, chunk, limit,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
     SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """∂X_o and ∂X_s of a tile of a graph with more than ``limit`` nodes, whose V (``state``) is known."""
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -277,7 +285,7 @@ def backward_apply(
             own = 0.0
         apply_backward(
             grad, vectors, d_o, d_s, start, length, c, k, mix, own,
-            K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, SELF_SHARED, PRECISION,
+            K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, SELF_SHARED, PARTS, PRECISION,
         )  # fmt: skip
 
 

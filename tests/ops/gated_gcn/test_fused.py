@@ -40,6 +40,14 @@ def make(name, channels, with_edges=True, masked=False):
     return inputs
 
 
+def merged(inputs):
+    """The same with t, s, n and an a side by side."""
+    inputs = dict(inputs)
+    apart = [inputs.pop(name) for name in ("target", "source", "neighbor")]
+    own = torch.randn(apart[0].shape, generator=torch.Generator().manual_seed(1)).to(apart[0])
+    return {"target": torch.cat([*apart, own], 1), "source": None, "neighbor": None, **inputs}
+
+
 def check(reference, inputs, norm="training", tolerance=1e-5, **settings):
     """Output, moments and every gradient. Running statistics carry none."""
     inputs, fixed = dict(inputs), {}
@@ -47,6 +55,7 @@ def check(reference, inputs, norm="training", tolerance=1e-5, **settings):
         fixed[name] = inputs.pop(name)
     if norm == "none":
         fixed |= {name: inputs.pop(name) for name in ("scale", "shift")}
+    fixed |= {name: inputs.pop(name) for name in list(inputs) if inputs[name] is None}
     functions = [partial(joined, backend, norm, settings, fixed) for backend in ("fused", reference)]
     assert_matches_reference(*functions, inputs, tolerance=tolerance)
     found, expected = (run(backend, {**inputs, **fixed}, norm, **settings) for backend in ("fused", reference))
@@ -70,6 +79,56 @@ def test_without_edge_features(name, norm):
 def test_masked_edges(norm):
     for name in ("random", "one edge"):
         check("naive", make(name, 5, masked=True), norm)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", EDGES)
+def test_side_by_side_matches_naive(name, norm):
+    check("naive", merged(make(name, 5)), norm)
+
+
+@pytest.mark.parametrize("norm", ["none", "training"])
+def test_side_by_side_with_masks_without_edge_features_and_of_several_blocks(norm, monkeypatch):
+    check("naive", merged(make("random", 5, masked=True)), norm)
+    check("naive", merged(make("random", 5, with_edges=False)), norm)
+    if norm == "none":
+        return
+    monkeypatch.setattr(launch, "multiprocessors", lambda device: 1)
+    monkeypatch.setattr(launch, "PROGRAMS", 4)
+    check("eager", merged(make("random", 140)), norm)
+
+
+@pytest.mark.parametrize("backend", ["naive", "eager"])
+def test_side_by_side_is_the_same_op(backend):
+    """In float64: a is added, and the gradient is those of the four parts."""
+    inputs = {name: v.double() if v.is_floating_point() else v for name, v in make("random", 5).items()}
+    joint = merged(inputs)
+    leaf = joint["target"].requires_grad_()
+    parts = [part.detach().clone().requires_grad_() for part in leaf.chunk(4, 1)]
+    apart = {**inputs, **dict(zip(("target", "source", "neighbor"), parts, strict=False))}
+    found, expected = run(backend, joint), run(backend, apart)
+    losses = [out.square().sum() for out in (found.nodes, expected.nodes + parts[3])]
+    losses = [loss + out.edges.pow(3).sum() for loss, out in zip(losses, (found, expected), strict=True)]
+    assert_close(found.nodes, expected.nodes + parts[3])
+    assert_close(torch.autograd.grad(losses[0], leaf)[0], torch.cat(torch.autograd.grad(losses[1], parts), 1))
+
+
+def test_side_by_side_in_half_precision_keeps_the_sums_unrounded():
+    joint = merged(make("random", 32))
+    results = []
+    for backend, dtype in (("fused", torch.bfloat16), ("eager", torch.float64)):
+        kept = ("scale", "shift", "running_mean", "running_variance")
+        fresh = {
+            name: v.bfloat16().to(dtype) if v is not None and v.is_floating_point() and name not in kept else v
+            for name, v in joint.items()
+        }
+        fresh["target"].requires_grad_()
+        out = run(backend, fresh)
+        loss = out.nodes.double().square().sum() + out.edges.double().square().sum()
+        results.append([out.nodes, out.edges, *torch.autograd.grad(loss, fresh["target"])])
+    for actual, expected in zip(*results, strict=True):
+        assert actual.dtype == torch.bfloat16
+        assert (actual.double() - expected).norm() < 3e-2 * expected.norm()
 
 
 @pytest.mark.parametrize("channels", [pytest.param(1, marks=interpreted), 32, pytest.param(96, marks=interpreted), 140])
@@ -174,16 +233,22 @@ def test_what_nodes_tell_edges_is_computed_anew_where_its_origin_is_known():
 
 def test_results_repeat_bit_by_bit():
     inputs = make("random", 5)
-    for first, second in zip(run("fused", inputs), run("fused", inputs), strict=True):
-        assert torch.equal(first, second)
+    for given in (inputs, merged(inputs)):
+        for first, second in zip(run("fused", given), run("fused", given), strict=True):
+            assert torch.equal(first, second)
 
 
-def test_differentiable_twice():
-    inputs = make("random", 3)
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_differentiable_twice(side_by_side):
+    inputs = merged(make("random", 3)) if side_by_side else make("random", 3)
     leaves = ("target", "source", "neighbor", "edge_attr", "weight", "bias", "scale", "shift")
+    leaves = tuple(name for name in leaves if inputs[name] is not None)
     found = []
     for backend in ("fused", "eager"):
-        fresh = {key: value.detach().clone().requires_grad_(key in leaves) for key, value in inputs.items()}
+        fresh = {
+            key: value if value is None else value.detach().clone().requires_grad_(key in leaves)
+            for key, value in inputs.items()
+        }
         out = run(backend, fresh)
         tensors = [fresh[name] for name in leaves]
         first = torch.autograd.grad(out.nodes.square().sum() + out.edges.square().sum(), tensors, create_graph=True)
@@ -201,8 +266,7 @@ def test_compiles_whole():
         return out.nodes, out.edges
 
     compiled = torch.compile(function, fullgraph=True, dynamic=True, backend="aot_eager")
-    for name in ("random", "star"):
-        inputs = make(name, 4)
+    for inputs in (make("random", 4), make("star", 4), merged(make("random", 4)), merged(make("star", 4))):
         for actual, expected in zip(compiled(**inputs), function(**inputs), strict=True):
             assert_close(actual, expected)
 
@@ -217,12 +281,14 @@ def test_opcheck():
     arguments = (*tensors, *running, inputs["edge_index"], inputs["mask"], None, *plan, *[None] * 7, *numbers)
     # The moments carry no gradient, which is what opcheck's own comparison of gradients would ask for.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(torch.ops.gssc.gated_gcn_fused.default, arguments, test_utils=tests)
+    joint = merged(inputs)["target"].detach().requires_grad_()
+    for given in (arguments, (joint, None, None, *arguments[3:])):
+        torch.library.opcheck(torch.ops.gssc.gated_gcn_fused.default, given, test_utils=tests)
 
 
 def test_auto_on_the_cpu_is_eager():
     inputs = {name: value.cpu() for name, value in make("random", 4).items()}
-    for first, second in zip(run("auto", inputs), run("eager", inputs), strict=True):
+    for first, second in zip(run("auto", inputs)[:5], run("eager", inputs)[:5], strict=True):
         assert torch.equal(first, second)
 
 
@@ -230,6 +296,10 @@ def test_bad_input():
     inputs = make("random", 4)
     with pytest.raises(ValueError, match="weight: expected given exactly when edge_attr is, got only one of the two"):
         run("fused", {name: value for name, value in inputs.items() if name != "weight"})
+    with pytest.raises(ValueError, match="neighbor: expected given exactly when source is, got only one of the two"):
+        run("fused", {**inputs, "source": None})
+    with pytest.raises(ValueError, match=r"target: expected t, s, n and a side by side, \[N, 4C\]"):
+        run("fused", {**make("random", 5), "source": None, "neighbor": None})
     with pytest.raises(ValueError, match=r"dropout: expected 0\.0 for backend='naive', got 0\.5"):
         run("naive", inputs, dropout=0.5)
     with pytest.raises(ValueError, match="mask: expected a boolean tensor"):

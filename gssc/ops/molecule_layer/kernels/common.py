@@ -20,9 +20,12 @@ def vector(at, N: tl.constexpr):
 
 
 @triton.jit
-def put_vector(at, value, N: tl.constexpr):
-    """Store N numbers."""
-    tl.store(at + tl.arange(0, N), value)
+def put_vector(at, value, N: tl.constexpr, more=False):
+    """Store N numbers; with ``more``, add them to those that are there."""
+    at = at + tl.arange(0, N)
+    if more:
+        value += tl.load(at)
+    tl.store(at, value)
 
 
 @triton.jit
@@ -32,9 +35,12 @@ def matrix(at, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def put_matrix(at, value, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Store a matrix, row by row."""
-    tl.store(at + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :], value)
+def put_matrix(at, value, ROWS: tl.constexpr, COLUMNS: tl.constexpr, more=False):
+    """Store a matrix, row by row; with ``more``, add it to the one that is there."""
+    at = at + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    if more:
+        value += tl.load(at)
+    tl.store(at, value)
 
 
 @triton.jit
@@ -57,12 +63,12 @@ def linear(x, at, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, PRECISION: tl.con
 
 @triton.jit
 def put_linear_gradient(
-    at, d, x, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr
+    at, d, x, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr, more=False
 ):
-    """Gradient of a weight [OUTPUTS, INPUTS], DᵀX, and of the bias behind it."""
-    put_matrix(at, tl.dot(tl.trans(d), x, input_precision=PRECISION), OUTPUTS, INPUTS)
+    """Gradient of a weight [OUTPUTS, INPUTS], DᵀX, and of the bias behind it; with ``more``, added."""
+    put_matrix(at, tl.dot(tl.trans(d), x, input_precision=PRECISION), OUTPUTS, INPUTS, more)
     if BIAS:
-        put_vector(at + OUTPUTS * INPUTS, tl.sum(d, 0), OUTPUTS)
+        put_vector(at + OUTPUTS * INPUTS, tl.sum(d, 0), OUTPUTS, more)
 
 
 @triton.jit

@@ -1,73 +1,13 @@
 """φ of the eigenvalues of every graph (`DeepSetPhi`) and the gains of all layers, forward and backward.
 
-Eigenvalues of a graph are the rows of a tile [KP, W], W channels of φ. A unit is Linear, LayerNorm, SiLU; its weights
-lie behind one another: [W, W], [W], [W], [W].
+Eigenvalues of a graph are the rows of a tile [KP, W], W channels of φ. What a graph does with them is in ``deep_set``.
 """
 
 import triton
 import triton.language as tl
 
-from gssc.ops.molecule_layer.kernels.common import (
-    EPS,
-    SLOT,
-    linear,
-    matrix,
-    product,
-    put_linear_gradient,
-    put_matrix,
-    put_vector,
-    tile_at,
-    vector,
-)
-
-
-@triton.jit
-def norm_act(z, at, W: tl.constexpr):
-    """SiLU(LayerNorm(z)), z standardised, and 1/deviation; weight and bias of the norm lie at ``at``."""
-    z = z - (tl.sum(z, 1) / W)[:, None]
-    scale = (1.0 / tl.sqrt(tl.sum(z * z, 1) / W + EPS))[:, None]
-    hat = z * scale
-    n = hat * vector(at, W)[None, :] + vector(at + W, W)[None, :]
-    return n * tl.sigmoid(n), hat, scale
-
-
-@triton.jit
-def norm_act_backward(d, hat, scale, at, grads, W: tl.constexpr):
-    """Gradient of z; those of weight and bias go to ``grads``."""
-    weight = vector(at, W)[None, :]
-    n = hat * weight + vector(at + W, W)[None, :]
-    gate = tl.sigmoid(n)
-    d = d * gate * (1.0 + n * (1.0 - gate))
-    put_vector(grads, tl.sum(d * hat, 0), W)
-    put_vector(grads + W, tl.sum(d, 0), W)
-    d = d * weight
-    return scale * (d - (tl.sum(d, 1) / W)[:, None] - hat * (tl.sum(d * hat, 1) / W)[:, None])
-
-
-@triton.jit
-def unit(e, at, W: tl.constexpr, PRECISION: tl.constexpr):
-    """SiLU(LayerNorm(Linear(e))), and what its gradient needs."""
-    z = linear(e, at, W, W, PRECISION) + vector(at + W * W, W)[None, :]
-    return norm_act(z, at + W * W + W, W)
-
-
-@triton.jit
-def unit_backward(d, e, hat, scale, at, grads, W: tl.constexpr, PRECISION: tl.constexpr):
-    """Gradient of e; those of the weights go to ``grads``."""
-    d = norm_act_backward(d, hat, scale, at + W * W + W, grads + W * W + W, W)
-    put_linear_gradient(grads, d, e, W, W, True, PRECISION)
-    return product(d, matrix(at, W, W), PRECISION)
-
-
-@triton.jit
-def spectrum_of(eigvals, eigmask, graph, K: tl.constexpr, KP: tl.constexpr):
-    """sign(λ)√|λ| of a graph [KP], which of them are valid, and how many, at least one."""
-    k = tl.arange(0, KP)
-    valid = tl.load(eigmask + graph * K + k, mask=k < K, other=0) != 0
-    value = tl.load(eigvals + graph * K + k, mask=valid, other=0.0)
-    root = tl.sqrt(tl.abs(value))
-    count = tl.maximum(tl.sum(valid.to(tl.int32), 0), 1).to(tl.float32)
-    return tl.where(value < 0.0, -root, root), valid, count
+from gssc.ops.deep_set.kernels import phi_backward_of, phi_of, spectrum_of
+from gssc.ops.molecule_layer.kernels.common import SLOT, linear, matrix, product, put_matrix, tile_at
 
 
 @triton.jit
@@ -90,20 +30,7 @@ def phi_forward(
     total = tl.num_programs(0)
     weights += (slot // graphs) * params_stride
     root, valid, count = spectrum_of(eigvals, eigmask, tl.load(slots + slot * SLOT), K, KP)
-    z = root[:, None] * vector(weights, W)[None, :] + vector(weights + W, W)[None, :]
-    e, _, _ = norm_act(z, weights + 2 * W, W)
-    size = W * W + 3 * W
-    pools = weights + 4 * W
-    for block in range(BLOCKS):
-        tl.store(tile_at(states, block * total + slot, KP, W), e)
-        pool = pools + block * (2 * size)
-        update = pool + BLOCKS * (2 * size)
-        pooled, _, _ = unit(e, pool, W, PRECISION)
-        pooled, _, _ = unit(pooled, pool + size, W, PRECISION)
-        mean = tl.sum(tl.where(valid[:, None], pooled, 0.0), 0) / count
-        change, _, _ = unit(e, update, W, PRECISION)
-        change, _, _ = unit(change, update + size, W, PRECISION)
-        e += mean[None, :] * change
+    e = phi_of(root, valid, count, weights, states, slot, total, BLOCKS, KP, W, PRECISION)
     tl.store(tile_at(states, BLOCKS * total + slot, KP, W), tl.where(valid[:, None], e, 0.0))
 
 
@@ -135,32 +62,7 @@ def phi_backward(
     for layer in range(1, layers):
         d += tl.load(tile_at(d_phi, layer * total + slot, KP, W))
     d = tl.where(valid[:, None], d, 0.0)
-    size = W * W + 3 * W
-    for turn in range(BLOCKS):
-        block = BLOCKS - 1 - turn
-        e = tl.load(tile_at(states, block * total + slot, KP, W))
-        pool = 4 * W + block * (2 * size)
-        update = pool + BLOCKS * (2 * size)
-        inner, inner_hat, inner_scale = unit(e, weights + pool, W, PRECISION)
-        pooled, hat, scale = unit(inner, weights + pool + size, W, PRECISION)
-        mean = tl.sum(tl.where(valid[:, None], pooled, 0.0), 0) / count
-        middle, middle_hat, middle_scale = unit(e, weights + update, W, PRECISION)
-        change, change_hat, change_scale = unit(middle, weights + update + size, W, PRECISION)
-        d_pooled = tl.where(valid[:, None], (tl.sum(d * change, 0) / count)[None, :], 0.0)
-        d_change = d * mean[None, :]
-        at = weights + pool + size
-        d_pooled = unit_backward(d_pooled, inner, hat, scale, at, grads + pool + size, W, PRECISION)
-        at = weights + pool
-        d += unit_backward(d_pooled, e, inner_hat, inner_scale, at, grads + pool, W, PRECISION)
-        at = weights + update + size
-        d_change = unit_backward(d_change, middle, change_hat, change_scale, at, grads + update + size, W, PRECISION)
-        at = weights + update
-        d += unit_backward(d_change, e, middle_hat, middle_scale, at, grads + update, W, PRECISION)
-    z = root[:, None] * vector(weights, W)[None, :] + vector(weights + W, W)[None, :]
-    _, hat, scale = norm_act(z, weights + 2 * W, W)
-    d = norm_act_backward(d, hat, scale, weights + 2 * W, grads + 2 * W, W)
-    put_vector(grads, tl.sum(d * root[:, None], 0), W)
-    put_vector(grads + W, tl.sum(d, 0), W)
+    phi_backward_of(d, root, valid, count, weights, grads, states, slot, total, BLOCKS, KP, W, PRECISION)
 
 
 @triton.jit
