@@ -12,6 +12,7 @@ from gssc.nn import (
     GSSCLayer,
     GSSConv,
     PageRankPhi,
+    PolynomialPhi,
     ResistancePhi,
     TransformerPhi,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "GlobalAttention",
     "LaplacianSpectrum",
     "PageRankPhi",
+    "PolynomialPhi",
     "RandomFeatures",
     "RandomWalkSE",
     "ResistancePhi",

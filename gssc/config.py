@@ -55,7 +55,7 @@ class ModelConfig:
     channels: int = 64
     local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"
     glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"
-    phi: Literal["deepset", "elementwise", "transformer"] = "deepset"
+    phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset"
     phi_channels: int | None = 32  # channels of phi; none: as many as the model
     kernel: Literal["channel", "shared"] = "channel"
     selective: bool = False

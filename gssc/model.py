@@ -18,6 +18,7 @@ from gssc.nn import (
     GSSConv,
     MLPHead,
     Phi,
+    PolynomialPhi,
     RandomWalkEncoder,
     SpectralDiagonalEncoder,
     TransformerPhi,
@@ -39,6 +40,7 @@ GLOBALS = ("gssc", "gsc", "attention", "none")
 PHIS: dict[str, Callable[[int], Phi]] = {
     "deepset": DeepSetPhi,
     "elementwise": ElementwisePhi,
+    "polynomial": PolynomialPhi,
     "transformer": TransformerPhi,
 }
 
@@ -62,7 +64,7 @@ class GSSC(nn.Module):
         local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
             ``"attention"`` (softmax) or ``"none"``.
-        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"`` or ``"transformer"``.
+        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"`` or ``"transformer"``.
         phi_channels: c, channels of φ; ``None`` means C.
         kernel: ``"channel"`` or ``"shared"``, see ``GSSConv``.
         selective: Data-dependent positions, see ``GSSConv``.
@@ -107,7 +109,7 @@ class GSSC(nn.Module):
         diagonal_channels: int = 0,
         local: Local = "gatedgcn",
         glob: Global = "gssc",
-        phi: Literal["deepset", "elementwise", "transformer"] = "deepset",
+        phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset",
         phi_channels: int | None = None,
         kernel: Kernel = "channel",
         selective: bool = False,

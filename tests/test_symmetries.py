@@ -14,6 +14,7 @@ from gssc import (
     ElementwisePhi,
     GSSConv,
     LaplacianSpectrum,
+    PolynomialPhi,
     RandomWalkSE,
     TransformerPhi,
     model_inputs,
@@ -27,7 +28,12 @@ from gssc.testing import (
 )
 
 C = 4
-PHIS = {"deepset": DeepSetPhi, "elementwise": ElementwisePhi, "transformer": TransformerPhi}
+PHIS = {
+    "deepset": DeepSetPhi,
+    "elementwise": ElementwisePhi,
+    "polynomial": PolynomialPhi,
+    "transformer": TransformerPhi,
+}
 # Selection is of degree six in the eigenvectors: rounding grows accordingly. Tolerances per dtype, never loosened.
 CONV_TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 

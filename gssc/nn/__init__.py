@@ -9,7 +9,16 @@ from gssc.nn.heads import GraphHead, MLPHead
 from gssc.nn.layer import GSSCLayer
 from gssc.nn.local import make_local
 from gssc.nn.norm import BatchNorm, reestimate_batch_norms, synchronize_batch_norms
-from gssc.nn.phi import DeepSetPhi, DiffusionPhi, ElementwisePhi, PageRankPhi, Phi, ResistancePhi, TransformerPhi
+from gssc.nn.phi import (
+    DeepSetPhi,
+    DiffusionPhi,
+    ElementwisePhi,
+    PageRankPhi,
+    Phi,
+    PolynomialPhi,
+    ResistancePhi,
+    TransformerPhi,
+)
 from gssc.nn.pna import PNA
 
 __all__ = [
@@ -28,6 +37,7 @@ __all__ = [
     "MLPHead",
     "PageRankPhi",
     "Phi",
+    "PolynomialPhi",
     "RandomWalkEncoder",
     "ResistancePhi",
     "SpectralDiagonalEncoder",

@@ -133,6 +133,39 @@ class ElementwisePhi(Phi):
         return self.mlp(signed_sqrt(eigvals).unsqueeze(-1))
 
 
+class PolynomialPhi(Phi):
+    r"""An MLP of the powers of each eigenvalue alone, which brings counts of walks within reach.
+
+    .. math:: \Phi_k = \mathrm{MLP}(\lambda_k / s, (\lambda_k / s)^2, \dots, (\lambda_k / s)^p)
+
+    With all eigenpairs of the adjacency matrix, :math:`\sum_k p_{uk}^2 \lambda_k^j` is the number of closed walks of
+    length j at node u. The powers enter as they are, without a LayerNorm, whose output hardly changes where |λ| is
+    large, and there the counts change most.
+
+    Args:
+        channels: c, channels of Φ.
+        degree: p, the highest power.
+        scale: s, of the size of the eigenvalues: powers of λ / s beyond a few units are hard to train on.
+        layers: Number of steps before the last Linear; the first is Linear + SiLU, the others have a LayerNorm between.
+    """
+
+    def __init__(self, channels: int, degree: int = 5, scale: float = 3.0, layers: int = 2) -> None:
+        super().__init__()
+        for name, value in (("channels", channels), ("degree", degree), ("layers", layers)):
+            check_positive(name, value)
+        if not scale > 0:
+            fail("scale", "a positive number", scale)
+        self.channels, self.degree, self.scale = channels, degree, scale
+        steps: list[nn.Module] = [nn.Linear(degree, channels), nn.SiLU()]
+        for _ in range(layers - 1):
+            steps += _linear_norm_act(channels, channels)
+        self.mlp = nn.Sequential(*steps, nn.Linear(channels, channels))
+
+    def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
+        scaled = (eigvals / self.scale).unsqueeze(-1)
+        return self.mlp(scaled.expand(-1, -1, self.degree).cumprod(dim=-1))
+
+
 class TransformerPhi(Phi):
     """Softmax attention among the eigenvalues of a graph, without positions.
 

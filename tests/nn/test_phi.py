@@ -11,6 +11,7 @@ from gssc import (
     ElementwisePhi,
     LaplacianSpectrum,
     PageRankPhi,
+    PolynomialPhi,
     ResistancePhi,
     TransformerPhi,
 )
@@ -21,6 +22,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MAKERS = {
     "deepset": lambda: DeepSetPhi(8),
     "elementwise": lambda: ElementwisePhi(8),
+    "polynomial": lambda: PolynomialPhi(8),
     "transformer": lambda: TransformerPhi(8),
     "diffusion": DiffusionPhi,
     "pagerank": PageRankPhi,
@@ -104,10 +106,20 @@ def test_fixed_kernels_against_expm_inverse_and_pinv(data):
     np.testing.assert_allclose(resistance, np.linalg.pinv(laplacian), atol=1e-12)
 
 
+@pytest.mark.parametrize("data", [random_graph(9), two_triangles()], ids=["random", "two triangles"])
+def test_powers_count_walks(data):
+    phi, a = PolynomialPhi(8, degree=4, scale=2.5), dense_adjacency(data)
+    phi.mlp = torch.nn.Identity()
+    for power, kernel in enumerate(kernels(phi, data, "adjacency"), start=1):
+        np.testing.assert_allclose(kernel * 2.5**power, np.linalg.matrix_power(a, power), atol=1e-11)
+
+
 @pytest.mark.parametrize(
     ("action", "message"),
     [
         (lambda: DeepSetPhi(0), "channels: expected a positive integer"),
+        (lambda: PolynomialPhi(8, degree=0), "degree: expected a positive integer"),
+        (lambda: PolynomialPhi(8, scale=0.0), "scale: expected a positive number"),
         (lambda: TransformerPhi(6, heads=4), "heads: expected a divisor of channels = 6"),
         (lambda: DiffusionPhi([-1.0]), "times: expected one or more times of at least 0"),
         (lambda: PageRankPhi([0.0]), "restarts: expected one or more probabilities"),
