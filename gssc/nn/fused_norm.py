@@ -12,16 +12,17 @@ from gssc.ops.triton_support import can_fuse
 def norms_fuse(norms: Sequence[nn.Module | None], training: bool, *rows: Tensor | None) -> bool:
     """Whether the op can stand for these norms (None counts for nothing) on such rows.
 
-    Not over processes, nor where somebody watches a norm, nor where settings or modes differ.
+    Not over processes, nor where somebody watches a norm, nor where settings or modes differ, nor where ``training``
+    layers (which drop out) hold norms that are not.
     """
     present = [norm for norm in norms if norm is not None]
     if not present or not can_fuse(*rows) or not all(_fuses(norm, training) for norm in present):
         return False
-    return len({(norm.eps, norm.momentum) for norm in present}) == 1
+    return len({(norm.eps, norm.momentum, norm.training) for norm in present}) == 1
 
 
 def _fuses(norm: nn.Module, training: bool) -> bool:
-    if not isinstance(norm, BatchNorm) or norm.synchronized or norm.training != training:
+    if not isinstance(norm, BatchNorm) or norm.synchronized or (training and not norm.training):
         return False
     return norm.affine and norm.track_running_stats and not (norm._forward_pre_hooks or norm._forward_hooks)
 

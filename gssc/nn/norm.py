@@ -143,27 +143,39 @@ def observed_batch_norms(model: nn.Module, observe: Callable[[nn.Module, Moments
 
     Modes and statistics are as before afterwards.
     """
-    norms = batch_norms(model).values()
-    modes = [(module, module.training) for module in model.modules()]
-    before = [(norm, norm.momentum, [buffer.clone() for buffer in norm.buffers()]) for norm in norms]
 
     def look(norm: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
         named = dict(zip(("x", "mask"), args, strict=False)) | kwargs
         rows = named["x"] if "x" in named else named["input"]  # as PyTorch calls it
         observe(norm, row_moments(rows.double(), named.get("mask")))
 
-    hooks = [norm.register_forward_pre_hook(look, with_kwargs=True) for norm in norms]
+    hooks = [norm.register_forward_pre_hook(look, with_kwargs=True) for norm in batch_norms(model).values()]
     try:
-        model.eval()
-        for norm in norms:
-            norm.train()
-            norm.momentum = 0.0  # a batch of fewer than two rows is to meet the old statistics
-        # Compiled layers may not run hooks.
-        with torch.compiler.set_stance("force_eager"), torch.no_grad():
+        with normalizing_by_batch(model, 0.0):  # a batch of fewer than two rows is to meet the old statistics
             yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def normalizing_by_batch(model: nn.Module, momentum: float) -> Iterator[None]:
+    """BatchNorm in training mode with this momentum, all else in eval mode, without gradient and compiled code.
+
+    Modes and statistics are as before afterwards.
+    """
+    norms = batch_norms(model).values()
+    modes = [(module, module.training) for module in model.modules()]
+    before = [(norm, norm.momentum, [buffer.clone() for buffer in norm.buffers()]) for norm in norms]
+    try:
+        model.eval()
+        for norm in norms:
+            norm.train()
+            norm.momentum = momentum
+        # Compiled layers may not run hooks, and would be compiled anew for this mode.
+        with torch.compiler.set_stance("force_eager"), torch.no_grad():
+            yield
+    finally:
         for module, mode in modes:
             module.training = mode
         for norm, momentum, buffers in before:

@@ -9,7 +9,7 @@ from torch import nn
 from gssc import GSSCLayer, GSSConv
 from gssc.nn import BatchNorm, GatedGCN, fused_norm
 from gssc.nn.gine import GINE
-from gssc.nn.norm import reestimate_batch_norms
+from gssc.nn.norm import batch_norms, reestimate_batch_norms
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")
@@ -59,11 +59,14 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("mode", ["training", "evaluation", "norms in training", "norms frozen"])
 @pytest.mark.parametrize("parts", PARTS)
-def test_a_layer_computes_the_same(fusing, parts, training):
+def test_a_layer_computes_the_same(fusing, parts, mode):
     local, glob = (None if part is None else part(4) for part in PARTS[parts])
-    layer = GSSCLayer(4, local, glob).to(DEVICE).train(training)
+    dropout = 0.0 if mode in ("training", "norms frozen") else 0.5  # which draws differently in the other form
+    layer = GSSCLayer(4, local, glob, dropout, dropout, dropout).to(DEVICE).train(mode in ("training", "norms frozen"))
+    for norm in batch_norms(layer).values():
+        norm.train(mode in ("training", "norms in training"))
     given, found = inputs(4), []
     for on in (False, True):
         fusing(on)
@@ -105,7 +108,9 @@ def test_norms_that_do_not_fuse(fusing):
     x = torch.randn(5, 3)
     norm = BatchNorm(3)
     assert fused_norm.norms_fuse([norm, None], True, x)
-    assert not fused_norm.norms_fuse([norm], False, x)
+    assert fused_norm.norms_fuse([norm], False, x)  # as statistics are re-estimated
+    assert not fused_norm.norms_fuse([BatchNorm(3).eval()], True, x)
+    assert not fused_norm.norms_fuse([norm, BatchNorm(3).eval()], False, x)
     assert not fused_norm.norms_fuse([norm, BatchNorm(3, momentum=0.5)], True, x)
     for other in (nn.LayerNorm(3), BatchNorm(3, affine=False), BatchNorm(3, track_running_stats=False)):
         assert not fused_norm.norms_fuse([other], True, x)
