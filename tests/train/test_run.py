@@ -316,6 +316,16 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
     assert saved == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]
 
 
+def test_test_scores_have_exact_products(root, tmp_path, monkeypatch):
+    seen, original = [], final_scores.evaluate
+    monkeypatch.setattr(
+        final_scores, "evaluate", lambda *args: (seen.append(torch.get_float32_matmul_precision()), original(*args))[1]
+    )
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
+    train(small_recipe("train.precision=tf32", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
+    assert seen == ["highest"]
+
+
 def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, monkeypatch):
     """Also where averaged weights live in a model of their own, and the run stops before the test."""
     monkeypatch.setattr(loop_module.Trainer, "score", lambda self, store: (1.0, math.nan))
