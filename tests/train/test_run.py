@@ -7,6 +7,7 @@ import torch
 import yaml
 from small_run import outcome, run_small, small_dataset, small_recipe
 
+from gssc.config import load_recipe
 from gssc.files import DamagedFileError, load_tensors
 from gssc.tasks import Task
 from gssc.train import RunSettings, build_model, final_scores, load_run, run_folder, train
@@ -174,6 +175,16 @@ def test_a_polite_request_to_end_leaves_a_checkpoint(root, tmp_path, monkeypatch
     resumed = RunSettings(torch.device("cpu"), resume=True, **settings)
     train(small_recipe(), small_dataset(root), 0, tmp_path, resumed)
     assert outcome(tmp_path) == outcome(root / "plain")
+
+
+def test_a_resumed_run_may_write_and_look_more_often(root, tmp_path):
+    settings, also = {"cache": root / "cache", "quiet": True}, ("train.also=reestimated", "train.also_every=4")
+    stopped = RunSettings(torch.device("cpu"), deadline=time.monotonic(), **settings)
+    assert train(small_recipe(*also), small_dataset(root), 0, tmp_path, stopped) is None
+    often = small_recipe(also[0], "train.also_every=1", "train.checkpoint_every=2", "train.tensorboard=false")
+    train(often, small_dataset(root), 0, tmp_path, RunSettings(torch.device("cpu"), resume=True, **settings))
+    assert load_recipe(tmp_path / "config.yaml") == often
+    assert all("val_reestimated" in line for line in lines(tmp_path)[1:])
 
 
 def nan_at(monkeypatch, number, what="loss"):
