@@ -25,6 +25,7 @@ def evaluate(
     from gssc.checks import check_choice
     from gssc.cli.opening import open_for, pick_device
     from gssc.pretrained import open_model
+    from gssc.tasks import score_text
     from gssc.train.build import build_store
     from gssc.train.evaluate import default_dtype, exact_products
     from gssc.train.evaluate import evaluate as score
@@ -44,7 +45,8 @@ def evaluate(
     beside = ""
     if recorded is not None:
         same = "the same bits" if value == recorded else f"{abs(value - recorded):.1e} from it"
-        beside = f" (recorded: {recorded:.5f}, {same})"
+        beside = f" (recorded: {score_text(recorded)}, {same})"
     console.print(
-        f"{recipe.name}: {split} {task.metric} {value:.5f}{beside}, loss {loss:.6f}, {store.num_graphs:,} graphs"
+        f"{recipe.name}: {split} {task.metric} {score_text(value)}{beside}, "
+        f"loss {loss:.6f}, {store.num_graphs:,} graphs"
     )

@@ -14,6 +14,7 @@ def models() -> None:
     """
     from gssc.files import read_json
     from gssc.pretrained.find import pretrained_folder, pretrained_names
+    from gssc.tasks import score_text
 
     names = pretrained_names()
     console = Console()
@@ -27,6 +28,6 @@ def models() -> None:
         folder = pretrained_folder() / name
         summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
-        spread = f"{seeds['test']['mean']:.5f} ± {seeds['test']['std']:.5f} ({len(seeds['seeds'])})"
-        table.add_row(name, metric, f"{summary['test']:.5f}", spread, f"{summary['parameters']:,}")
+        spread = f"{score_text(seeds['test']['mean'], seeds['test']['std'])} ({len(seeds['seeds'])})"
+        table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters']:,}")
     console.print(table)
