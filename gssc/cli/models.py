@@ -22,12 +22,12 @@ def models() -> None:
         console.print("no pretrained model ships with this copy; `gssc publish` makes one from a run")
         return
     table = Table(box=box.SIMPLE, caption=CAPTION)
-    for heading in ("model", "metric", "test", "all seeds", "parameters"):
+    for heading in ("model", "metric", "test", "all seeds", "weights"):
         table.add_column(heading, no_wrap=True)
     for name in names:
         folder = pretrained_folder() / name
         summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
         spread = f"{score_text(seeds['test']['mean'], seeds['test']['std'])} ({len(seeds['seeds'])})"
-        table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters']:,}")
+        table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters'] / 1000:,.0f} k")
     console.print(table)

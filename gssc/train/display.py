@@ -75,7 +75,8 @@ class Display:
         )
         for name, found in summary.get("protocols", {}).items():
             self.say(
-                f"{name}: validation {score_text(found['val'])} (epoch {found['epoch']}), test {score_text(found['test'])}; "
+                f"{name}: validation {score_text(found['val'])} (epoch {found['epoch']}), "
+                f"test {score_text(found['test'])}; "
                 f"last weights {score_text(found['last_val'])}, {score_text(found['last_test'])}"
             )
 
