@@ -1,5 +1,6 @@
 """What is to be predicted: the loss to train with, the metric to report, and which direction is better."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -224,3 +225,11 @@ def _torchmetric(task: Task) -> Any:
         "ap": classification.BinaryAveragePrecision,
     }
     return made[task.metric]()
+
+
+def score_text(score: float | None, deviation: float | None = None) -> str:
+    """A score, with its deviation over seeds: five decimals, or more where that is not three significant digits."""
+    if score is None:
+        return "unknown" if deviation is None else f"unknown ± {deviation:.5f}"
+    digits = max(5, 2 - math.floor(math.log10(abs(score)))) if score and math.isfinite(score) else 5
+    return f"{score:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from sklearn import metrics
 
-from gssc.tasks import METRICS_OF_KIND, Task
+from gssc.tasks import METRICS_OF_KIND, Task, score_text
 
 ROWS = 60
 
@@ -278,3 +278,10 @@ def test_a_metric_must_fit_its_kind():
 def test_probabilities():
     assert torch.equal(task_of("auroc").predict(torch.zeros(1, 1)), torch.full((1, 1), 0.5))
     torch.testing.assert_close(task_of("accuracy", 4).predict(torch.zeros(1, 4)), torch.full((1, 4), 0.25))
+
+
+def test_scores_have_five_decimals_or_three_significant_digits():
+    assert score_text(0.694051) == "0.69405"
+    assert score_text(0.00009614, 0.0000051) == "0.0000961 ± 0.0000051"
+    assert score_text(0.77682, 0.01541) == "0.77682 ± 0.01541"
+    assert (score_text(0.0), score_text(None), score_text(None, 0.0)) == ("0.00000", "unknown", "unknown ± 0.00000")

@@ -14,6 +14,7 @@ def models() -> None:
     """
     from gssc.files import read_json
     from gssc.pretrained.find import pretrained_folder, pretrained_names
+    from gssc.tasks import score_text
 
     names = pretrained_names()
     console = Console()
@@ -21,12 +22,12 @@ def models() -> None:
         console.print("no pretrained model ships with this copy; `gssc publish` makes one from a run")
         return
     table = Table(box=box.SIMPLE, caption=CAPTION)
-    for heading in ("model", "metric", "test", "all seeds", "parameters"):
+    for heading in ("model", "metric", "test", "all seeds", "weights"):
         table.add_column(heading, no_wrap=True)
     for name in names:
         folder = pretrained_folder() / name
         summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
-        spread = f"{seeds['test']['mean']:.5f} ± {seeds['test']['std']:.5f} ({len(seeds['seeds'])})"
-        table.add_row(name, metric, f"{summary['test']:.5f}", spread, f"{summary['parameters']:,}")
+        spread = f"{score_text(seeds['test']['mean'], seeds['test']['std'])} ({len(seeds['seeds'])})"
+        table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters'] / 1000:,.0f} k")
     console.print(table)

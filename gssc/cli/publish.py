@@ -26,9 +26,12 @@ def publish(
         gssc predict https://example.org/models/zinc-12k molecules.smi
     """
     from gssc.pretrained.publish import publish as write
+    from gssc.tasks import score_text
 
     done = write(runs, out, notes, replace=replace)
     console = Console(highlight=False, soft_wrap=True)
     metric, validation, test = (done.summary[key] for key in ("metric", "validation", "test"))
-    console.print(f"seed {done.seed}: validation {metric} {validation:.5f}, test {test:.5f}", markup=False)
+    console.print(
+        f"seed {done.seed}: validation {metric} {score_text(validation)}, test {score_text(test)}", markup=False
+    )
     console.print(f"{done.size / 1e6:.2f} MB written to {done.folder}", markup=False)

@@ -45,6 +45,7 @@ def sweep(
     from gssc.cli.opening import open_for, pick_device
     from gssc.cli.train import SEED_FOLDER, parse_duration
     from gssc.recipes import find_recipe
+    from gssc.tasks import score_text
     from gssc.train.run import train as train_one
     from gssc.train.seeds import parse_seeds, write_aggregate
     from gssc.train.settings import RunSettings
@@ -83,7 +84,7 @@ def sweep(
     sign = -1.0 if dataset.task.higher_is_better else 1.0
     known = [result for result in results if result["validation"]["mean"] is not None]
     for result in sorted(known, key=lambda result: sign * result["validation"]["mean"]):
-        scores = [f"{result[part]['mean']:.5f} ± {result[part]['std']:.5f}" for part in ("validation", "test")]
+        scores = [score_text(result[part]["mean"], result[part]["std"]) for part in ("validation", "test")]
         table.add_row(
             " ".join(result["overrides"]), *scores, f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
         )

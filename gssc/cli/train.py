@@ -90,12 +90,13 @@ def train(
 
 
 def _show(name: str, total: dict[str, Any], folder: Path) -> None:
+    from gssc.tasks import score_text
+
     console = Console(highlight=False, soft_wrap=True)
     seeds = "1 seed" if len(total["seeds"]) == 1 else f"{len(total['seeds'])} seeds"
 
     def spread(score: dict[str, Any]) -> str:
-        mean = "unknown" if score["mean"] is None else f"{score['mean']:.5f}"
-        return f"{mean} ± {score['std']:.5f}"
+        return score_text(score["mean"], score["std"])
 
     for part in ("validation", "test"):
         console.print(f"{name}: {part} {total['metric']} {spread(total[part])} ({seeds})", markup=False)

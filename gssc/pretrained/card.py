@@ -6,7 +6,7 @@ from typing import Any
 from gssc.datasets.specs import OGB_ATOM
 from gssc.report.origin import duration, origin, public_command, schedule
 from gssc.report.published import published_gssc
-from gssc.tasks import Task
+from gssc.tasks import Task, score_text
 
 NOT_STATED = "not stated by whoever published this model"
 
@@ -84,9 +84,11 @@ def _scores(task: Task, summary: Mapping[str, Any], seeds: Mapping[str, Any]) ->
     arrow = "↑" if task.higher_is_better else "↓"
     count = len(seeds["seeds"])
     lines = [f"| {task.metric} {arrow} | validation | test |", "|---|---|---|"]
-    lines.append(f"| this model (seed {summary['seed']}) | {summary['validation']:.5f} | {summary['test']:.5f} |")
+    lines.append(
+        f"| this model (seed {summary['seed']}) | {score_text(summary['validation'])} | {score_text(summary['test'])} |"
+    )
     if count > 1:
-        cells = " | ".join(f"{seeds[part]['mean']:.5f} ± {seeds[part]['std']:.5f}" for part in ("validation", "test"))
+        cells = " | ".join(score_text(seeds[part]["mean"], seeds[part]["std"]) for part in ("validation", "test"))
         lines.append(f"| mean ± deviation of {count} seeds | {cells} |")
     published = published_gssc(str(summary["dataset"]), task.metric)
     if published is not None:

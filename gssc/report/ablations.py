@@ -125,7 +125,7 @@ def comparison_table(one: Comparison, note: str = "") -> str:
 
 def commands(one: Comparison) -> str:
     """The commands of a comparison, one line each."""
-    lines = [setting.collected.said("command") for setting in one.settings]
+    lines = [setting.collected.command for setting in one.settings]
     return "```text\n" + "\n".join(line for line in lines if line) + "\n```"
 
 

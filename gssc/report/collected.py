@@ -23,7 +23,7 @@ import yaml
 from gssc.checks import fail
 from gssc.files import write_atomic
 from gssc.recipes import find_recipe, recipe_names
-from gssc.report.origin import ORIGIN, duration, origin, public_command, public_config, schedule
+from gssc.report.origin import ORIGIN, command_today, duration, origin, public_command, public_config, schedule
 from gssc.report.runs import SeedRun, is_number, read_runs, read_seed
 from gssc.report.variants import Variant, differences, group_variants
 
@@ -65,6 +65,11 @@ class Collected:
         if not is_number(seconds):
             return ""
         return duration(seconds) + (f" ({at_once} seeds at once)" if at_once > 1 else "")
+
+    @property
+    def command(self) -> str:
+        """What runs it again with the recipe as it is now."""
+        return command_today(self.said("command"), self.variant.overrides)
 
     def said(self, key: str) -> str:
         """An entry of ``run.json`` as text."""

@@ -1,7 +1,7 @@
 """Where a number comes from: command, commit, hardware, date, schedule, time. In words, without a machine's paths."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,32 @@ def public_command(text: str) -> str:
             kept.append(word)
         before = word
     return shlex.join(kept)
+
+
+def command_today(text: str, overrides: Sequence[str]) -> str:
+    """Commands as the shipped recipe needs them, which may have changed since: with ``overrides`` that they lack.
+
+    Commands that differ by ``--seeds`` alone become one.
+    """
+    seeds_by_rest: dict[str, list[str]] = {}
+    for command in filter(None, text.split("; ")):
+        words, seeds = command.split(), "0"
+        for i, word in enumerate(words):
+            if word == "--seeds" and i + 1 < len(words):
+                seeds = words[i + 1]
+                del words[i : i + 2]
+                break
+        given = {word.partition("=")[0] for word in words}
+        words += [shlex.quote(override) for override in overrides if override.partition("=")[0] not in given]
+        seeds_by_rest.setdefault(" ".join(words), []).append(seeds)
+    return "; ".join(rest + _seeds_option(seeds) for rest, seeds in seeds_by_rest.items())
+
+
+def _seeds_option(seeds: Sequence[str]) -> str:
+    numbers = sorted(int(one) for one in seeds if one.isdecimal())
+    if len(numbers) == len(seeds) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f" --seeds {numbers[0]}-{numbers[-1]}"
+    return "" if list(seeds) == ["0"] else f" --seeds {','.join(seeds)}"
 
 
 def public_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _origin(ours: Sequence[Collected]) -> str:
         lines.append(
             _line(
                 f"{one.recipe}, {one.name}",
-                f"`{one.said('command')}`",
+                f"`{one.command}`",
                 f"`{one.said('commit')}`",
                 one.said("hardware"),
                 one.time,

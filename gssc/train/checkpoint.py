@@ -13,6 +13,8 @@ from gssc.protocols import EvaluationProtocol
 from gssc.train.optimizer import Average, load_optimizer_tensors, optimizer_tensors
 
 FORMAT = 1
+# Keys of a recipe's ``train`` that a resumed run may set anew: they do not touch the training.
+HABITS = ("also_every", "checkpoint_every", "checkpoint_minutes", "tensorboard")
 
 
 @dataclass
@@ -91,11 +93,18 @@ def load_checkpoint(
 
 
 def check_same_run(path: Path, about: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise, naming the key, where what was stored is of another recipe, seed or dataset."""
+    """Raise, naming the key, where what was stored is of another recipe (but for `HABITS`), seed or dataset."""
     for key, value in expected.items():
-        if about.get(key) != value:
-            detail = _first_difference(about.get(key), value)
+        stored, value = _without_habits(about.get(key)), _without_habits(value)
+        if stored != value:
+            detail = _first_difference(stored, value)
             raise DamagedFileError(f"{path}: expected a checkpoint of the same run, got another {key}{detail}")
+
+
+def _without_habits(value: Any) -> Any:
+    if not isinstance(value, dict) or not isinstance(value.get("train"), dict):
+        return value
+    return value | {"train": {key: one for key, one in value["train"].items() if key not in HABITS}}
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

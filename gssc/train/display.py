@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from gssc.tasks import score_text
+
 # In a log, lines come at most this often (the first epochs and the last always show).
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -52,8 +54,8 @@ class Display:
             "epoch": f"{number}/{self.epochs}",
             "train loss": f"{record['train_loss']:.5f}",
             "val loss": f"{record['val_loss']:.5f}" if "val_loss" in record else "-",
-            f"val {self.metric}": f"{record['val']:.5f}" if record.get("val") is not None else "-",
-            "best": f"{best:.5f} (epoch {record['best_epoch']})" if best is not None else "-",
+            f"val {self.metric}": score_text(record["val"]) if record.get("val") is not None else "-",
+            "best": f"{score_text(best)} (epoch {record['best_epoch']})" if best is not None else "-",
             "graphs/s": f"{record['graphs_per_second']:,.0f}",
             "left": duration(pace * (self.epochs - number)),
         }
@@ -68,18 +70,15 @@ class Display:
     def result(self, summary: dict[str, Any], seconds: float) -> None:
         """What a run has come to, as ``summary.json`` says, and the time of its training."""
         self.say(
-            f"validation {summary['metric']} {_digits(summary['validation'])} (epoch {summary['epoch_selected']}), "
-            f"test {_digits(summary['test'])}, {duration(seconds)} of training"
+            f"validation {summary['metric']} {score_text(summary['validation'])} (epoch {summary['epoch_selected']}), "
+            f"test {score_text(summary['test'])}, {duration(seconds)} of training"
         )
         for name, found in summary.get("protocols", {}).items():
             self.say(
-                f"{name}: validation {_digits(found['val'])} (epoch {found['epoch']}), test {_digits(found['test'])}; "
-                f"last weights {_digits(found['last_val'])}, {_digits(found['last_test'])}"
+                f"{name}: validation {score_text(found['val'])} (epoch {found['epoch']}), "
+                f"test {score_text(found['test'])}; "
+                f"last weights {score_text(found['last_val'])}, {score_text(found['last_test'])}"
             )
-
-
-def _digits(number: float | None) -> str:
-    return "unknown" if number is None else f"{number:.5f}"
 
 
 def duration(seconds: float) -> str:

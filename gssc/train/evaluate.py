@@ -31,6 +31,17 @@ def default_dtype(precision: str) -> Iterator[None]:
 
 
 @contextmanager
+def exact_products() -> Iterator[None]:
+    """Products of float32 in float32, whatever the recipe asks for: scores that other machines can repeat."""
+    products = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+
+
+@contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; the mode before it comes back."""
     training = model.training

@@ -5,7 +5,7 @@ from typing import Any
 
 from gssc.protocols import EvaluationProtocol
 from gssc.train.checkpoint import Progress
-from gssc.train.evaluate import evaluate
+from gssc.train.evaluate import evaluate, exact_products
 from gssc.train.loop import Trainer
 from gssc.train.store import GraphStore
 
@@ -17,9 +17,10 @@ def load_selected(trainer: Trainer, progress: Progress) -> None:
 
 
 def final_score(trainer: Trainer, test: GraphStore) -> float | None:
-    """Of the model that is evaluated, as it is."""
+    """Of the model that is evaluated, as it is; in float32 also where it was trained in tf32."""
     config = trainer.recipe.train
-    _, score = evaluate(trainer.evaluated, test, trainer.task, config.batch_size, config.precision)
+    with exact_products():
+        _, score = evaluate(trainer.evaluated, test, trainer.task, config.batch_size, config.precision)
     return plain(score)
 
 

@@ -65,14 +65,18 @@ class RunFolder:
                 self.checkpoint, trainer.model, trainer.optimizer, trainer.averages, self.identity
             )
             self._keep_metrics(progress.epoch)
+            self._write_recipe()
             return progress
         if self.writes:
-            recipe = yaml.safe_dump(self.identity["recipe"], sort_keys=False)
-            write_atomic(self.path / "config.yaml", recipe)
+            self._write_recipe()
             write_json(self.path / "dataset.json", self.identity["dataset"])
             write_json(self.path / "environment.json", describe(device))
             self._keep_metrics(0)
         return Progress()
+
+    def _write_recipe(self) -> None:
+        if self.writes:
+            write_atomic(self.path / "config.yaml", yaml.safe_dump(self.identity["recipe"], sort_keys=False))
 
     def _keep_metrics(self, epochs: int) -> None:
         """Forget epochs that were logged after the checkpoint was written: they are trained again."""

@@ -18,7 +18,7 @@ from gssc.protocols import EvaluationProtocol
 from gssc.train.build import about_data, build_model
 from gssc.train.checkpoint import Progress
 from gssc.train.display import Display
-from gssc.train.evaluate import predict
+from gssc.train.evaluate import exact_products, predict
 from gssc.train.final_scores import final_score, load_selected, plain, score_protocol
 from gssc.train.loop import NonFiniteLossError, Position, Trainer, raise_if_not_finite
 from gssc.train.optimizer import learning_rate
@@ -197,7 +197,8 @@ class SingleRun:
             summary["protocols"] = protocols
         if not self.folder.writes:
             return summary
-        prediction, target = predict(trainer.evaluated, test, task, config.batch_size, config.precision)
+        with exact_products():
+            prediction, target = predict(trainer.evaluated, test, task, config.batch_size, config.precision)
         self.folder.write_predictions(prediction, target, summary)
         for name in (protocol.name for protocol in further):
             if weights := progress.further[name].weights:

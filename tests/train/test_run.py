@@ -7,6 +7,7 @@ import torch
 import yaml
 from small_run import outcome, run_small, small_dataset, small_recipe
 
+from gssc.config import load_recipe
 from gssc.files import DamagedFileError, load_tensors
 from gssc.tasks import Task
 from gssc.train import RunSettings, build_model, final_scores, load_run, run_folder, train
@@ -176,6 +177,16 @@ def test_a_polite_request_to_end_leaves_a_checkpoint(root, tmp_path, monkeypatch
     assert outcome(tmp_path) == outcome(root / "plain")
 
 
+def test_a_resumed_run_may_write_and_look_more_often(root, tmp_path):
+    settings, also = {"cache": root / "cache", "quiet": True}, ("train.also=reestimated", "train.also_every=4")
+    stopped = RunSettings(torch.device("cpu"), deadline=time.monotonic(), **settings)
+    assert train(small_recipe(*also), small_dataset(root), 0, tmp_path, stopped) is None
+    often = small_recipe(also[0], "train.also_every=1", "train.checkpoint_every=2", "train.tensorboard=false")
+    train(often, small_dataset(root), 0, tmp_path, RunSettings(torch.device("cpu"), resume=True, **settings))
+    assert load_recipe(tmp_path / "config.yaml") == often
+    assert all("val_reestimated" in line for line in lines(tmp_path)[1:])
+
+
 def nan_at(monkeypatch, number, what="loss"):
     """The loss (or one gradient) of training step ``number`` is not a number."""
     original, steps = loop_module.Trainer.step, 0
@@ -314,6 +325,16 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     train(small_recipe("train.checkpoint_minutes=0", "train.epochs=2"), small_dataset(root), 0, tmp_path, settings)
     assert saved == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]
+
+
+def test_test_scores_have_exact_products(root, tmp_path, monkeypatch):
+    seen, original = [], final_scores.evaluate
+    monkeypatch.setattr(
+        final_scores, "evaluate", lambda *args: (seen.append(torch.get_float32_matmul_precision()), original(*args))[1]
+    )
+    settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
+    train(small_recipe("train.precision=tf32", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
+    assert seen == ["highest"]
 
 
 def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, monkeypatch):
