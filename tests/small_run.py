@@ -16,6 +16,7 @@ from gssc.train import RunSettings, train
 SMALL = (
     "model.layers=1",
     "model.channels=8",
+    "model.phi=deepset",
     "model.selective=false",
     "model.norm=batch",
     "model.dropout_local=0.3",
@@ -23,6 +24,7 @@ SMALL = (
     "model.degree_scaling=false",
     "spectrum.k=4",
     "spectrum.operator=sym",
+    "optim.lr=0.001",
     "optim.warmup_epochs=1",
     "train.epochs=4",
     "train.batch_size=4",
