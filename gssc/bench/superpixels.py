@@ -43,4 +43,5 @@ def triangulated(points: np.ndarray) -> np.ndarray:
     """Both directions of every edge of the Delaunay triangulation of points [n, 2]."""
     corners = Delaunay(points).simplices.astype(np.int64)
     pairs = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]])
-    return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0).T
+    both = np.concatenate([pairs, pairs[:, ::-1]])
+    return np.stack(np.divmod(np.unique(both @ [len(points), 1]), len(points)))
