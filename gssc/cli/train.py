@@ -26,6 +26,9 @@ def train(
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
     device: DeviceOption = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="End the runs in OUT where they stand, and score what they selected.")
+    ] = False,
     time_limit: Annotated[
         str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")
     ] = None,
@@ -53,7 +56,8 @@ def train(
     Each seed writes OUT/seed-N with config.yaml, environment.json, metrics.jsonl, the checkpoints and, at the end,
     summary.json, model.safetensors (the weights with the best validation score) and predictions.safetensors.
     OUT/summary.json has mean and standard deviation over the seeds. After a crash, the same command with --resume goes
-    on where the last checkpoint was written.
+    on where the last checkpoint was written; with --finish it ends there instead, and the summary says after how many
+    epochs.
 
     For example:
 
@@ -80,7 +84,7 @@ def train(
         quiet = quiet or not processes.first
         with default_dtype(settings.train.precision):
             dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
-        where = RunSettings(place, cache or True, resume, deadline, quiet, processes=processes)
+        where = RunSettings(place, cache or True, resume or finish, finish, deadline, quiet, processes=processes)
         folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
         results = train_seeds(settings, dataset, numbers, folders, where, jobs)
         summaries = [result for result in results if result is not None]

@@ -11,7 +11,7 @@ from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
 from gssc.nn.plain_modules import plain_linears
 from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn, new_seeds
 from gssc.ops.residual_norm.fused import move_running_statistics
-from gssc.ops.triton_support import can_fuse
+from gssc.ops.triton_support import can_fuse, exporting
 
 MERGED = 1 << 21  # numbers, N × C, up to which one product makes all four of what nodes tell, which is then kept
 
@@ -111,7 +111,7 @@ class GatedGCN(nn.Module):
         biases: list[Tensor] = [linear.bias for linear in every]
         plain = plain_linears(*every) and all(bias is not None for bias in biases)
         # A limit on the nodes would become one of an exported program.
-        if plain and not torch.compiler.is_exporting() and x.numel() <= MERGED:
+        if plain and not exporting() and x.numel() <= MERGED:
             return (F.linear(x, torch.cat(weights), torch.cat(biases)), None, None), None, None
         pairs = [part for linear in linears for part in (linear.weight, linear.bias)]
         told = (self.lin_target(x), self.lin_source(x), self.lin_neighbor(x))

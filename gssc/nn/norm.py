@@ -178,8 +178,8 @@ def normalizing_by_batch(model: nn.Module, momentum: float) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
-        for norm, momentum, buffers in before:
-            norm.momentum = momentum
+        for norm, own_momentum, buffers in before:
+            norm.momentum = own_momentum
             for buffer, old in zip(norm.buffers(), buffers, strict=True):
                 buffer.copy_(old)
 

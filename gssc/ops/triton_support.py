@@ -21,6 +21,15 @@ def interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def exporting() -> bool:
+    """Whether ``torch.export`` traces: limits on sizes would then become limits of the exported program.
+
+    ``torch.compiler.is_exporting()`` says so inside ``torch.compile`` as well, in PyTorch 2.11.
+    """
+    flag = getattr(torch.compiler, "_is_exporting_flag", None)
+    return torch.compiler.is_exporting() if flag is None else flag
+
+
 def can_fuse(*tensors: Tensor | None) -> bool:
     """Whether ``"auto"`` takes the kernels: all tensors on a GPU, in float32, bfloat16 or float16."""
     return HAS_TRITON and all(t is None or (t.is_cuda and t.dtype in FLOATS) for t in tensors)

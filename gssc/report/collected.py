@@ -55,7 +55,7 @@ class Collected:
     @property
     def schedule(self) -> str:
         """How much of the recipe's epochs, where it is not all."""
-        return schedule(self.variant.runs[0].config)
+        return _schedule(self.variant)
 
     @property
     def time(self) -> str:
@@ -99,6 +99,11 @@ def collect(runs: Sequence[Path], results: Path, name: str = "main", remark: str
         _replace(out, variant, remark)
         written.append(out)
     return written
+
+
+def _schedule(variant: Variant) -> str:
+    done = [run.summary.get("epochs_run") for run in variant.finished if run.summary]
+    return schedule(variant.runs[0].config, min((n for n in done if isinstance(n, int)), default=None))
 
 
 def read_collected(results: Path) -> list[Collected]:
@@ -167,7 +172,7 @@ def _description(variant: Variant, remark: str) -> dict[str, Any]:
         "overrides": list(variant.overrides),
         "seeds": [run.seed for run in variant.runs],
         **said,
-        "schedule": schedule(variant.runs[0].config) or "the recipe's",
+        "schedule": _schedule(variant) or "the recipe's",
         "seconds_per_seed": round(sum(part.mean for part in parts if part), 1) if any(parts) else None,
         "seeds_at_once": min(int(jobs[1]), len(variant.runs)) if jobs else 1,
         "remarks": remark,

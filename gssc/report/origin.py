@@ -10,7 +10,7 @@ from gssc.recipes import find_recipe, recipe_names
 ORIGIN = ("command", "commit", "hardware", "date")
 # Options that say where a run lies or how it went on, and cannot change its result.
 PLACES = ("--data-root", "--out", "-o", "--pack", "--cache", "--time-limit", "--device")
-FLAGS = ("--resume", "--quiet")
+FLAGS = ("--resume", "--finish", "--quiet")
 # Options whose file matters, but not where it lies.
 FILES = ("--data", "--csv")
 
@@ -81,13 +81,18 @@ def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(config) | {"data": dict(data) | {"file": Path(str(data["file"])).name}}
 
 
-def schedule(config: Mapping[str, Any]) -> str:
-    """``"200 of 2,000 epochs"`` where a run is shorter or longer than the shipped recipe of its name; else nothing."""
+def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
+    """``"200 of 2,000 epochs"`` where a run is shorter or longer than the shipped recipe of its name; else nothing.
+
+    Where it was stopped after ``run`` epochs of its own schedule, that is said too.
+    """
     name, train = config.get("name"), config.get("train")
     epochs = train.get("epochs") if isinstance(train, Mapping) else None
     if name not in recipe_names() or not isinstance(epochs, int):
         return ""
     full = find_recipe(str(name)).train.epochs
+    if run is not None and run < epochs:
+        return f"stopped after {run:,} of {epochs:,} epochs" + (f"; the recipe has {full:,}" if epochs != full else "")
     return "" if epochs == full else f"{epochs:,} of {full:,} epochs"
 
 

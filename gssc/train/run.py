@@ -48,6 +48,8 @@ def train_side_by_side(
             results[run.seed] = run.folder.summary()
         elif not settings.resume and run.folder.is_used():
             fail("out", "a new folder, or --resume to go on with the run in it", str(run.folder.path))
+        elif settings.finish and not run.folder.checkpoint.exists():
+            fail("finish", "a run with a checkpoint", str(run.folder.path))
     runs = [run for run in runs if run.seed not in results]
     if runs:
         with default_dtype(recipe.train.precision):
@@ -75,7 +77,7 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
         for run in runs:
             stack.enter_context(run.show)
         stack.enter_context(pace.terminable())
-        finished = _epochs(runs, together, stores["val"], pace)
+        finished = settings.finish or _epochs(runs, together, stores["val"], pace)
     finished = finished and _score_protocols(runs, together, stores, pace)
     results: dict[int, dict[str, Any] | None] = {}
     for run in runs:

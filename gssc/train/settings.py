@@ -10,11 +10,12 @@ from gssc.train.processes import Processes
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Where and how a run takes place: nothing here changes its result."""
+    """Where and how a run takes place: nothing here changes its result, but for ``finish``, which ends it early."""
 
     device: torch.device
     cache: CacheArgument = True
     resume: bool = False
+    finish: bool = False  # end where the checkpoint stands, with the weights selected so far
     deadline: float | None = None  # on time.monotonic()
     quiet: bool = False
     live: bool = True  # a display that moves, in a terminal

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.model import GSSC
@@ -71,6 +72,8 @@ class SingleRun:
         self.progress = progress = self.folder.begin(trainer, settings.device, settings.resume)
         if settings.resume and self.folder.checkpoint.exists():
             self._note_saved()
+        if settings.finish and not progress.best.weights:
+            fail("finish", "a run that was evaluated at least once", f"{self.folder.path} in its first epoch")
         self.show.say(
             f"{trainer.store.num_graphs:,} training graphs, {self._parameters():,} parameters, on {settings.device}; "
             f"prepared in {prepare_seconds:.1f} s"
@@ -188,8 +191,8 @@ class SingleRun:
             "higher_is_better": task.higher_is_better,
             "validation": plain(progress.best.score),
             "test": protocols[own.name]["test"] if protocols else final_score(trainer, test),
-            "epoch_selected": progress.best.epoch or config.epochs,
-            "epochs_run": config.epochs,
+            "epoch_selected": progress.best.epoch or progress.epoch,
+            "epochs_run": progress.epoch,
             "parameters": self._parameters(),
             "protocol": own.name,
         }

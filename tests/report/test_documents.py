@@ -44,7 +44,7 @@ def world(tmp_path_factory):
         other = {"val": 0.05, "test": 0.06 + seed / 1000, "epoch": 3, "last_val": 0.07, "last_test": 0.08}
         write_json(path, json.loads(path.read_text()) | {"protocols": {"running": other}})
     collect([main], results, remark="A first try.")
-    collect([fake_run(root / "runs/molhiv", "molhiv", seeds=(4,))], results)
+    collect([fake_run(root / "runs/molhiv", "molhiv", seeds=(4,), epochs=100)], results)
     for name, change in (("none", "model.glob=none"), ("k4", "spectrum.k=4"), ("k8", "spectrum.k=8")):
         out = fake_run(root / f"runs/{name}", "zinc-12k", [*SHORT, change], seeds=(0, 1), worse=0.02)
         collect([out], results, f"ablation-{name}")
@@ -210,6 +210,10 @@ def test_words_of_origin():
     assert public_config({"name": "mine", "data": {"file": "/x/y.pt"}})["data"] == {"file": "y.pt"}
     assert schedule({"name": "zinc-12k", "train": {"epochs": 2000}}) == ""
     assert schedule({"name": "mine", "train": {"epochs": 3}}) == ""
+    assert schedule({"name": "zinc-12k", "train": {"epochs": 2000}}, 2000) == ""
+    assert schedule({"name": "zinc-12k", "train": {"epochs": 2000}}, 7) == "stopped after 7 of 2,000 epochs"
+    stopped = schedule({"name": "zinc-12k", "train": {"epochs": 40}}, 33)
+    assert stopped == "stopped after 33 of 40 epochs; the recipe has 2,000"
 
 
 def test_the_pages_of_this_repository_are_up_to_date():

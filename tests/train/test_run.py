@@ -177,6 +177,45 @@ def test_a_polite_request_to_end_leaves_a_checkpoint(root, tmp_path, monkeypatch
     assert outcome(tmp_path) == outcome(root / "plain")
 
 
+@pytest.mark.parametrize("step", [4, 7])
+def test_a_run_can_be_ended_early(root, tmp_path, monkeypatch, step):
+    """Inside the second or third epoch of 3 steps; what was selected until then is scored."""
+    clock, steps, original = FakeClock(monkeypatch), 0, torch.optim.AdamW.step
+
+    def counted(*args, **kwargs):
+        nonlocal steps
+        steps += 1
+        clock.now += 1000.0 * (steps == step)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    settings = {"cache": root / "cache", "quiet": True}
+    recipe, dataset = small_recipe("train.also=ema=0.5"), small_dataset(root)
+    stopped = RunSettings(torch.device("cpu"), deadline=clock.now + 100.0, **settings)
+    assert train(recipe, dataset, 0, tmp_path, stopped) is None
+    finish = RunSettings(torch.device("cpu"), resume=True, finish=True, **settings)
+    summary = train(recipe, dataset, 0, tmp_path, finish)
+    done = lines(root / "plain")[: step // 3]
+    assert steps == step
+    assert summary["epochs_run"] == len(done) == len(lines(tmp_path))
+    best = min(done, key=lambda record: record["val"])
+    assert (summary["validation"], summary["epoch_selected"]) == (best["val"], best["epoch"])
+    assert summary["test"] == json.loads((tmp_path / "summary.json").read_text())["test"]
+
+
+def test_only_a_judged_run_can_be_ended(root, tmp_path):
+    settings = {"cache": root / "cache", "quiet": True}
+    finish = RunSettings(torch.device("cpu"), resume=True, finish=True, **settings)
+    new = tmp_path / "new"
+    with pytest.raises(ValueError, match=r"finish: expected a run with a checkpoint, got .*new"):
+        train(small_recipe(), small_dataset(root), 0, new, finish)
+    assert not new.exists()
+    at_once = RunSettings(torch.device("cpu"), deadline=time.monotonic(), **settings)
+    assert train(small_recipe(), small_dataset(root), 0, tmp_path / "first", at_once) is None
+    with pytest.raises(ValueError, match="finish: expected a run that was evaluated at least once"):
+        train(small_recipe(), small_dataset(root), 0, tmp_path / "first", finish)
+
+
 def test_a_resumed_run_may_write_and_look_more_often(root, tmp_path):
     settings, also = {"cache": root / "cache", "quiet": True}, ("train.also=reestimated", "train.also_every=4")
     stopped = RunSettings(torch.device("cpu"), deadline=time.monotonic(), **settings)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.deep_set import naive
-from gssc.ops.triton_support import multiprocessors, wants_exact
+from gssc.ops.triton_support import exporting, multiprocessors, wants_exact
 
 CHANNELS = (16, 32, 64)
 ROWS = (16, 32, 64)  # of a tile, as many as there are frequencies or more
@@ -31,7 +31,7 @@ WARPS = {(32, 64): (8, 8), (64, 64): (4, 8)}
 def fits(eigvals: Tensor, weights: Sequence[Tensor]) -> bool:
     """Whether the kernels can do it: float32, few frequencies, a width of theirs, and no gradient of eigenvalues."""
     width, frequencies = weights[0].shape[0], eigvals.shape[1]
-    if width not in CHANNELS or not 1 <= frequencies <= MAX_FREQUENCIES or torch.compiler.is_exporting():
+    if width not in CHANNELS or not 1 <= frequencies <= MAX_FREQUENCIES or exporting():
         return False
     return not eigvals.requires_grad and all(t.dtype == torch.float32 for t in (eigvals, *weights))
 

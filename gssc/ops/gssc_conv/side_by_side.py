@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.gssc_conv import eager, fused
-from gssc.ops.triton_support import can_fuse
+from gssc.ops.triton_support import can_fuse, exporting
 
 LARGEST = 1 << 21  # numbers, N × C
 
@@ -20,7 +20,7 @@ def fits(x: Tensor, *others: Tensor | None) -> bool:
     """Whether to take this form for such features; ``others`` go to the kernels with them, P [N, K] first."""
     vectors = others[0]
     few = vectors is not None and vectors.shape[1] <= fused.MAX_FREQUENCIES
-    if torch.compiler.is_exporting():  # a limit on the nodes would become one of the exported program
+    if exporting():  # a limit on the nodes would become one of the exported program
         return False
     return few and can_fuse(x, *others) and x.numel() <= LARGEST
 

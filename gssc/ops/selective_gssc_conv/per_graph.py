@@ -21,6 +21,7 @@ from torch import Tensor
 from gssc.ops.graph_state import fused
 from gssc.ops.selective_gssc_conv import eager
 from gssc.ops.selective_gssc_conv.launch import select, select_backward
+from gssc.ops.triton_support import exporting
 
 FUSED = eager.Products(fused.to_state, fused.from_state, fused.pairs_to_state, fused.pairs_from_state)
 MAX_FREQUENCIES = 64
@@ -31,7 +32,7 @@ def fits(x: Tensor, vectors: Tensor, ptr: Tensor, shared: bool) -> bool:
     """Whether these kernels are the right ones: small graphs, a kernel per channel, no gradient of P."""
     nodes, k = vectors.shape
     graphs, channels = ptr.shape[0] - 1, x.shape[1]
-    if shared or vectors.requires_grad or not 1 <= k <= MAX_FREQUENCIES or torch.compiler.is_exporting():
+    if shared or vectors.requires_grad or not 1 <= k <= MAX_FREQUENCIES or exporting():
         return False
     return 0 < nodes <= MEAN_NODES * graphs and channels > 0
 
