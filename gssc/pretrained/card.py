@@ -32,9 +32,9 @@ def model_card(
         notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
     """
     task, came = Task(**about["task"]), origin(environment)
-    molecules = about["name"] in ("zinc-12k", "zinc-full") or tuple(about["node_features"] or ()) == OGB_ATOM
+    molecules = about["name"] in ("zinc-12k", "zinc-full") or about["node_features"] == list(OGB_ATOM)
     file = "molecules.smi" if molecules else "graphs.pt"
-    shorter = schedule(config)
+    shorter = schedule(config, summary["epochs_run"])
     parts = [
         f"# {name}",
         f"{_sentence(about['name'], task)} {summary['parameters']:,} parameters, in PyTorch Geometric with gssc.",

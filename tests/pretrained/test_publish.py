@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_run import run_small, small_dataset
+from small_run import run_small, small_dataset, small_recipe
 from typer.testing import CliRunner
 
 import gssc
 from gssc.cli import app
+from gssc.datasets.specs import OGB_ATOM
 from gssc.files import DamagedFileError, load_tensors, read_json
 from gssc.pretrained import download as downloading
 from gssc.pretrained import find, open_model
+from gssc.pretrained.card import model_card
 from gssc.pretrained.download import download
 from gssc.pretrained.manifest import read_manifest, sha256
 from gssc.pretrained.publish import publish
@@ -70,6 +72,17 @@ def test_files_and_card(root):
         assert text in card
     assert "2 of " in card  # epochs, fewer than the recipe's
     assert "/here" not in "".join(path.read_text(errors="replace") for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("features", "file"), [(None, "graphs.pt"), (3, "graphs.pt"), ([7], "graphs.pt"), (list(OGB_ATOM), "molecules.smi")]
+)
+def test_the_card_knows_molecules(root, features, file):
+    """By their features: columns of categories, or a number of continuous ones."""
+    names = ("dataset.json", "environment.json", "summary.json", "seeds.json")
+    about, *others = (read_json(root / "small-cycles" / name) for name in names)
+    card = model_card("mine", small_recipe().to_dict(), about | {"node_features": features}, *others, {})
+    assert f"gssc predict mine {file} " in card
 
 
 def test_predictions_and_score_are_those_of_the_run(root):
