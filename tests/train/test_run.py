@@ -39,6 +39,23 @@ class FakeClock:
         self.now = 1000.0
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
+    def jump(self):
+        self.now += 1000.0
+
+
+def at_step(monkeypatch, number, act):
+    """Act at this step of the optimiser, counted from 1; returns the numbers of all steps taken."""
+    steps, original = [], torch.optim.AdamW.step
+
+    def counted(*args, **kwargs):
+        steps.append(len(steps) + 1)
+        if len(steps) == number:
+            act()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    return steps
+
 
 def test_the_folder_holds_what_the_documentation_says(root):
     folder = root / "plain"
@@ -119,28 +136,19 @@ def test_a_finished_run_of_another_recipe_is_not_taken_for_this_one(root):
 @pytest.mark.parametrize("step", [0, 2, 6, 12])
 def test_a_time_limit_stops_anywhere_and_the_rest_gives_the_same_bytes(root, tmp_path, monkeypatch, step):
     """The clock jumps past the deadline after a step, inside or at the end of an epoch of 3; 12 is the last of all."""
-    clock, steps = FakeClock(monkeypatch), 0
-    original = torch.optim.AdamW.step
-
-    def counted(*args, **kwargs):
-        nonlocal steps
-        steps += 1
-        if steps == step:
-            clock.now += 1000.0
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    clock = FakeClock(monkeypatch)
+    steps = at_step(monkeypatch, step, clock.jump)
     settings = {"cache": root / "cache", "quiet": True}
     dataset = small_dataset(root)
     deadline = clock.now + (100.0 if step else 0.5)
     where = RunSettings(torch.device("cpu"), deadline=deadline, **settings)
     assert train(small_recipe(), dataset, 0, tmp_path, where) is None
-    assert steps == step
+    assert len(steps) == step
     assert not (tmp_path / "summary.json").exists()
     _, about = load_tensors(tmp_path / "checkpoints" / "last.safetensors")
     assert 3 * about["epoch"] + about["step"] == step
     train(small_recipe(), dataset, 0, tmp_path, RunSettings(torch.device("cpu"), resume=True, **settings))
-    assert steps == 12
+    assert len(steps) == 12
     assert outcome(tmp_path) == outcome(root / "plain")
 
 
@@ -157,20 +165,11 @@ def test_there_is_time_for_what_was_seen_before(root, tmp_path, monkeypatch):
 def test_a_polite_request_to_end_leaves_a_checkpoint(root, tmp_path, monkeypatch):
     import signal
 
-    original, steps = torch.optim.AdamW.step, 0
-
-    def counted(*args, **kwargs):
-        nonlocal steps
-        steps += 1
-        if steps == 5:
-            signal.raise_signal(signal.SIGTERM)
-        return original(*args, **kwargs)
-
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    steps = at_step(monkeypatch, 5, lambda: signal.raise_signal(signal.SIGTERM))
     settings = {"cache": root / "cache", "quiet": True}
     assert train(small_recipe(), small_dataset(root), 0, tmp_path, RunSettings(torch.device("cpu"), **settings)) is None
-    assert steps == 5
+    assert len(steps) == 5
     assert signal.getsignal(signal.SIGTERM) is before
     resumed = RunSettings(torch.device("cpu"), resume=True, **settings)
     train(small_recipe(), small_dataset(root), 0, tmp_path, resumed)
@@ -180,15 +179,8 @@ def test_a_polite_request_to_end_leaves_a_checkpoint(root, tmp_path, monkeypatch
 @pytest.mark.parametrize("step", [4, 7])
 def test_a_run_can_be_ended_early(root, tmp_path, monkeypatch, step):
     """Inside the second or third epoch of 3 steps; what was selected until then is scored."""
-    clock, steps, original = FakeClock(monkeypatch), 0, torch.optim.AdamW.step
-
-    def counted(*args, **kwargs):
-        nonlocal steps
-        steps += 1
-        clock.now += 1000.0 * (steps == step)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    clock = FakeClock(monkeypatch)
+    steps = at_step(monkeypatch, step, clock.jump)
     settings = {"cache": root / "cache", "quiet": True}
     recipe, dataset = small_recipe("train.also=ema=0.5"), small_dataset(root)
     stopped = RunSettings(torch.device("cpu"), deadline=clock.now + 100.0, **settings)
@@ -196,7 +188,7 @@ def test_a_run_can_be_ended_early(root, tmp_path, monkeypatch, step):
     finish = RunSettings(torch.device("cpu"), resume=True, finish=True, **settings)
     summary = train(recipe, dataset, 0, tmp_path, finish)
     done = lines(root / "plain")[: step // 3]
-    assert steps == step
+    assert len(steps) == step
     assert summary["epochs_run"] == len(done) == len(lines(tmp_path))
     best = min(done, key=lambda record: record["val"])
     assert (summary["validation"], summary["epoch_selected"]) == (best["val"], best["epoch"])
