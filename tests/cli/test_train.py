@@ -178,7 +178,7 @@ def test_help_reads_like_documentation():
     text = " ".join(call(["train", "--help"]).output.replace("│", " ").split())
     for phrase in (
         "Train a recipe, or a model for your own data, and score it on the test set.",
-        "After a crash, the same command with --resume goes on where the last checkpoint was written.",
+        "After a crash, the same command with --resume goes on where the last checkpoint was written; with --finish",
         "gssc train zinc-12k --seeds 0-4",
         "torchrun --nproc-per-node 2 -m gssc train zinc-12k",
         "Stop with a checkpoint before this time is over: 90s, 10m, 2h.",

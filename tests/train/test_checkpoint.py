@@ -78,7 +78,7 @@ def test_parts_are_told_apart():
 @pytest.mark.parametrize(
     ("overrides", "seed", "message"),
     [
-        (("optim.lr=0.5",), 0, r"another recipe \(optim.lr: 0.002 there, 0.5 here\)"),
+        (("optim.lr=0.5",), 0, r"another recipe \(optim.lr: 0.001 there, 0.5 here\)"),
         (("model.channels=16",), 0, r"another recipe \(model.channels: 8 there, 16 here\)"),
         ((), 3, r"another seed \(0 there, 3 here\)"),
     ],
