@@ -3,6 +3,7 @@
 from gssc import datasets, ops, pretrained, testing
 from gssc.model import GSSC, model_inputs
 from gssc.nn import (
+    GCN,
     GINE,
     DeepSetPhi,
     DiffusionPhi,
@@ -30,6 +31,7 @@ from gssc.spectra import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "GCN",
     "GINE",
     "GSSC",
     "Certificate",

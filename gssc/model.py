@@ -267,7 +267,7 @@ class GSSC(nn.Module):
         masks = {"node_mask": node_mask, "edge_mask": edge_mask}
         on_gpu, on_cpu = can_fuse(h), is_plain_cpu(h, edge_index)
         # One plan for all layers, and only where they will ask for it.
-        planned = (on_gpu and self.local in ("gatedgcn", "gine")) or (on_cpu and self.local == "gine")
+        planned = (on_gpu and self.local in ("gatedgcn", "gine", "gcn")) or (on_cpu and self.local == "gine")
         plan = edge_plan(edge_index, nodes) if planned else None
         seeds = new_seeds(len(self.layers), device) if self.dropouts and self.training and on_gpu else None
         gains = self._gains(phi) if phi is not None and (on_gpu or on_cpu) else None

@@ -3,6 +3,7 @@
 from gssc.nn.attention import GlobalAttention
 from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder
 from gssc.nn.gated_gcn import GatedGCN
+from gssc.nn.gcn import GCN
 from gssc.nn.gine import GINE
 from gssc.nn.gssconv import GSSConv
 from gssc.nn.heads import GraphHead, MLPHead
@@ -22,6 +23,7 @@ from gssc.nn.phi import (
 from gssc.nn.pna import PNA
 
 __all__ = [
+    "GCN",
     "GINE",
     "PNA",
     "BatchNorm",

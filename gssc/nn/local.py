@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv
+from torch_geometric.nn import GATConv, GINConv
 
 from gssc.checks import check_choice, fail
 from gssc.nn.gated_gcn import GatedGCN
+from gssc.nn.gcn import GCN
 from gssc.nn.gine import GINE
 from gssc.nn.norm import NormName
 from gssc.nn.pna import PNA
@@ -37,7 +38,7 @@ def make_local(
     if name == "gin":
         return GINConv(nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)))
     if name == "gcn":
-        return GCNConv(channels, channels)
+        return GCN(channels)
     if name == "gat":
         return GATConv(channels, channels, edge_dim=channels)
     if name == "pna":

@@ -16,7 +16,7 @@ from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
 from gssc.ops.gssc_conv import fused as _conv_fused
 from gssc.ops.gssc_conv import naive as _conv_naive
 from gssc.ops.gssc_conv import plain as _conv_plain
-from gssc.ops.messages import Backend, gated_gcn, gine_messages, takes_kernels
+from gssc.ops.messages import Backend, gated_gcn, gine_messages, neighbor_sum, takes_kernels
 from gssc.ops.norms import degree_scale, new_seeds, relu_dropout, residual_norm
 from gssc.ops.residual_norm.types import Branch, Form
 from gssc.ops.selective_gssc_conv import eager as _selective_eager
@@ -40,6 +40,7 @@ __all__ = [
     "gated_gcn",
     "gine_messages",
     "gssc_conv",
+    "neighbor_sum",
     "new_seeds",
     "relu_dropout",
     "residual_norm",

@@ -15,6 +15,9 @@ from gssc.ops.gine_messages import eager as _gine_eager
 from gssc.ops.gine_messages import fused as _gine_fused
 from gssc.ops.gine_messages import naive as _gine_naive
 from gssc.ops.gine_messages import planned as _gine_planned
+from gssc.ops.neighbor_sum import eager as _sum_eager
+from gssc.ops.neighbor_sum import fused as _sum_fused
+from gssc.ops.neighbor_sum import naive as _sum_naive
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 Backend = Literal["auto", "naive", "eager", "fused"]
@@ -156,6 +159,26 @@ def gated_gcn(
     else:
         out = _gated_eager.gated_gcn(target, source, neighbor, *others, dropout)
     return out if own is None else out._replace(nodes=own + out.nodes)
+
+
+def neighbor_sum(x: Tensor, edge_index: Tensor, plan: EdgePlan | None = None, backend: Backend = "auto") -> Tensor:
+    r"""What GCN sums: :math:`h_i = \sum_j x_j` over edges from j to i.
+
+    Args:
+        x: Node features, [N, C].
+        edge_index: Edges, [2, E], in any order.
+        plan: ``edge_plan(edge_index, N)``, if there is one already; only ``"fused"`` needs it.
+        backend: ``"naive"``, ``"eager"``, ``"fused"`` (Triton, nothing of size E × C is stored), or ``"auto"``: fused
+            where it can be, else eager.
+
+    Returns:
+        h, [N, C].
+    """
+    check_shape("x", x, None, None)
+    check_shape("edge_index", edge_index, 2, None)
+    if takes_kernels(backend, x=x):
+        return _sum_fused.neighbor_sum(x, _plan(plan, edge_index, x.shape[0]))
+    return (_sum_naive if backend == "naive" else _sum_eager).neighbor_sum(x, edge_index)
 
 
 def takes_kernels(backend: str, **tensors: Tensor | None) -> bool:

@@ -36,7 +36,7 @@ def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str |
         return "in float64 the convolution looks at sizes of graphs on the host"
     if recipe.train.accumulate > 1:
         return "gradients are accumulated over batches"
-    if recipe.model.local in ("gcn", "gat", "pna"):
+    if recipe.model.local in ("gat", "pna"):
         return f"model.local={recipe.model.local} looks at values on the host"
     if recipe.model.glob == "attention":
         return "attention looks at sizes of graphs on the host"

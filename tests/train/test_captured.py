@@ -42,6 +42,7 @@ def never():
         (),
         ("train.ema=0.9", "optim.clip=0", "train.also=running,reestimated,ema=0.5+reestimated"),
         ("model.norm=layer", "optim.clip=0.01", "train.also=reestimated"),
+        ("model.local=gcn",),
     ],
 )
 @pytest.mark.parametrize("device", [CPU, GPU])
@@ -100,3 +101,5 @@ def test_what_cannot_be_captured_has_a_reason():
     assert why_not(small_recipe(), CPU, Processes()) == "there is no GPU"
     assert "several processes" in why_not(small_recipe(), cuda, Processes(0, 2))
     assert "accumulated" in why_not(small_recipe("train.accumulate=2"), cuda, Processes())
+    assert why_not(small_recipe("model.local=gcn"), cuda, Processes()) is None
+    assert "model.local=gat looks at values" in why_not(small_recipe("model.local=gat"), cuda, Processes())
