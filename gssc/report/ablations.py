@@ -24,8 +24,11 @@ SECTIONS = (
     ("other", "Other settings", ()),
 )
 BUDGET = ("train.", "optim.warmup_epochs=")
-# How the same result is computed, or judged in addition.
-INDIFFERENT = tuple(f"train.{key}=" for key in ("kernels", "capture", "compile", "pad", "also", "also_every"))
+# How the same result is computed, or judged in addition. On a CPU tf32 is float32.
+INDIFFERENT = (
+    *(f"train.{key}=" for key in ("kernels", "capture", "compile", "pad", "also", "also_every")),
+    "train.precision=tf32",
+)
 
 
 @dataclass(frozen=True)
@@ -40,21 +43,42 @@ class Setting:
         section, name = key.split(".")
         return self.collected.variant.runs[0].section(section).get(name)
 
-    def label(self, keys: Sequence[str]) -> str:
-        """The values of what varies, and whatever else differs from the recipe."""
-        said = [f"{key.partition('.')[2]} = {str(self.value(key)).lower()}" for key in keys]
-        others = [change for change in self.changes if change.partition("=")[0] not in keys]
-        return ", ".join([*said, *others]) + ("" if self.changes else " (as shipped)")
+    def own(self, common: Sequence[str]) -> tuple[str, ...]:
+        """What it changes beyond what all settings of a comparison change."""
+        return tuple(change for change in self.changes if change not in common)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings of one recipe with one budget: the recipe as shipped first, if it was run."""
+    """Settings of one recipe with one budget.
+
+    Args:
+        recipe: Its name.
+        keys: What varies.
+        budget: What of training is changed.
+        settings: The one that the others build on first, if it was run: as a rule the recipe as shipped.
+        common: What all of them change in the recipe as shipped.
+    """
 
     recipe: str
     keys: tuple[str, ...]
     budget: str
     settings: tuple[Setting, ...]
+    common: tuple[str, ...] = ()
+
+    @property
+    def base(self) -> Setting | None:
+        """The setting that all others build on."""
+        return None if self.settings[0].own(self.common) else self.settings[0]
+
+    def label(self, setting: Setting) -> str:
+        """The values of what varies, and whatever else differs from the others."""
+        said = [f"{key.partition('.')[2]} = {str(setting.value(key)).lower()}" for key in self.keys]
+        others = [change for change in setting.own(self.common) if change.partition("=")[0] not in self.keys]
+        text = ", ".join([*said, *others])
+        if setting.changes:
+            return text or "nothing else"
+        return f"{text} (as shipped)" if text else "as shipped"
 
 
 def comparisons(collected: Sequence[Collected]) -> dict[str, list[Comparison]]:
@@ -68,15 +92,16 @@ def comparisons(collected: Sequence[Collected]) -> dict[str, list[Comparison]]:
             by_budget.setdefault((one.recipe, budget), []).append(Setting(one, changes))
     found: dict[str, list[Comparison]] = {}
     for (recipe, budget), settings in sorted(by_budget.items()):
-        base = [setting for setting in settings if not setting.changes]
+        common = tuple(change for change in settings[0].changes if all(change in one.changes for one in settings))
+        base = [setting for setting in settings if not setting.own(common)]
         # The main result and an ablation's own run of the recipe as shipped are the same thing: one will do.
         base = sorted(base, key=lambda setting: not setting.collected.ablation)[:1]
         for name, _, keys in SECTIONS:
-            mine = [setting for setting in settings if setting.changes and _section(setting) == name]
+            mine = [one for one in settings if one.own(common) and _section(one.own(common)) == name]
             varied = keys if len(keys) < 2 else tuple(key for key in keys if _varies(key, [*base, *mine]))
             if mine and len(base) + len(mine) > 1:
                 ordered = sorted(mine, key=lambda setting: _order(setting, varied))
-                found.setdefault(name, []).append(Comparison(recipe, varied, budget, (*base, *ordered)))
+                found.setdefault(name, []).append(Comparison(recipe, varied, budget, (*base, *ordered), common))
     return found
 
 
@@ -91,7 +116,7 @@ def comparison_table(one: Comparison, note: str = "") -> str:
     published = first.published_gssc()
     unit = " (%)" if published and published.factor == 100 else ""
     heading = f"{first.metric} {'↑' if first.higher_is_better else '↓'}{unit}"
-    base = first.spread("test") if not one.settings[0].changes else None
+    base = first.spread("test") if one.base else None
     lines = [
         f"| {one.recipe}, {heading} | validation | test | difference | seeds | parameters |",
         "|---|---|---|---|---|---|",
@@ -100,11 +125,11 @@ def comparison_table(one: Comparison, note: str = "") -> str:
         variant = setting.collected.variant
         test, parameters = variant.spread("test"), variant.spread("parameters")
         cells = [
-            setting.label(one.keys),
+            one.label(setting),
             *(spread_text(variant.spread(key), published) for key in ("validation", "test")),
         ]
         difference = ""
-        if base is not None and test is not None and setting.changes:
+        if base is not None and test is not None and setting.own(one.common):
             digits = len(cells[2].split(" ")[0].partition(".")[2])
             factor = published.factor if published else 1.0
             difference = f"{(test.mean - base.mean) * factor:+.{digits}f}".replace("-", "−")
@@ -118,6 +143,8 @@ def comparison_table(one: Comparison, note: str = "") -> str:
         for s in one.settings
     )
     text = f"Budget: {schedule or said}. " + "; ".join(origins) + "."
+    if one.common:
+        text = f"All with `{' '.join(one.common)}`. {text}"
     remarks = dict.fromkeys(s.collected.said("remarks") for s in one.settings)
     text = " ".join([text, *([f"Data: {note}"] if note else []), *(remark for remark in remarks if remark)])
     return "\n".join(lines) + f"\n\n{text}"
@@ -129,8 +156,8 @@ def commands(one: Comparison) -> str:
     return "```text\n" + "\n".join(line for line in lines if line) + "\n```"
 
 
-def _section(setting: Setting) -> str:
-    changed = {change.partition("=")[0] for change in setting.changes}
+def _section(changes: Sequence[str]) -> str:
+    changed = {change.partition("=")[0] for change in changes}
     return next(name for name, _, keys in SECTIONS if not keys or changed & set(keys))
 
 

@@ -143,6 +143,27 @@ def test_ablations(world):
         assert "#0102" not in picture
 
 
+def test_what_all_settings_change_is_said_once(tmp_path):
+    """Where the recipe as shipped was not run, the others are compared with the setting that all build on."""
+    results, wide = tmp_path / "results", "model.channels=32"
+    runs = {
+        "wide": [wide],
+        "none": [wide, "model.glob=none"],
+        "slow": [wide, "optim.lr=0.0001", "train.precision=tf32"],
+    }
+    for name, changes in runs.items():
+        out = fake_run(tmp_path / name, "zinc-12k", [*SHORT, *changes], seeds=(0,), worse=0.02 * (name == "none"))
+        collect([out], results, f"ablation-{name}")
+    write_documents(results, tmp_path / "docs", None)
+    text = (tmp_path / "docs/ablations.md").read_text()
+    _, _, base, none = rows(part(text, "global"))
+    assert (base[0], none[0]) == ("glob = gssc", "glob = none")
+    assert none[3].startswith("+0.0")
+    assert [row[0] for row in rows(part(text, "other"))[2:]] == ["nothing else", "optim.lr=0.0001"]
+    assert text.count("All with `model.channels=32`. Budget: 40 of 2,000 epochs.") == 2
+    assert "(as shipped)" not in text
+
+
 def test_what_people_wrote_stays(world):
     path = world / "docs/ablations.md"
     text = path.read_text()
