@@ -33,6 +33,7 @@ PAPER = {
 CHANGED = {f"cycles-{length}": {"k": 30, "batch_size": 32} for length in (3, 4, 5)}
 for name in ("cycles-3", "cycles-4"):
     CHANGED[name]["lr"] = 0.002
+CHANGED["peptides-func"] = {"lr": 0.006}
 
 
 def test_one_recipe_for_every_row():

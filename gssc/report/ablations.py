@@ -92,21 +92,20 @@ def comparisons(collected: Sequence[Collected]) -> dict[str, list[Comparison]]:
             by_budget.setdefault((one.recipe, budget), []).append(Setting(one, changes))
     found: dict[str, list[Comparison]] = {}
     for (recipe, budget), settings in sorted(by_budget.items()):
-        common = tuple(change for change in settings[0].changes if all(change in one.changes for one in settings))
-        base = [setting for setting in settings if not setting.own(common)]
-        # The main result and an ablation's own run of the recipe as shipped are the same thing: one will do.
-        base = sorted(base, key=lambda setting: not setting.collected.ablation)[:1]
+        shared = _shared(settings)
         for name, _, keys in SECTIONS:
-            mine = [one for one in settings if one.own(common) and _section(one.own(common)) == name]
+            mine = [one for one in settings if one.own(shared) and _section(one.own(shared)) == name]
+            base = _base(settings, mine)
             varied = keys if len(keys) < 2 else tuple(key for key in keys if _varies(key, [*base, *mine]))
             if mine and len(base) + len(mine) > 1:
+                common = base[0].changes if base else _shared(mine)
                 ordered = sorted(mine, key=lambda setting: _order(setting, varied))
                 found.setdefault(name, []).append(Comparison(recipe, varied, budget, (*base, *ordered), common))
     return found
 
 
 def comparison_table(one: Comparison, note: str = "") -> str:
-    """Mean ± deviation over seeds on validation and test, and the difference to the recipe as shipped.
+    """Mean ± deviation over seeds on validation and test, and the difference to what the others build on.
 
     Args:
         one: What is compared.
@@ -154,6 +153,20 @@ def commands(one: Comparison) -> str:
     """The commands of a comparison, one line each."""
     lines = [setting.collected.command for setting in one.settings]
     return "```text\n" + "\n".join(line for line in lines if line) + "\n```"
+
+
+def _shared(settings: Sequence[Setting]) -> tuple[str, ...]:
+    """What all of them change."""
+    return tuple(change for change in settings[0].changes if all(change in one.changes for one in settings))
+
+
+def _base(settings: Sequence[Setting], mine: Sequence[Setting]) -> list[Setting]:
+    """The one that has most in common with all of ``mine`` and changes nothing else, if there is any.
+
+    The main result and an ablation's own run of the same are the same thing: one will do.
+    """
+    found = [one for one in settings if one not in mine and all(set(one.changes) <= set(m.changes) for m in mine)]
+    return sorted(found, key=lambda one: (-len(one.changes), not one.collected.ablation))[:1]
 
 
 def _section(changes: Sequence[str]) -> str:
