@@ -64,6 +64,7 @@ class ModelConfig:
     degree_scaling: bool = False
     out_proj: bool = False
     heads: int = 4  # of attention
+    embedding_init: Literal["normal", "xavier"] = "normal"  # of the embeddings of categories
     rwse_channels: int = 28
     diagonal_channels: int = 0  # of the invariant spectral node encoding
     dropout_local: float = 0.0

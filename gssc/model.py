@@ -23,7 +23,7 @@ from gssc.nn import (
     SpectralDiagonalEncoder,
     TransformerPhi,
 )
-from gssc.nn.encoders import Features
+from gssc.nn.encoders import EmbeddingInit, Features
 from gssc.nn.gains import gains_of_all
 from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import LEVELS, Level, Pool
@@ -58,6 +58,8 @@ class GSSC(nn.Module):
         node_features: D for continuous node features [N, D]; vocabulary sizes for categorical ones [N, columns];
             ``None`` for graphs without node features.
         edge_features: Likewise for edges; ``None`` ignores them.
+        embedding_init: First values of the embeddings of categories, ``"normal"`` or ``"xavier"``, see
+            ``gssc.nn.FeatureEncoder``.
         rwse: Number of random-walk steps in ``data.rwse`` to concatenate to the node embedding; 0 for none.
         rwse_channels: Channels of that encoding, taken from the ``channels`` of the embedding.
         diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
@@ -104,6 +106,7 @@ class GSSC(nn.Module):
         *,
         node_features: Features = None,
         edge_features: Features = None,
+        embedding_init: EmbeddingInit = "normal",
         rwse: int = 0,
         rwse_channels: int = 28,
         diagonal_channels: int = 0,
@@ -150,8 +153,10 @@ class GSSC(nn.Module):
         extra = (rwse_channels if rwse else 0) + diagonal_channels
         if extra >= channels:
             fail("rwse_channels + diagonal_channels", f"less than channels = {channels}", extra)
-        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x")
-        self.edge_encoder = FeatureEncoder(edge_features, channels, "edge_attr") if edge_features is not None else None
+        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x", embedding_init)
+        self.edge_encoder = (
+            FeatureEncoder(edge_features, channels, "edge_attr", embedding_init) if edge_features is not None else None
+        )
         self.rwse_encoder = RandomWalkEncoder(rwse, rwse_channels) if rwse else None
         self.diagonal_encoder = SpectralDiagonalEncoder(phi_channels, diagonal_channels) if diagonal_channels else None
 

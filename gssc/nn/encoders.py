@@ -1,11 +1,12 @@
 """Encoders: from raw node, edge and structural features to channels."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from gssc.checks import check_positive, check_shape, fail
+from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn.fused_norm import normalize
 from gssc.nn.norm import BatchNorm
 from gssc.nn.plain_modules import plain_embeddings
@@ -13,6 +14,9 @@ from gssc.ops import gssc_conv
 
 # What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
 Features = int | Sequence[int] | None
+
+EmbeddingInit = Literal["normal", "xavier"]
+EMBEDDING_INITS = ("normal", "xavier")
 
 MAX_ENTRIES = 2**25  # of the zeros and ones that stand for categories: 128 MB
 
@@ -24,14 +28,20 @@ class FeatureEncoder(nn.Module):
         features: An integer D (continuous [N, D]), a sequence of vocabulary sizes (categorical [N, len]), or ``None``.
         channels: C, width of the result.
         name: How errors call the input.
+        embedding_init: First values of embeddings: ``"normal"`` with deviation 1, as PyTorch makes them, or
+            ``"xavier"``, uniform within ±√(6 / (categories + C)), as OGB's encoders do. A category that training never
+            shows keeps its first value, so the second disturbs less where the test has it.
 
     Shapes:
         [N, D] or [N] (one column) or None (with ``rows`` = N) -> [N, C]
     """
 
-    def __init__(self, features: Features, channels: int, name: str = "x") -> None:
+    def __init__(
+        self, features: Features, channels: int, name: str = "x", embedding_init: EmbeddingInit = "normal"
+    ) -> None:
         super().__init__()
         check_positive("channels", channels)
+        check_choice("embedding_init", embedding_init, EMBEDDING_INITS)
         self.name = name
         self.linear: nn.Linear | None = None
         self.embeddings: nn.ModuleList | None = None
@@ -47,6 +57,9 @@ class FeatureEncoder(nn.Module):
             for size in features:
                 check_positive(f"{name} vocabulary", size)
             self.embeddings = nn.ModuleList(nn.Embedding(size, channels) for size in features)
+            if embedding_init == "xavier":
+                for embedding in self.embeddings:
+                    nn.init.xavier_uniform_(embedding.weight)  # type: ignore[arg-type]
 
     def forward(self, raw: Tensor | None, rows: int) -> Tensor:
         if self.constant is not None:

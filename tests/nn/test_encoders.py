@@ -16,6 +16,22 @@ def test_categories_are_a_sum_of_embeddings():
     assert FeatureEncoder([3], 4)(torch.tensor([0, 2]), 2).shape == (2, 4)
 
 
+def test_first_values_of_embeddings():
+    torch.manual_seed(0)
+    sizes = [2, 300]
+    for size, normal, xavier in zip(
+        sizes,
+        FeatureEncoder(sizes, 64).embeddings,
+        FeatureEncoder(sizes, 64, embedding_init="xavier").embeddings,
+        strict=True,
+    ):
+        bound = (6 / (size + 64)) ** 0.5
+        assert 0.85 < normal.weight.std() < 1.15
+        assert 0.9 * bound < xavier.weight.abs().max() <= bound
+    with pytest.raises(ValueError, match="embedding_init: expected one of 'normal', 'xavier', got 'zero'"):
+        FeatureEncoder(sizes, 64, embedding_init="zero")
+
+
 def test_embeddings_as_one_product(float64):
     encode = FeatureEncoder([3, 5, 2], 4)
     tables = [embedding.weight for embedding in encode.embeddings]
