@@ -72,6 +72,7 @@ class ModelConfig:
     dropout_ffn: float = 0.0
     norm: Literal["batch", "layer", "none"] = "batch"
     pool: Literal["sum", "mean", "max"] = "mean"
+    head: Literal["halving", "wide", "linear"] = "halving"
     jumping_knowledge: bool = False
 
 

@@ -26,7 +26,7 @@ from gssc.nn import (
 from gssc.nn.encoders import EmbeddingInit, Features
 from gssc.nn.gains import gains_of_all
 from gssc.nn.gssconv import Kernel
-from gssc.nn.heads import LEVELS, Level, Pool
+from gssc.nn.heads import LEVELS, HeadForm, Level, Pool
 from gssc.nn.local import LOCALS, Local, make_local
 from gssc.nn.norm import NormName
 from gssc.nn.recompute import recomputed
@@ -81,6 +81,7 @@ class GSSC(nn.Module):
         norm: ``"batch"``, ``"layer"`` or ``"none"``.
         level: ``"graph"`` or ``"node"``.
         pool: ``"sum"``, ``"mean"`` or ``"max"`` of nodes, for ``level="graph"``.
+        head: The MLP at the end: ``"halving"``, ``"wide"`` or ``"linear"``, see ``gssc.nn.MLPHead``.
         jumping_knowledge: Hand the concatenated outputs of all layers to the head.
         degree_histogram: Of the training set, how many nodes have 0, 1, 2, … incoming edges: for ``local="pna"``,
             which needs it.
@@ -127,6 +128,7 @@ class GSSC(nn.Module):
         norm: NormName = "batch",
         level: Level = "graph",
         pool: Pool = "mean",
+        head: HeadForm = "halving",
         jumping_knowledge: bool = False,
         degree_histogram: Sequence[int] | None = None,
         recompute: int = 0,
@@ -187,7 +189,9 @@ class GSSC(nn.Module):
             for _ in range(layers)
         )
         width = channels * layers if jumping_knowledge else channels
-        self.head = GraphHead(width, out_channels, pool) if level == "graph" else MLPHead(width, out_channels)
+        self.head = (
+            GraphHead(width, out_channels, pool, head) if level == "graph" else MLPHead(width, out_channels, head)
+        )
 
     def forward(
         self,

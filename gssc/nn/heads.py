@@ -12,23 +12,29 @@ from gssc.ops import batch_to_ptr, segment_sum
 from gssc.ops.triton_support import can_fuse
 
 Level = Literal["node", "graph"]
+HeadForm = Literal["halving", "wide", "linear"]
 Pool = Literal["sum", "mean", "max"]
 LEVELS = ("node", "graph")
+HEAD_FORMS = ("halving", "wide", "linear")
 POOLS = {"sum": global_add_pool, "mean": global_mean_pool, "max": global_max_pool}
 
 
 class MLPHead(nn.Sequential):
-    """An MLP whose width halves ``halvings`` times before the output: C → C/2 → C/4 → out for two.
+    """From C channels to the outputs, with ReLU between linear maps.
 
     Args:
         channels: C, width of the input.
         out_channels: Number of outputs.
-        halvings: Number of hidden layers, each half as wide as the one before.
+        form: ``"halving"``: C → C/2 → C/4 → out; ``"wide"``: C → C → C → out; ``"linear"``: C → out.
     """
 
-    def __init__(self, channels: int, out_channels: int, halvings: int = 2) -> None:
+    def __init__(self, channels: int, out_channels: int, form: HeadForm = "halving") -> None:
         check_positive("out_channels", out_channels)
-        widths = [max(1, channels // 2**i) for i in range(halvings + 1)]
+        check_choice("head", form, HEAD_FORMS)
+        widths = [channels]
+        if form != "linear":
+            factor = 2 if form == "halving" else 1
+            widths += [max(1, channels // factor), max(1, channels // factor**2)]
         steps: list[nn.Module] = []
         for wide, narrow in pairwise(widths):
             steps += [nn.Linear(wide, narrow), nn.ReLU()]
@@ -44,13 +50,14 @@ class GraphHead(nn.Module):
         channels: C, width of the input.
         out_channels: Number of outputs.
         pool: ``"sum"``, ``"mean"`` or ``"max"``; a graph without nodes pools to zero.
+        form: Of the MLP, see ``MLPHead``.
     """
 
-    def __init__(self, channels: int, out_channels: int, pool: Pool = "mean") -> None:
+    def __init__(self, channels: int, out_channels: int, pool: Pool = "mean", form: HeadForm = "halving") -> None:
         super().__init__()
         check_choice("pool", pool, POOLS)
         self.pool = pool
-        self.mlp = MLPHead(channels, out_channels)
+        self.mlp = MLPHead(channels, out_channels, form)
 
     def forward(self, x: Tensor, batch: Tensor | None, num_graphs: int, ptr: Tensor | None = None) -> Tensor:
         """Predict; ``ptr`` [G + 1], where it is known, spares counting ``batch``."""

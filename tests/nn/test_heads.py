@@ -6,6 +6,18 @@ from gssc.nn import GraphHead, MLPHead, heads
 from gssc.testing import assert_close
 
 
+@pytest.mark.parametrize(
+    ("form", "shapes"),
+    [("wide", [(8, 8), (8, 8), (3, 8)]), ("linear", [(3, 8)]), ("halving", [(4, 8), (2, 4), (3, 2)])],
+)
+def test_forms(form, shapes):
+    linears = [layer for layer in MLPHead(8, 3, form) if isinstance(layer, torch.nn.Linear)]
+    assert [tuple(layer.weight.shape) for layer in linears] == shapes
+    assert GraphHead(8, 3, form=form)(torch.randn(5, 8), torch.tensor([0, 0, 1, 1, 1]), 2).shape == (2, 3)
+    with pytest.raises(ValueError, match="head: expected one of"):
+        MLPHead(8, 3, "narrow")
+
+
 def test_width_halves():
     assert [layer.weight.shape for layer in MLPHead(32, 3) if isinstance(layer, torch.nn.Linear)] == [
         (16, 32),

@@ -37,6 +37,7 @@ def test_other_reasons():
     assert why_not(recipe, dataset, CPU, Processes()) == "there is no GPU"
     assert why_not(molecule_recipe("train.kernels=none"), dataset, CUDA, Processes()) == "train.kernels is none"
     assert "GINE" in why_not_data(molecule_recipe("model.local=gatedgcn"), dataset, CPU)
+    assert "halve the width" in why_not_data(molecule_recipe("model.head=wide"), dataset, CPU)
     assert "too large" in why_not_data(molecule_recipe("train.batch_size=10000000"), dataset, CPU)
     assert "binary of graphs" in why_not_recipe(recipe, replace(dataset.task, kind="binary", metric="ap"))
 
