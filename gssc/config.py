@@ -172,6 +172,12 @@ def load_recipe(path: Path) -> Recipe:
     return parse_recipe(values)
 
 
+def defaults(section: str) -> dict[str, Any]:
+    """What the keys of a section are where a recipe does not set them."""
+    fields = dataclasses.fields(_section_class(section))
+    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+
+
 def _section_class(section: str) -> type:
     return typing.get_type_hints(Recipe)[section]
 

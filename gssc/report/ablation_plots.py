@@ -1,6 +1,7 @@
 """Pictures of comparisons, as SVG files that stand alone."""
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,7 +65,7 @@ def _points(axis: Any, one: Comparison) -> None:
         deviations = [score.std for score in scores]
         style = {"color": SERIES[number], "marker": "o", "markersize": 4, "linestyle": "none", "capsize": 2.5}
         axis.errorbar([score.mean for score in scores], places, xerr=deviations, label=part, **style)
-    axis.set_yticks(range(len(one.settings)), [one.label(setting) for setting in one.settings])
+    axis.set_yticks(range(len(one.settings)), [textwrap.fill(one.label(setting), 44) for setting in one.settings])
     axis.set_ylim(len(one.settings) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     axis.set(title=one.recipe, xlabel=_metric(one))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gssc.config import SECTIONS
+from gssc.config import SECTIONS, defaults
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
@@ -131,11 +131,17 @@ def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:
 
 
 def differences(config: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a complete recipe changes in another, as ``section.key=value``; keys that it does not have do not count."""
+    """What a recipe changes in another, as ``section.key=value``.
+
+    In a section that it has, a key that it does not have stands at its default: the run is older than the key.
+    """
     changed = []
     for section in SECTIONS:
         mine, theirs = config.get(section), base.get(section) or {}
-        for key, value in mine.items() if isinstance(mine, Mapping) else ():
+        if not isinstance(mine, Mapping):
+            continue
+        older = {key: value for key, value in defaults(section).items() if key in theirs}
+        for key, value in {**older, **mine}.items():
             known = key in theirs
             if f"{section}.{key}" not in NEUTRAL and (not known or theirs[key] != value):
                 changed.append(f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")

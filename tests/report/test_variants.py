@@ -4,8 +4,10 @@ import pytest
 import yaml
 from report.fake_runs import fake_run
 
+from gssc.config import defaults
+from gssc.recipes import find_recipe
 from gssc.report.runs import read_runs
-from gssc.report.variants import Spread, group_variants
+from gssc.report.variants import Spread, differences, group_variants
 
 
 def variants(path):
@@ -30,6 +32,16 @@ def test_variants_are_named_by_their_overrides(tmp_path):
     assert shipped.label == "as shipped"
     assert [run.seed for run in shipped.runs] == [0, 1, 2, 7]
     assert changed.overrides == ("model.glob=none", "model.phi_channels=null", "optim.lr=0.002")
+
+
+def test_a_run_older_than_a_key_has_its_default():
+    recipe = find_recipe("peptides-func")
+    assert recipe.model.head != defaults("model")["head"]
+    config = recipe.to_dict()
+    assert differences(config, config) == ()
+    del config["model"]["head"]
+    assert differences(config, recipe.to_dict()) == (f"model.head={defaults('model')['head']}",)
+    assert differences({"name": "old"}, recipe.to_dict()) == ()  # without sections nothing is known
 
 
 def test_seeds_of_several_folders_join_unless_one_is_there_twice(tmp_path):
