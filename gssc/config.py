@@ -172,10 +172,14 @@ def load_recipe(path: Path) -> Recipe:
     return parse_recipe(values)
 
 
-def defaults(section: str) -> dict[str, Any]:
-    """What the keys of a section are where a recipe does not set them."""
-    fields = dataclasses.fields(_section_class(section))
-    return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of a run as plain values, where keys that its sections lack, being older, have their defaults."""
+    found = dict(config)
+    for name in SECTIONS:
+        if isinstance(values := config.get(name), Mapping):
+            fields = dataclasses.fields(_section_class(name))
+            found[name] = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING} | dict(values)
+    return found
 
 
 def _section_class(section: str) -> type:

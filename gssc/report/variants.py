@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gssc.config import SECTIONS, defaults
+from gssc.config import SECTIONS, completed
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
@@ -131,17 +131,11 @@ def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:
 
 
 def differences(config: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a recipe changes in another, as ``section.key=value``.
-
-    In a section that it has, a key that it does not have stands at its default: the run is older than the key.
-    """
-    changed = []
+    """What a recipe, completed, changes in another, as ``section.key=value``."""
+    changed, config = [], completed(config)
     for section in SECTIONS:
         mine, theirs = config.get(section), base.get(section) or {}
-        if not isinstance(mine, Mapping):
-            continue
-        older = {key: value for key, value in defaults(section).items() if key in theirs}
-        for key, value in {**older, **mine}.items():
+        for key, value in mine.items() if isinstance(mine, Mapping) else ():
             known = key in theirs
             if f"{section}.{key}" not in NEUTRAL and (not known or theirs[key] != value):
                 changed.append(f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")
@@ -169,7 +163,7 @@ def _variants(recipe: str, runs: list[SeedRun]) -> list[Variant]:
 
 def _common(runs: list[SeedRun]) -> dict[str, Any]:
     """The settings that all runs of a recipe of one's own share: what differs between them names the variants."""
-    configs = [run.config for run in runs if run.config]
+    configs = [completed(run.config) for run in runs if run.config]
     common: dict[str, Any] = {}
     for section in SECTIONS:
         sections = [config.get(section) for config in configs]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gssc.config import completed
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.protocols import EvaluationProtocol
 from gssc.train.optimizer import Average, load_optimizer_tensors, optimizer_tensors
@@ -93,9 +94,14 @@ def load_checkpoint(
 
 
 def check_same_run(path: Path, about: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise, naming the key, where what was stored is of another recipe (but for `HABITS`), seed or dataset."""
+    """Raise, naming the key, where what was stored is of another recipe (but for `HABITS`), seed or dataset.
+
+    What is older than a key of recipes had its default.
+    """
     for key, value in expected.items():
         stored, value = _without_habits(about.get(key)), _without_habits(value)
+        if key == "recipe" and isinstance(stored, dict):
+            stored, value = completed(stored), completed(value)
         if stored != value:
             detail = _first_difference(stored, value)
             raise DamagedFileError(f"{path}: expected a checkpoint of the same run, got another {key}{detail}")

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from report.fake_runs import fake_run
 
-from gssc.config import defaults
+from gssc.config import ModelConfig
 from gssc.recipes import find_recipe
 from gssc.report.runs import read_runs
 from gssc.report.variants import Spread, differences, group_variants
@@ -36,11 +36,11 @@ def test_variants_are_named_by_their_overrides(tmp_path):
 
 def test_a_run_older_than_a_key_has_its_default():
     recipe = find_recipe("peptides-func")
-    assert recipe.model.head != defaults("model")["head"]
+    assert recipe.model.head != ModelConfig().head
     config = recipe.to_dict()
     assert differences(config, config) == ()
     del config["model"]["head"]
-    assert differences(config, recipe.to_dict()) == (f"model.head={defaults('model')['head']}",)
+    assert differences(config, recipe.to_dict()) == (f"model.head={ModelConfig().head}",)
     assert differences({"name": "old"}, recipe.to_dict()) == ()  # without sections nothing is known
 
 

@@ -9,7 +9,15 @@ from small_run import outcome, run_small, small_dataset, small_recipe
 
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.train.build import build_model, build_stores
-from gssc.train.checkpoint import Best, Progress, load_checkpoint, part, read_checkpoint, save_checkpoint
+from gssc.train.checkpoint import (
+    Best,
+    Progress,
+    check_same_run,
+    load_checkpoint,
+    part,
+    read_checkpoint,
+    save_checkpoint,
+)
 from gssc.train.loop import Position, Trainer
 from gssc.train.processes import Processes
 
@@ -73,6 +81,15 @@ def test_parts_are_told_apart():
     tensors = {"model:a:b": torch.zeros(1), "best:a": torch.ones(1), "losses": torch.zeros(0)}
     assert list(part(tensors, "model")) == ["a:b"]
     assert list(part(tensors, "best")) == ["a"]
+
+
+def test_a_checkpoint_older_than_a_key_had_its_default(tmp_path):
+    recipe = small_recipe().to_dict()
+    older = recipe | {"model": {key: value for key, value in recipe["model"].items() if key != "head"}}
+    check_same_run(tmp_path, {"recipe": older}, {"recipe": recipe})
+    newer = recipe | {"model": recipe["model"] | {"head": "wide"}}
+    with pytest.raises(DamagedFileError, match=r"another recipe \(model.head: 'halving' there, 'wide' here\)"):
+        check_same_run(tmp_path, {"recipe": older}, {"recipe": newer})
 
 
 @pytest.mark.parametrize(
