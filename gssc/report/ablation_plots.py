@@ -26,6 +26,9 @@ def comparison_plot(comparisons: Sequence[Comparison]) -> bytes:
             axis.set_axis_off()
         for axis, one in zip(axes, comparisons, strict=False):
             (_line if _numeric(one) else _points)(axis, one)
+            axis.set_title(_title(one))
+        # One legend beside all panels, where it hides nothing.
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         written = io.StringIO()
         figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     text = written.getvalue()
@@ -54,8 +57,7 @@ def _line(axis: Any, one: Comparison) -> None:
         deviations = [score.std for score in scores]
         style = {"color": SERIES[number], "marker": "o", "markersize": 3.5, "capsize": 2.5}
         axis.errorbar(values, [score.mean for score in scores], yerr=deviations, label=part, **style)
-    axis.set(title=one.recipe, xlabel=one.keys[0].partition(".")[2], ylabel=_metric(one))
-    axis.legend()
+    axis.set(xlabel=one.keys[0].partition(".")[2], ylabel=_metric(one))
 
 
 def _points(axis: Any, one: Comparison) -> None:
@@ -65,11 +67,16 @@ def _points(axis: Any, one: Comparison) -> None:
         deviations = [score.std for score in scores]
         style = {"color": SERIES[number], "marker": "o", "markersize": 4, "linestyle": "none", "capsize": 2.5}
         axis.errorbar([score.mean for score in scores], places, xerr=deviations, label=part, **style)
-    axis.set_yticks(range(len(one.settings)), [textwrap.fill(one.label(setting), 44) for setting in one.settings])
+    axis.set_yticks(range(len(one.settings)), [textwrap.fill(one.label(setting), 30) for setting in one.settings])
     axis.set_ylim(len(one.settings) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
-    axis.set(title=one.recipe, xlabel=_metric(one))
-    axis.legend()
+    axis.set(xlabel=_metric(one))
+
+
+def _title(one: Comparison) -> str:
+    """The recipe, and the epochs, by which comparisons of one recipe differ."""
+    epochs = one.settings[0].collected.variant.runs[0].section("train").get("epochs")
+    return f"{one.recipe}, {epochs:,} epochs" if is_number(epochs) else one.recipe
 
 
 def _metric(one: Comparison) -> str:
