@@ -1,6 +1,7 @@
 """Pictures of comparisons, as SVG files that stand alone."""
 
 import io
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +20,7 @@ def comparison_plot(comparisons: Sequence[Comparison]) -> bytes:
     with drawing_style():
         columns = min(2, len(comparisons))
         rows = -(-len(comparisons) // columns)
-        height = 1.1 + 0.32 * max(4, *(len(one.settings) for one in comparisons))
+        height = 1.1 + max(1.3, *(_height(one) for one in comparisons))
         figure, axes = panels(rows, columns, height * rows, width=5.2 * columns)
         figure.set_facecolor("white")
         for axis in axes[len(comparisons) :]:
@@ -67,10 +68,21 @@ def _points(axis: Any, one: Comparison) -> None:
         deviations = [score.std for score in scores]
         style = {"color": SERIES[number], "marker": "o", "markersize": 4, "linestyle": "none", "capsize": 2.5}
         axis.errorbar([score.mean for score in scores], places, xerr=deviations, label=part, **style)
-    axis.set_yticks(range(len(one.settings)), [textwrap.fill(one.label(setting), 30) for setting in one.settings])
+    axis.set_yticks(range(len(one.settings)), [_name(one, setting) for setting in one.settings])
     axis.set_ylim(len(one.settings) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     axis.set(xlabel=_metric(one))
+
+
+def _name(one: Comparison, setting: Setting) -> str:
+    """What the setting is called in the table, without sections, in lines that leave room for the panel."""
+    return textwrap.fill(re.sub(r"\b[a-z]+\.(?=[a-z_]+=)", "", one.label(setting)), 34)
+
+
+def _height(one: Comparison) -> float:
+    """Inches that the names of all settings need one below the other."""
+    lines = max(_name(one, setting).count("\n") + 1 for setting in one.settings)
+    return len(one.settings) * (0.16 + 0.16 * lines)
 
 
 def _title(one: Comparison) -> str:
