@@ -172,8 +172,11 @@ def load_recipe(path: Path) -> Recipe:
     return parse_recipe(values)
 
 
-def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of a run as plain values, where keys that its sections lack, being older, have their defaults."""
+def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of a run as plain values, with the defaults of keys that its sections lack.
+
+    The run is older than these keys: so the default of a new key must be what was done before there was one.
+    """
     found = dict(config)
     for name in SECTIONS:
         if isinstance(values := config.get(name), Mapping):

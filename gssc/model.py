@@ -26,7 +26,7 @@ from gssc.nn import (
 from gssc.nn.encoders import EmbeddingInit, Features
 from gssc.nn.gains import gains_of_all
 from gssc.nn.gssconv import Kernel
-from gssc.nn.heads import LEVELS, HeadForm, Level, Pool
+from gssc.nn.heads import HEAD_FORMS, LEVELS, HeadForm, Level, Pool
 from gssc.nn.local import LOCALS, Local, make_local
 from gssc.nn.norm import NormName
 from gssc.nn.recompute import recomputed
@@ -140,6 +140,7 @@ class GSSC(nn.Module):
         check_choice("glob", glob, GLOBALS)
         check_choice("phi", phi, PHIS)
         check_choice("level", level, LEVELS)
+        check_choice("head", head, HEAD_FORMS)
         self.level, self.local, self.glob, self.degree_scaling = level, local, glob, degree_scaling
         self.jumping_knowledge = jumping_knowledge
         self.dropouts = any((dropout_local, dropout_global, dropout_ffn))

@@ -1,7 +1,7 @@
 import pytest
 import yaml
 
-from gssc.config import load_recipe, parse_recipe
+from gssc.config import load_recipe, parse_recipe, with_defaults
 
 MINIMAL = {"name": "mine", "data": {"dataset": "cycles-3"}}
 
@@ -11,6 +11,14 @@ def test_missing_keys_take_defaults_and_all_are_written_out():
     assert recipe.model.layers == 4
     assert parse_recipe(recipe.to_dict()) == recipe
     assert set(recipe.to_dict()) == {"name", "data", "spectrum", "model", "optim", "train"}
+
+
+def test_keys_that_a_run_lacks_have_their_defaults():
+    recipe = parse_recipe(MINIMAL).override(["model.layers=7"]).to_dict()
+    older = {**recipe, "model": {"layers": 7}}
+    assert with_defaults(older) == recipe
+    assert with_defaults({"name": "mine", "model": None}) == {"name": "mine", "model": None}
+    assert older["model"] == {"layers": 7}
 
 
 def test_overrides_are_read_as_yaml():

@@ -36,6 +36,8 @@ def batch():
         {"node_features": 3, "phi": "elementwise", "kernel": "shared", "local": "gin", "norm": "layer"},
         {"node_features": 3, "selective": True, "rwse": 4, "rwse_channels": 3, "diagonal_channels": 2},
         {"node_features": 3, "degree_scaling": True, "out_proj": True, "jumping_knowledge": True, "pool": "sum"},
+        {"node_features": 3, "jumping_knowledge": True, "head": "wide"},
+        {"node_features": 3, "head": "linear"},
     ],
     ids=lambda s: "-".join(map(str, s.values())) or "default",
 )

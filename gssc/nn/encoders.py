@@ -29,8 +29,8 @@ class FeatureEncoder(nn.Module):
         channels: C, width of the result.
         name: How errors call the input.
         embedding_init: First values of embeddings: ``"normal"`` with deviation 1, as PyTorch makes them, or
-            ``"xavier"``, uniform within ±√(6 / (categories + C)), as OGB's encoders do. A category that training never
-            shows keeps its first value, so the second disturbs less where the test has it.
+            ``"xavier"``, uniform within ±√(6 / (categories + C)), as OGB's encoders do. What a category that
+            training never shows starts with, only weight decay changes: the second disturbs less where the test has it.
 
     Shapes:
         [N, D] or [N] (one column) or None (with ``rows`` = N) -> [N, C]

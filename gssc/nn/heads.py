@@ -30,7 +30,7 @@ class MLPHead(nn.Sequential):
 
     def __init__(self, channels: int, out_channels: int, form: HeadForm = "halving") -> None:
         check_positive("out_channels", out_channels)
-        check_choice("head", form, HEAD_FORMS)
+        check_choice("form", form, HEAD_FORMS)
         widths = [channels]
         if form != "linear":
             factor = 2 if form == "halving" else 1

@@ -44,7 +44,7 @@ def why_not(model: nn.Module) -> str | None:
         return f"edges do not have at most {MAX_BONDS} types"
     if model.diagonal_encoder is not None or model.jumping_knowledge or model.head.pool not in ("sum", "mean"):
         return "it has a diagonal encoding, jumping knowledge or max pooling"
-    widths = [layer.out_features for layer in model.head.modules() if isinstance(layer, nn.Linear)]
+    widths = [linear.out_features for linear in model.head.modules() if isinstance(linear, nn.Linear)]
     if widths[:-1] != [layer.channels // 2, layer.channels // 4]:
         return "its head does not halve the width twice"
     if model.rwse_encoder is not None and model.rwse_encoder.linear.in_features > MAX_STEPS:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from gssc.config import SECTIONS
 from gssc.report.ablations import Comparison, Setting
 from gssc.report.figures import panels
 from gssc.report.runs import is_number
@@ -28,7 +29,7 @@ def comparison_plot(comparisons: Sequence[Comparison]) -> bytes:
         for axis, one in zip(axes, comparisons, strict=False):
             (_line if _numeric(one) else _points)(axis, one)
             axis.set_title(_title(one))
-        # One legend beside all panels, where it hides nothing.
+        # One legend below all panels, where it hides nothing.
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         written = io.StringIO()
         figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
@@ -76,11 +77,13 @@ def _points(axis: Any, one: Comparison) -> None:
 
 def _name(one: Comparison, setting: Setting) -> str:
     """What the setting is called in the table, without sections, in lines that leave room for the panel."""
-    return textwrap.fill(re.sub(r"\b[a-z]+\.(?=[a-z_]+=)", "", one.label(setting)), 34)
+    return textwrap.fill(re.sub(rf"(^|, )(?:{'|'.join(SECTIONS)})\.", r"\1", one.label(setting)), 34)
 
 
 def _height(one: Comparison) -> float:
-    """Inches that the names of all settings need one below the other."""
+    """Inches that the names of all settings need one below the other, where they stand beside the panel."""
+    if _numeric(one):
+        return 0.0
     lines = max(_name(one, setting).count("\n") + 1 for setting in one.settings)
     return len(one.settings) * (0.16 + 0.16 * lines)
 

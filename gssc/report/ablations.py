@@ -123,8 +123,9 @@ def comparison_table(one: Comparison, note: str = "") -> str:
     for setting in one.settings:
         variant = setting.collected.variant
         test, parameters = variant.spread("test"), variant.spread("parameters")
+        stopped = setting.collected.schedule
         cells = [
-            one.label(setting),
+            one.label(setting) + (f" ({stopped})" if stopped and stopped != one.settings[0].collected.schedule else ""),
             *(spread_text(variant.spread(key), published) for key in ("validation", "test")),
         ]
         difference = ""

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from gssc.checks import fail
+from gssc.config import with_defaults
 
 SEED_FOLDER = re.compile(r"seed-(\d+)")
 NEEDED = ("metric", "validation", "test")  # of a seed's summary.json
@@ -140,7 +141,7 @@ def read_seed(folder: Path) -> SeedRun:
     named = SEED_FOLDER.fullmatch(folder.resolve().name)
     config: dict[str, Any] = {}
     try:
-        config = _mapping(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+        config = with_defaults(_mapping(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))))
         if not config:
             notes.append(f"{folder / 'config.yaml'}: damaged (no settings in it)")
     except FileNotFoundError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gssc.config import SECTIONS, completed
+from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
@@ -131,8 +131,8 @@ def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:
 
 
 def differences(config: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a recipe, completed, changes in another, as ``section.key=value``."""
-    changed, config = [], completed(config)
+    """What a complete recipe changes in another, as ``section.key=value``."""
+    changed = []
     for section in SECTIONS:
         mine, theirs = config.get(section), base.get(section) or {}
         for key, value in mine.items() if isinstance(mine, Mapping) else ():
@@ -163,7 +163,7 @@ def _variants(recipe: str, runs: list[SeedRun]) -> list[Variant]:
 
 def _common(runs: list[SeedRun]) -> dict[str, Any]:
     """The settings that all runs of a recipe of one's own share: what differs between them names the variants."""
-    configs = [completed(run.config) for run in runs if run.config]
+    configs = [run.config for run in runs if run.config]
     common: dict[str, Any] = {}
     for section in SECTIONS:
         sections = [config.get(section) for config in configs]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gssc.config import completed
+from gssc.config import with_defaults
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.protocols import EvaluationProtocol
 from gssc.train.optimizer import Average, load_optimizer_tensors, optimizer_tensors
@@ -101,7 +101,7 @@ def check_same_run(path: Path, about: dict[str, Any], expected: dict[str, Any]) 
     for key, value in expected.items():
         stored, value = _without_habits(about.get(key)), _without_habits(value)
         if key == "recipe" and isinstance(stored, dict):
-            stored, value = completed(stored), completed(value)
+            stored, value = with_defaults(stored), with_defaults(value)
         if stored != value:
             detail = _first_difference(stored, value)
             raise DamagedFileError(f"{path}: expected a checkpoint of the same run, got another {key}{detail}")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from report.fake_runs import fake_run, write_json
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from gssc.cli import app
 from gssc.recipes import recipe_names
+from gssc.report.ablation_plots import _name
 from gssc.report.collected import collect, compact, read_collected
 from gssc.report.documents import make_documents, write_documents
 from gssc.report.marked import fill
@@ -162,6 +164,26 @@ def test_what_all_settings_change_is_said_once(tmp_path):
     assert [row[0] for row in rows(part(text, "other"))[2:]] == ["nothing else", "optim.lr=0.0001"]
     assert text.count("All with `model.channels=32`. Budget: 40 of 2,000 epochs.") == 2
     assert "(as shipped)" not in text
+
+
+def test_a_setting_that_was_stopped_says_so(tmp_path):
+    results = tmp_path / "results"
+    for name, changes in (("base", []), ("none", ["model.glob=none"])):
+        out = fake_run(tmp_path / name, "zinc-12k", [*SHORT, *changes], seeds=(0,))
+        if changes:
+            summary = out / "seed-0/summary.json"
+            summary.write_text(json.dumps(json.loads(summary.read_text()) | {"epochs_run": 30}))
+        collect([out], results, f"ablation-{name}")
+    write_documents(results, tmp_path / "docs", None)
+    _, _, base, none = rows(part((tmp_path / "docs/ablations.md").read_text(), "global"))
+    assert base[0] == "glob = gssc (as shipped)"
+    assert none[0] == "glob = none (stopped after 30 of 40 epochs; the recipe has 2,000)"
+
+
+def test_names_in_pictures_go_without_sections():
+    one = SimpleNamespace(label=lambda setting: "k = 4, data.file=my.model.x=1.pt, model.layers=3, optim.lr=0.1")
+    assert _name(one, None).split() == ["k", "=", "4,", "file=my.model.x=1.pt,", "layers=3,", "lr=0.1"]
+    assert max(map(len, _name(one, None).splitlines())) <= 34
 
 
 def test_what_people_wrote_stays(world):

@@ -7,7 +7,7 @@ from report.fake_runs import fake_run
 from gssc.config import ModelConfig
 from gssc.recipes import find_recipe
 from gssc.report.runs import read_runs
-from gssc.report.variants import Spread, differences, group_variants
+from gssc.report.variants import Spread, group_variants
 
 
 def variants(path):
@@ -34,14 +34,22 @@ def test_variants_are_named_by_their_overrides(tmp_path):
     assert changed.overrides == ("model.glob=none", "model.phi_channels=null", "optim.lr=0.002")
 
 
-def test_a_run_older_than_a_key_has_its_default():
-    recipe = find_recipe("peptides-func")
-    assert recipe.model.head != ModelConfig().head
-    config = recipe.to_dict()
-    assert differences(config, config) == ()
-    del config["model"]["head"]
-    assert differences(config, recipe.to_dict()) == (f"model.head={ModelConfig().head}",)
-    assert differences({"name": "old"}, recipe.to_dict()) == ()  # without sections nothing is known
+def test_a_run_older_than_a_key_has_its_default(tmp_path):
+    """Of a recipe that ships with another value, and of one's own, where nothing differs then."""
+    assert find_recipe("peptides-func").model.head != ModelConfig().head
+    for folder, name in (("old", "peptides-func"), ("own/a", "mine"), ("own/b", "mine")):
+        out = fake_run(tmp_path / folder, "peptides-func", seeds=(len(folder),), epochs=6)
+        file = next(out.glob("seed-*/config.yaml"))
+        config = yaml.safe_load(file.read_text()) | {"name": name}
+        if folder != "own/b":
+            del config["model"]["head"]
+        else:
+            config["model"]["head"] = ModelConfig().head
+        file.write_text(yaml.safe_dump(config))
+    (old,) = variants(tmp_path / "old")["peptides-func"]
+    assert old.overrides == (f"model.head={ModelConfig().head}",)
+    own = variants(tmp_path / "own")["mine"]
+    assert [variant.overrides for variant in own] == [()] * len(own)
 
 
 def test_seeds_of_several_folders_join_unless_one_is_there_twice(tmp_path):
