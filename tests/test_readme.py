@@ -45,7 +45,14 @@ def test_python_block(code, output):
         assert printed.getvalue() == output
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - NOT_RUN))
+# What `make bench` runs has tests of its own; whole, it takes minutes.
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=[pytest.mark.slow] if command == "make bench" else [])
+        for command in sorted(set(COMMANDS) - NOT_RUN)
+    ],
+)
 def test_command(command, tmp_path):
     assert re.fullmatch(r"(make|gssc) [A-Za-z0-9= -]+", command), "tell the test how to run this"
     if not (ROOT / ".venv" / "ready").exists():
