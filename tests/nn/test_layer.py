@@ -96,3 +96,18 @@ def test_residual_is_not_added_twice(float64):
     data, x = path(5), torch.randn(5, C)
     h = layer.norm_local(layer.local(x, data.edge_index)[0])
     assert_close(layer(x, data.edge_index)[0], layer.norm_ffn(h + layer.feed_forward(h)))
+
+
+@pytest.mark.parametrize("name", ["our gine", "gated", "none"])
+def test_a_layer_applied_twice_has_the_same_gradients_with_a_graph(name, batch):
+    """Weights that are used twice depend on each other through what is between; no path may be counted twice."""
+    layer = GSSCLayer(C, PYG_CONVS[name](), GSSConv(C, out_proj=True)).double()
+    phi = torch.randn(2, 4, C, dtype=torch.float64)
+    vectors, weights = batch.eigvecs.double(), list(layer.parameters())
+    x, edges = batch.x.double(), batch.edge_attr.double()
+    for _ in range(2):
+        x, edges = layer(x, batch.edge_index, phi, vectors, batch.batch, edges)
+    loss = x.square().sum()
+    expected = torch.autograd.grad(loss, weights, retain_graph=True)
+    for actual, other in zip(torch.autograd.grad(loss, weights, create_graph=True), expected, strict=True):
+        assert_close(actual.detach(), other, tolerance=1e-10)

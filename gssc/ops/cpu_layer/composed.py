@@ -6,13 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gssc.ops.apart import apart
+
 
 def composed_gradients(
     function: Callable[..., Tensor], inputs: Sequence[Any], needed: Sequence[bool], grad: Tensor
 ) -> tuple[Tensor | None, ...]:
     """Gradients of ``function(*inputs)`` for the inputs that need one, themselves differentiable; None for others."""
-    leaves = [value for value, need in zip(inputs, needed, strict=True) if need]
     with torch.enable_grad():
-        found = torch.autograd.grad(function(*inputs), leaves, grad, create_graph=True, allow_unused=True)
+        own = apart(inputs)
+        leaves = [value for value, need in zip(own, needed, strict=True) if need]
+        found = torch.autograd.grad(function(*own), leaves, grad, create_graph=True, allow_unused=True)
     given = iter(found)
     return tuple(next(given) if need else None for need in needed)

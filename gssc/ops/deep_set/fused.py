@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gssc.ops.apart import apart
 from gssc.ops.deep_set import naive
 from gssc.ops.triton_support import exporting, multiprocessors, wants_exact
 
@@ -115,8 +116,7 @@ def _differentiable_gradients(
     grad: Tensor, eigvals: Tensor, eigmask: Tensor, weights: Sequence[Tensor]
 ) -> list[Tensor | None]:
     """Gradients as functions of weights and ``grad``, by way of PyTorch's ops."""
-    # Views: weights that depend on each other must not pass gradients on among themselves here.
-    own = [weight.view_as(weight) for weight in weights]
+    own = apart(weights)
     with torch.autocast(grad.device.type, enabled=False):
         out = naive.deep_set(eigvals, eigmask, own)
     wanted = [place for place, weight in enumerate(own) if weight.requires_grad]

@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gssc.checks import fail
+from gssc.ops.apart import apart
 from gssc.ops.edges.launch import Grid
 from gssc.ops.edges.plan import EdgePlan
 from gssc.ops.gated_gcn import eager
@@ -342,6 +343,7 @@ def _eager_gradients(
     norm_eps, training, residual, eps, dropout = ctx.numbers
     if dropout:
         fail("dropout", "0.0 for second derivatives with backend='fused'", dropout)
+    tensors = apart(tensors)
     target, source, neighbor, edge_attr, weight, bias, scale, shift, _, _, edge_index, mask, *_ = tensors
     norm = None
     if scale is not None:

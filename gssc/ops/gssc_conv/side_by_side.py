@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gssc.ops.apart import apart
 from gssc.ops.gssc_conv import eager, fused
 from gssc.ops.triton_support import can_fuse, exporting
 
@@ -90,11 +91,12 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor |
 def _eager_gradients(inputs: list[Any], grad: Tensor) -> tuple[Tensor | None, ...]:
     create = torch.is_grad_enabled()
     with torch.enable_grad():
-        both, vectors, gains, self_gains, bias, ptr = inputs
+        own = apart(inputs)
+        both, vectors, gains, self_gains, bias, ptr = own
         x_o, x_s = both.chunk(2, 1)
         out = eager.conv(x_o, x_s, vectors, gains, self_gains, ptr)[0]
         out = out if bias is None else out + bias
-        wanted = [tensor for tensor in inputs[:5] if tensor is not None and tensor.requires_grad]
+        wanted = [tensor for tensor in own[:5] if tensor is not None and tensor.requires_grad]
         found = iter(torch.autograd.grad(out, wanted, grad, create_graph=create))
     return tuple(None if tensor is None or not tensor.requires_grad else next(found) for tensor in inputs)
 

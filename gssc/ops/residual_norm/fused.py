@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gssc.ops.apart import apart
 from gssc.ops.relu_dropout import naive as random
 from gssc.ops.residual_norm import eager
 from gssc.ops.residual_norm.types import Branch, Form
@@ -276,7 +277,8 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
 def _eager_gradients(
     ctx: Any, grad: Tensor, inputs: tuple[Any, ...], mask: Tensor | None, seed: Tensor | None, stats: Tensor
 ) -> list[tuple[int, Tensor | None]]:
-    first, second, x, weight, bias, weight2, bias2 = inputs
+    own = apart(inputs)
+    first, second, x, weight, bias, weight2, bias2 = own
     dropouts, residuals, eps, activation, site = ctx.form
     rows, weights, biases = [first], [weight], [bias]
     if second is not None:
@@ -284,8 +286,8 @@ def _eager_gradients(
     out = eager.residual_norm(
         rows, weights, biases, dropouts, residuals, x, mask, seed, stats, eps, activation, site
     )  # fmt: skip
-    places = [place for place, tensor in enumerate(inputs) if tensor is not None and tensor.requires_grad]
-    wanted = [inputs[place] for place in places]
+    places = [place for place, tensor in enumerate(own) if tensor is not None and tensor.requires_grad]
+    wanted = [own[place] for place in places]
     found = torch.autograd.grad(out, wanted, grad.to(out.dtype), create_graph=True, allow_unused=True)
     return list(zip(places, found, strict=True))
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gssc.ops.apart import apart
 from gssc.ops.graph_state import fused
 from gssc.ops.selective_gssc_conv import eager
 from gssc.ops.selective_gssc_conv.launch import select, select_backward
@@ -59,8 +60,7 @@ def _backward(ctx: Any, grad: Tensor | None, *others: Tensor | None) -> tuple[Te
 
 def _differentiable_gradients(ctx: Any, inputs: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients as functions of inputs and ``grad``, by way of the composition."""
-    # Views: inputs that depend on each other must not pass gradients on among themselves here.
-    tensors: list[Any] = [None if t is None else t.view_as(t) for t in inputs[:8]]
+    tensors = apart(inputs[:8])
     x, x_o, x_s, vectors, phi, pair_gains, dv, turns = tensors
     names = _turn_names(x_o, x_s)
     weights = {"dv": dv, **dict(zip(names, turns.chunk(len(names)), strict=True))}

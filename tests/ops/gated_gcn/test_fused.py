@@ -257,6 +257,17 @@ def test_differentiable_twice(side_by_side):
         assert_close(actual, expected, name, tolerance=1e-3)
 
 
+def test_gradients_with_a_graph_where_inputs_depend_on_each_other():
+    inputs = make("random", 3)
+    inputs["target"] = inputs["target"].detach().clone().requires_grad_()
+    inputs |= {"source": inputs["target"].sin(), "neighbor": inputs["target"].cos()}
+    out = run("fused", inputs)
+    loss = out.nodes.square().sum() + out.edges.square().sum()
+    (expected,) = torch.autograd.grad(loss, inputs["target"], retain_graph=True)
+    (actual,) = torch.autograd.grad(loss, inputs["target"], create_graph=True)
+    assert_close(actual.detach(), expected, tolerance=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_compiles_whole():
     torch._dynamo.reset()

@@ -78,6 +78,16 @@ def test_differentiable_twice():
         assert_close(actual, expected, tolerance=1e-4)
 
 
+def test_gradients_with_a_graph_where_inputs_depend_on_each_other():
+    inputs = make([4, 6])
+    inputs["self_gains"] = inputs["gains"].sin()
+    leaves = [inputs[name] for name in NAMES if name != "self_gains"]
+    out = side_by_side.gssc_conv(**inputs).pow(3).sum()
+    expected = torch.autograd.grad(out, leaves, retain_graph=True)
+    for actual, other in zip(torch.autograd.grad(out, leaves, create_graph=True), expected, strict=True):
+        assert_close(actual.detach(), other, tolerance=1e-4)
+
+
 def test_half_features_and_a_wide_bias():
     """As under autocast: the sum is not rounded before the bias is added."""
     inputs = make([4, 6], dtype=torch.bfloat16)

@@ -178,6 +178,19 @@ def test_differentiable_twice(kind, training):
         assert_close(actual, expected, tolerance=1e-9)
 
 
+@pytest.mark.parametrize("kind", FORMS)
+def test_gradients_with_a_graph_where_rows_depend_on_x(kind):
+    """As in a layer, whose parts read the x that is added to them."""
+    branches, activation = FORMS[kind]
+    norms, x, mask = make(7, 3, branches)
+    x.requires_grad_()
+    own = [branch._replace(rows=branch.rows * x.sin()) for branch in norms]
+    out = ops.residual_norm(own, x, mask, form=ops.Form(True, activation=activation), backend="fused").pow(3).sum()
+    (expected,) = torch.autograd.grad(out, x, retain_graph=True)
+    (actual,) = torch.autograd.grad(out, x, create_graph=True)
+    assert_close(actual.detach(), expected, tolerance=1e-9)
+
+
 def test_opcheck():
     (one, two), x, mask = make(6, 3, 2)
     rows = [t.requires_grad_() for t in (one[0], two[0], x, one[1], one[2], two[1], two[2])]
