@@ -1,6 +1,7 @@
 """Argument checks that speak to people: one line naming the argument, what was expected, what came."""
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -43,3 +44,9 @@ def check_probability(argument: str, value: float) -> None:
     """Fail unless 0 <= ``value`` < 1."""
     if not 0.0 <= value < 1.0:
         fail(argument, "a probability in [0, 1)", repr(value))
+
+
+def check_at_least_zero(argument: str, value: float) -> None:
+    """Fail unless ``value`` is a finite number that is not negative."""
+    if not 0.0 <= value < math.inf:
+        fail(argument, "a finite number of at least 0", repr(value))

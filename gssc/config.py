@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from gssc.checks import check_choice, check_positive, check_probability, fail
+from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
 from gssc.protocols import followed
 
 SECTIONS = ("data", "spectrum", "model", "optim", "train")
@@ -35,6 +35,9 @@ class DataConfig:
     task: Literal["regression", "multiclass", "binary"] | None = None  # of own data; none: inferred
     metric: str | None = None  # of own data; none: the usual one of its task
 
+    def __post_init__(self) -> None:
+        check_at_least_zero("data.seed", self.seed)
+
 
 @dataclass(frozen=True)
 class SpectrumConfig:
@@ -45,6 +48,10 @@ class SpectrumConfig:
     zero_modes: Literal["keep", "drop"] = "drop"
     truncation: Literal["eigenspace", "raw"] = "eigenspace"
     rwse: int = 0  # random-walk steps; 0 for none
+
+    def __post_init__(self) -> None:
+        check_positive("spectrum.k", self.k)
+        check_at_least_zero("spectrum.rwse", self.rwse)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,16 @@ class ModelConfig:
     head: Literal["halving", "wide", "linear"] = "halving"
     jumping_knowledge: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("layers", "channels", "heads"):
+            check_positive(f"model.{name}", getattr(self, name))
+        if self.phi_channels is not None:
+            check_positive("model.phi_channels", self.phi_channels)
+        for name in ("rwse_channels", "diagonal_channels"):
+            check_at_least_zero(f"model.{name}", getattr(self, name))
+        for name in ("dropout_local", "dropout_global", "dropout_ffn"):
+            check_probability(f"model.{name}", getattr(self, name))
+
 
 @dataclass(frozen=True)
 class OptimConfig:
@@ -84,6 +101,10 @@ class OptimConfig:
     weight_decay: float = 0.0
     clip: float = 1.0  # largest gradient norm; 0 for none
     warmup_epochs: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "weight_decay", "clip", "warmup_epochs"):
+            check_at_least_zero(f"optim.{name}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -109,9 +130,10 @@ class TrainConfig:
     tensorboard: bool = True  # write events, where TensorBoard is installed
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "accumulate", "eval_every", "also_every", "checkpoint_every"):
+        for name in ("epochs", "batch_size", "accumulate", "eval_every", "also_every", "checkpoint_every"):
             check_positive(f"train.{name}", getattr(self, name))
         check_probability("train.ema", self.ema)
+        check_at_least_zero("train.checkpoint_minutes", self.checkpoint_minutes)
         followed(self)  # raises where ``also`` cannot be read
 
 

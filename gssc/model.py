@@ -136,6 +136,13 @@ class GSSC(nn.Module):
         super().__init__()
         for name, number in (("out_channels", out_channels), ("channels", channels), ("layers", layers)):
             check_positive(name, number)
+        for name, number in (
+            ("rwse", rwse),
+            ("rwse_channels", rwse_channels),
+            ("diagonal_channels", diagonal_channels),
+        ):
+            if number != 0:
+                check_positive(name, number)
         check_choice("local", local, LOCALS)
         check_choice("glob", glob, GLOBALS)
         check_choice("phi", phi, PHIS)

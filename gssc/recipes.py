@@ -1,5 +1,6 @@
 """The recipes that ship with the package: one YAML file for each published result."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from gssc.checks import check_choice
@@ -24,6 +25,19 @@ def find_recipe(name: str) -> Recipe:
         return load_recipe(Path(name))
     check_choice("recipe", name, recipe_names())
     return load_recipe(recipe_folder() / f"{name}.yaml")
+
+
+# Exact return probabilities of more nodes than that take minutes, and more than twice as long for twice as many.
+MOST_NODES_FOR_WALKS = 10_000
+
+
+def for_large_graphs(recipe: Recipe, nodes: int, say: Callable[[str], None]) -> Recipe:
+    """A recipe for own data as it suits graphs of up to so many nodes: large ones have no random-walk encodings."""
+    if nodes <= MOST_NODES_FOR_WALKS or not recipe.spectrum.rwse:
+        return recipe
+    walks = f"spectrum.rwse={recipe.spectrum.rwse}"
+    say(f"no random-walk encodings, since a graph has {nodes:,} nodes ({walks} computes them nevertheless)")
+    return recipe.override(["spectrum.rwse=0"])
 
 
 def own_recipe(file: Path) -> Recipe:

@@ -1,6 +1,7 @@
 """Every recipe that ships is complete, valid, and says what the paper's tables say."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import yaml
@@ -8,7 +9,7 @@ import yaml
 from gssc.config import SECTIONS
 from gssc.datasets import DATASETS
 from gssc.model import GLOBALS, LOCALS
-from gssc.recipes import find_recipe, recipe_folder, recipe_names
+from gssc.recipes import find_recipe, for_large_graphs, own_recipe, recipe_folder, recipe_names
 
 # Layers, width, local, k, batch size, learning rate, weight decay: appendix of the paper.
 PAPER = {
@@ -75,3 +76,14 @@ def test_a_path_is_a_recipe_too(tmp_path):
 def test_unknown_name():
     with pytest.raises(ValueError, match=r"recipe: expected one of .* got 'zinc12k' \(did you mean 'zinc-12k'\?\)"):
         find_recipe("zinc12k")
+
+
+def test_own_large_graphs_have_no_random_walks():
+    said = []
+    recipe = own_recipe(Path("mine.pt"))
+    assert for_large_graphs(recipe, 10_000, said.append) is recipe
+    assert said == []
+    changed = for_large_graphs(recipe, 10_001, said.append)
+    assert changed.spectrum.rwse == 0
+    (line,) = said
+    assert line.startswith("no random-walk encodings, since a graph has 10,001 nodes (spectrum.rwse=16 ")

@@ -1,5 +1,8 @@
 """The command ``gssc``: thin, one file per sub-command, each of which calls the library."""
 
+import re
+from typing import NoReturn
+
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -48,7 +51,15 @@ def main() -> None:
     try:
         app()
     except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:
-        # As text: brackets in a path or a shape are no markup.
-        line = Text.assemble(("error:", "red"), " ", " ".join(str(error).split("\n")))
-        Console(stderr=True).print(line, highlight=False, soft_wrap=True)
-        raise SystemExit(2) from None
+        _say(str(error))
+    except OSError as error:
+        # What is written is written beside its place first; people know the place.
+        place = re.sub(r"/\.([^/]+)\.[0-9a-f]{32}\.tmp\b", r"/\1", str(error.filename or ""))
+        _say(f"{place}: {error.strerror}" if place and error.strerror else str(error) or type(error).__name__)
+
+
+def _say(error: str) -> NoReturn:
+    # As text: brackets in a path or a shape are no markup.
+    line = Text.assemble(("error:", "red"), " ", " ".join(error.split("\n")))
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+    raise SystemExit(2) from None

@@ -28,6 +28,8 @@ def models() -> None:
         folder = pretrained_folder() / name
         summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
-        spread = f"{score_text(seeds['test']['mean'], seeds['test']['std'])} ({len(seeds['seeds'])})"
+        several = len(seeds["seeds"]) > 1
+        deviation = seeds["test"]["std"] if several else None
+        spread = f"{score_text(seeds['test']['mean'], deviation)} ({len(seeds['seeds'])})"
         table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters'] / 1000:,.0f} k")
     console.print(table)

@@ -38,7 +38,7 @@ def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) ->
         return open_dataset(data.dataset, root, data.seed, generate=data.generate)
     path = Path(data.file)
     split = "random" if data.split == "official" else data.split
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         columns = [column.strip() for column in (data.target_columns or "").split(",")]
         dataset = open_csv(
             path,

@@ -1,5 +1,6 @@
 """``gssc predict``."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -35,9 +36,28 @@ def predict(
     from gssc.train.evaluate import default_dtype
     from gssc.train.predictions import write_predictions
 
+    _check_out(out, graphs)
     loaded = open_model(run, device=pick_device(device))
     with default_dtype(loaded.recipe.train.precision):
         inputs = open_inputs(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid)
         values = loaded.predict_flat(inputs.graphs, batch_size)
     write_predictions(out, values, loaded.task, inputs.graphs.ptr, inputs.rows, inputs.labels)
-    Console(highlight=False, soft_wrap=True).print(f"{values.shape[0]:,} predictions written to {out}", markup=False)
+    console = Console(highlight=False, soft_wrap=True)
+    if skip_invalid:
+        left_out = f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)}"
+        console.print(f"{left_out} left out that cannot be used", markup=False)
+    console.print(f"{values.shape[0]:,} predictions written to {out}", markup=False)
+
+
+def _check_out(out: Path, graphs: Path) -> None:
+    """Fail where ``out`` cannot be written or is the input; folders are made later, when there is something in them."""
+    from gssc.checks import fail
+
+    if os.path.exists(out):  # unlike Path.exists, False where a folder may not be looked into
+        if os.path.exists(graphs) and out.samefile(graphs):
+            fail("-o", "another file than the input", out)
+        if not out.is_file():
+            fail("-o", "a file to write", f"{'a folder' if out.is_dir() else 'something else'}: {out}")
+    folder = next(parent for parent in out.absolute().parents if os.path.exists(parent))
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        fail("-o", "a file in a folder that can be written", f"{out}: {folder} is none")

@@ -1,14 +1,20 @@
 """``gssc sweep``."""
 
 import time
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from gssc.cli.options import CacheOption, DeviceOption, PackOption, RecipeArgument, RootOption
+
+if TYPE_CHECKING:
+    from gssc.config import DataConfig
+    from gssc.datasets import GraphDataset
 
 
 def sweep(
@@ -42,31 +48,41 @@ def sweep(
         gssc sweep zinc-12k model.glob=gssc,none,attention --set train.epochs=100 --seeds 0-1
         gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
     """
+    from gssc.checks import fail
     from gssc.cli.opening import open_for, pick_device
     from gssc.cli.train import SEED_FOLDER, parse_duration
     from gssc.recipes import find_recipe
-    from gssc.tasks import score_text
+    from gssc.train.evaluate import default_dtype
     from gssc.train.run import train as train_one
     from gssc.train.seeds import parse_seeds, write_aggregate
     from gssc.train.settings import RunSettings
-    from gssc.train.sweep import parse_axis, run_grid, run_study
+    from gssc.train.sweep import first_overrides, parse_axis, run_grid, run_study
 
     base = find_recipe(recipe).override(fixed or [])
-    parsed = [parse_axis(text) for text in axes]
+    parsed = [parse_axis(text, base) for text in axes]
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / f"{base.name}-sweep"
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
     settings = RunSettings(pick_device(device), cache or True, resume=True, deadline=deadline, quiet=True)
     console = Console(highlight=False, soft_wrap=True)
-    for axis in parsed:  # a wrong key or value fails before anything is trained
-        value = axis.values[0] if axis.values else axis.low
-        base.override([f"{axis.key}={value}"])
-    dataset = open_for(base, data_root, pack, console)
+    for axis in parsed:
+        if pack is not None and axis.key.startswith("data."):
+            fail("--pack", "no axis of section data (a pack holds one dataset)", axis.key)
+
+    @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
+    def opened(data: "DataConfig", precision: str) -> "GraphDataset":
+        with default_dtype(precision):
+            return open_for(replace(base, data=data), data_root, pack, console)
+
+    # No axis changes the task. The base itself is perhaps no variant.
+    first = base.override(first_overrides(parsed))
+    task = opened(first.data, first.train.precision).task
 
     def trial(overrides: list[str], place: Path) -> dict[str, Any] | None:
         variant = base.override(overrides)
         summaries = []
         for seed in numbers:
+            dataset = opened(variant.data, variant.train.precision)
             summary = train_one(variant, dataset, seed, place / SEED_FOLDER.format(seed), settings)
             if summary is None:
                 return None
@@ -76,16 +92,25 @@ def sweep(
     if trials is None:
         results = run_grid(parsed, folder, trial, console.print)
     else:
-        best_is_high = dataset.task.higher_is_better
-        results = run_study(parsed, trials, numbers[0], folder, best_is_high, trial, console.print)
-    table = Table(title=f"{base.name}: {len(results)} variants by validation {dataset.task.metric}")
+        results = run_study(parsed, trials, numbers[0], folder, task.higher_is_better, trial, console.print)
+    if not results:
+        return
+    table = Table(title=f"{base.name}: {len(results)} variants by validation {task.metric}")
     for heading in ("variant", "validation", "test", "parameters", "seconds"):
         table.add_column(heading)
-    sign = -1.0 if dataset.task.higher_is_better else 1.0
+    sign = -1.0 if task.higher_is_better else 1.0
     known = [result for result in results if result["validation"]["mean"] is not None]
     for result in sorted(known, key=lambda result: sign * result["validation"]["mean"]):
-        scores = [score_text(result[part]["mean"], result[part]["std"]) for part in ("validation", "test")]
+        scores = [_score(result[part]) for part in ("validation", "test")]
         table.add_row(
             " ".join(result["overrides"]), *scores, f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
         )
     console.print(table)
+
+
+def _score(spread: dict[str, Any]) -> str:
+    """Mean and deviation over seeds; one score has no deviation."""
+    from gssc.tasks import score_text
+
+    known = [value for value in spread["values"] if value is not None]
+    return score_text(spread["mean"], spread["std"] if len(known) > 1 else None)

@@ -35,7 +35,9 @@ def train(
     pack: PackOption = None,
     data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
-    smiles_column: Annotated[str, typer.Option(help="Column of the .csv file that holds SMILES.")] = "smiles",
+    smiles_column: Annotated[
+        str | None, typer.Option(help="Column of the .csv file that holds SMILES.", show_default="smiles")
+    ] = None,
     target_column: Annotated[
         str | None, typer.Option(help="Column of the .csv file to predict; several separated by commas.")
     ] = None,
@@ -68,6 +70,7 @@ def train(
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
     from gssc.cli.opening import open_for, pick_device
+    from gssc.recipes import for_large_graphs
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import joined
     from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
@@ -84,11 +87,17 @@ def train(
         quiet = quiet or not processes.first
         with default_dtype(settings.train.precision):
             dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
+        if recipe is None or "=" in recipe:
+            asked = any(one.startswith("spectrum.rwse=") for one in (*(overrides or ()), recipe or ""))
+            settings = settings if asked else for_large_graphs(settings, dataset.largest(), Console(quiet=quiet).print)
         where = RunSettings(place, cache or True, resume or finish, finish, deadline, quiet, processes=processes)
         folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
         results = train_seeds(settings, dataset, numbers, folders, where, jobs)
         summaries = [result for result in results if result is not None]
         if len(summaries) < len(numbers) or not processes.first:
+            if quiet and processes.first:  # else the runs have said it
+                done = f"{len(summaries)} of {len(numbers)} seeds done"
+                Console(highlight=False, soft_wrap=True).print(f"stopped, {done}; --resume goes on from there")
             return
     _show(settings.name, write_aggregate(folder, summaries), folder)
 
@@ -100,7 +109,7 @@ def _show(name: str, total: dict[str, Any], folder: Path) -> None:
     seeds = "1 seed" if len(total["seeds"]) == 1 else f"{len(total['seeds'])} seeds"
 
     def spread(score: dict[str, Any]) -> str:
-        return score_text(score["mean"], score["std"])
+        return score_text(score["mean"], score["std"] if len(total["seeds"]) > 1 else None)
 
     for part in ("validation", "test"):
         console.print(f"{name}: {part} {total['metric']} {spread(total[part])} ({seeds})", markup=False)
@@ -117,7 +126,7 @@ def _recipe(
     overrides: list[str],
     data: Path | None,
     csv: Path | None,
-    smiles_column: str,
+    smiles_column: str | None,
     target_column: str | None,
     split: str | None,
     skip_invalid: bool,
@@ -130,6 +139,15 @@ def _recipe(
         overrides, name = [name, *overrides], None
     if data is not None and csv is not None:
         fail("--data", "one of --data and --csv", "both")
+    if csv is not None and csv.suffix.lower() != ".csv":
+        fail("--csv", "a .csv file (--data FILE takes PyG graphs)", csv)
+    if data is not None and data.suffix.lower() in (".csv", ".smi"):
+        fail("--data", "a .pt file of PyG graphs (--csv FILE takes a table of molecules)", data)
+    of_tables = {"smiles": smiles_column, "target": target_column}
+    given = [f"--{option}-column" for option, column in of_tables.items() if column is not None]
+    given += ["--skip-invalid"] * skip_invalid
+    if given and csv is None:
+        fail(given[0], "--csv FILE with it", "a recipe alone" if data is None else f"--data {data}")
     own = data or csv
     if own is None:
         if name is None:
@@ -141,7 +159,10 @@ def _recipe(
     # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
     where = [f"data.file={_quoted(own)}", f"data.split={split or 'random'}", "data.dataset=own"]
     if csv is not None:
-        where += [f"data.smiles_column={_quoted(smiles_column)}", f"data.target_columns={_quoted(target_column)}"]
+        where += [
+            f"data.smiles_column={_quoted(smiles_column or 'smiles')}",
+            f"data.target_columns={_quoted(target_column)}",
+        ]
         where.append(f"data.skip_invalid={str(skip_invalid).lower()}")
     return base.override([*where, *overrides])
 

@@ -1,5 +1,6 @@
 """Many graphs as flat tensors with features and targets: the form in which a dataset is packed and trained on."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -116,6 +117,22 @@ class GraphDataset:
         }
         return {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
 
+    def largest(self) -> int:
+        """Nodes of the largest graph."""
+        return max((int(graphs.ptr.diff().max()) for graphs in self.splits.values() if graphs.num_graphs), default=0)
+
+    def content(self) -> str:
+        """A name for the graphs themselves, in hexadecimal: equal for equal tensors in equal splits."""
+        digest = hashlib.blake2b(digest_size=16)
+        for split, graphs in self.splits.items():
+            for field in fields(FlatGraphs):
+                value = getattr(graphs, field.name)
+                about = None if value is None else (str(value.dtype), list(value.shape))
+                digest.update(f"|{split}.{field.name}:{about}|".encode())
+                if value is not None:
+                    digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
 
 def from_about(about: Mapping[str, Any]) -> GraphDataset:
     """The dataset that `GraphDataset.about` describes, without any graphs."""
@@ -201,14 +218,44 @@ def collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | No
     """One attribute of all graphs, end to end; None where no graph has it."""
     if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data) and dataset._indices is None:
         value = dataset._data.get(name)
-        return value if isinstance(value, Tensor) else None
+        return None if value is None else _tensor(value, name)
     values = [graph.get(name) for graph in stored_graphs(dataset)]
     missing = sum(value is None for value in values)
     if missing == len(values):
         return None
     if missing:
         fail(name, "given for every graph or for none", f"{missing} of {len(values)} graphs without")
-    return torch.cat([value.reshape(1) if value.dim() == 0 else value for value in values])
+    return _joined([_tensor(value, f"{name} of graph {number}") for number, value in enumerate(values)], name)
+
+
+def _tensor(value: Any, name: str) -> Tensor:
+    """A tensor with rows; plain numbers are one row, as for PyG's own collate."""
+    if isinstance(value, (int, float)):
+        return torch.tensor([value])
+    if not isinstance(value, Tensor):
+        fail(name, "a tensor or a number", type(value).__name__)
+    return value.reshape(1) if value.dim() == 0 else value
+
+
+def _joined(values: Sequence[Tensor], name: str) -> Tensor:
+    """Rows of all graphs end to end, or an error that names the first graph whose rows do not fit."""
+    try:
+        return torch.cat(list(values))
+    except RuntimeError:
+        # Whatever torch joins is fine, such as [0] with [E, 3] or int with float; so torch is asked graph by graph.
+        row = values[0][:1]
+        for number, value in enumerate(values):
+            try:
+                row = torch.cat([row, value[:1]])[:1]
+            except RuntimeError:
+                wanted = f"{_type(row)} of shape [{', '.join(['*', *map(str, row.shape[1:])])}]"
+                found = f"{_type(value)} of shape {list(value.shape)}"
+                fail(f"{name} of graph {number}", f"{wanted}, as in the graphs before it", found)
+        raise
+
+
+def _type(values: Tensor) -> str:
+    return str(values.dtype).removeprefix("torch.")
 
 
 def _rows(values: Tensor | None, rows: int, name: str) -> Tensor | None:

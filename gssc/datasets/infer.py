@@ -12,6 +12,7 @@ Features ``x`` and ``edge_attr``: integers are categories, one vocabulary per co
 standardised by mean and deviation of the training part. Many 0/1 columns of integers (a bag of words) are continuous.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -41,10 +42,16 @@ def infer_level(y: Tensor, graphs: int, nodes: int) -> tuple[Level, Tensor]:
     return "graph" if rows == graphs else "node", y.reshape(rows, -1)
 
 
-def infer_task(y: Tensor, level: Level, kind: str | None = None, metric: str | None = None) -> tuple[Task, Tensor]:
-    """The task of targets [rows, T], and the targets in the form it takes; ``kind`` and ``metric`` override."""
+def infer_task(
+    y: Tensor, level: Level, kind: str | None = None, metric: str | None = None, names: Sequence[str] = ()
+) -> tuple[Task, Tensor]:
+    """The task of targets [rows, T], and the targets in the form it takes; ``kind`` and ``metric`` override.
+
+    ``names`` are what errors call the T columns.
+    """
     if kind is not None:
         check_choice("task", kind, KINDS)
+    _check_known(y, names)
     chosen: Kind = kind or _kind(y)  # type: ignore[assignment]
     outputs = y.shape[1]
     if chosen == "multiclass":
@@ -58,7 +65,7 @@ def infer_task(y: Tensor, level: Level, kind: str | None = None, metric: str | N
         if outputs < 2:
             fail("y", "two or more classes", f"class {outputs - 1} only" if outputs else "no known class")
         if outputs > MOST_CLASSES and kind is None:
-            fail("y", f"at most {MOST_CLASSES} classes (floating point, or --task regression, for numbers)", outputs)
+            fail("y", f"at most {MOST_CLASSES} classes (floating point, or data.task=regression, for numbers)", outputs)
     if chosen == "binary" and not bool(((y == 0) | (y == 1) | (y != y)).all()):
         fail("y", "0, 1 and NaN for a binary task", f"values from {float(y.min())} to {float(y.max())}")
     default = {"regression": "mae", "multiclass": "accuracy", "binary": "auroc" if outputs == 1 else "ap"}[chosen]
@@ -66,6 +73,14 @@ def infer_task(y: Tensor, level: Level, kind: str | None = None, metric: str | N
         check_choice("metric", metric, METRICS_OF_KIND[chosen])
     task = Task(level, chosen, outputs, metric or default)
     return task, task.targets(y, y.shape[0])
+
+
+def _check_known(y: Tensor, names: Sequence[str]) -> None:
+    """Nothing is learned from a column without a known target, and the loss of 0 would look like success."""
+    for column, known in enumerate(y.isfinite().any(0).tolist()):
+        if not known:
+            name = names[column] if names else "y" if y.shape[1] == 1 else f"y, column {column}"
+            fail(name, "one or more known targets", "none")
 
 
 def _kind(y: Tensor) -> str:
@@ -116,8 +131,9 @@ def scale_to_training(dataset: GraphDataset) -> GraphDataset:
         values = getattr(train, column).double()
         values = values if rows is None else values[rows]
         mean, std = (values.mean(0), values.std(0, unbiased=False)) if len(values) else (torch.zeros(features),) * 2
-        # A column that hardly varies is noise of rounding: it is shifted only.
-        std = torch.where(std > 1e-6 * (1.0 + mean.abs()), std, torch.ones_like(std))
+        # A column that hardly varies beside its own size, or around zero, is noise of rounding: it is shifted only.
+        # Its own, not 1: a column in small units, say 1e-7, is as good as any.
+        std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
         standardize[column] = (mean.tolist(), std.tolist())
         scaled: dict[int, Tensor] = {}  # parts that share one graph go on sharing it
         for split, flat in splits.items():

@@ -23,11 +23,15 @@ from gssc.tasks import Task
 
 @dataclass(frozen=True)
 class Inputs:
-    """Graphs to predict for; ``rows`` are their numbers in the file, ``labels`` its texts by heading."""
+    """Graphs to predict for; ``rows`` are their numbers in the file, ``labels`` its texts by heading.
+
+    ``skipped`` counts the molecules that were left out.
+    """
 
     graphs: FlatGraphs
     rows: list[int]
     labels: dict[str, list[str]]
+    skipped: int = 0
 
 
 def read_inputs(path: Path, about: Mapping[str, Any], smiles_column: str = "smiles") -> FlatGraphs:
@@ -112,9 +116,8 @@ def _molecules(
         fail("input", f"a .pt file (the model was trained on {dataset.name}, not on molecules)", source)
     molecules = read_molecules(smiles, where, skip_invalid=skip_invalid, encoding=encodings[features])
     flat = flat_molecules(molecules, _unknown(dataset.task, len(molecules.rows)))
-    return Inputs(
-        flat, molecules.rows, {name: [texts[row] for row in molecules.rows] for name, texts in labels.items()}
-    )
+    kept = {name: [texts[row] for row in molecules.rows] for name, texts in labels.items()}
+    return Inputs(flat, molecules.rows, kept, molecules.skipped)
 
 
 def _table(path: Path, smiles_column: str) -> tuple[list[str], list[str], dict[str, list[str]]]:

@@ -46,7 +46,8 @@ def open_csv(
     smiles, cells, where = read_table(path, smiles_column, target_columns)
     molecules = read_molecules(smiles, where, scaffolds=split == "scaffold", skip_invalid=skip_invalid)
     y = torch.from_numpy(_numbers(cells, where, target_columns)[molecules.rows])
-    found, y = infer_task(_classes(y, cells) if task is None else y, "graph", task, metric)
+    names = [f"column {heading}" for heading in target_columns]
+    found, y = infer_task(_classes(y, cells) if task is None else y, "graph", task, metric, names)
     flat = flat_molecules(molecules, y)
     parts = scaffold_split(molecules.scaffolds) if split == "scaffold" else random_split(len(flat), seed, "molecules")
     splits = {name: select(flat, torch.from_numpy(members), "graph") for name, members in parts.items()}
@@ -71,6 +72,8 @@ def read_table(
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             headings = reader.fieldnames or []
+            if not headings:
+                fail("csv", "headings in the first line", f"no columns in {path}")
             for heading in (smiles_column, *target_columns):
                 check_choice(f"column of {path.name}", heading, headings)
             for row in reader:
@@ -85,7 +88,7 @@ def read_table(
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         fail("csv", "a CSV file in UTF-8", f"{path} ({error})")
     if not smiles:
-        fail("csv", "one or more rows below the headings", f"none in {path}")
+        fail("csv", "one or more rows below the headings", f"no rows in {path}")
     return smiles, cells, where
 
 

@@ -69,8 +69,10 @@ def load_saved(path: Path) -> Saved:
         reason = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), "")
         if reason:
             fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {reason[:200]}")
-        first = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        fail("data", EXPECTED, f"{path}, which cannot be read ({first})")
+        # Of torch's own text the reason alone: around it is advice to read the file without safety.
+        lines = str(error).rpartition("WeightsUnpickler error:")[2].split("\n")
+        first = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")
+        fail("data", EXPECTED, f"{path}, which cannot be read ({type(error).__name__}{first})")
     return _graphs(content, path)
 
 

@@ -52,6 +52,8 @@ class FeatureEncoder(nn.Module):
             check_positive(f"{name} features", features)
             self.linear = nn.Linear(features, channels)
         else:
+            if not isinstance(features, Sequence) or isinstance(features, str):
+                fail(f"{name} features", "a number of features, a sequence of vocabulary sizes or None", repr(features))
             if not features:
                 fail(f"{name} features", "one or more vocabulary sizes", "none")
             for size in features:
@@ -80,7 +82,21 @@ class FeatureEncoder(nn.Module):
             tables: list[Tensor] = [embedding.weight for embedding in self.embeddings]  # type: ignore[misc]
             if rows * sum(table.shape[0] for table in tables) <= MAX_ENTRIES:
                 return sum_of_rows(columns, tables)
-        out = self.embeddings[0](columns[:, 0])
+        if torch.compiler.is_compiling():
+            return self._embed(columns)
+        try:
+            return self._embed(columns)
+        except IndexError:  # on a CPU; a GPU has no words for it
+            for i, embedding in enumerate(self.embeddings):
+                size, column = int(embedding.weight.shape[0]), columns[:, i]  # type: ignore[index]
+                if bool(((column < 0) | (column >= size)).any()):
+                    span = f"{int(column.min())}..{int(column.max())}"
+                    fail(f"{self.name}, column {i}", f"categories in 0..{size - 1}", span)
+            raise
+
+    def _embed(self, columns: Tensor) -> Tensor:
+        assert self.embeddings is not None
+        out: Tensor = self.embeddings[0](columns[:, 0])
         for i, embedding in enumerate(list(self.embeddings)[1:], start=1):
             out = out + embedding(columns[:, i])
         return out

@@ -36,7 +36,7 @@ class GCN(GCNConv):
         if edge_weight is not None:
             return super().forward(x, edge_index, edge_weight)
         source, target = edge_index[0], edge_index[1]
-        counts = torch.zeros(2, x.shape[0], device=x.device)
+        counts = torch.zeros(2, x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
         loops, entering = counts.index_add(1, target, torch.stack([source == target, source >= 0]).to(counts.dtype))
         scale = (entering - loops + 1).rsqrt().to(x.dtype).unsqueeze(1)
         h = scale * self.lin(x)

@@ -68,6 +68,8 @@ class GraphHead(nn.Module):
             # A maximum does not depend on the order. PyG's pool is the same, but on a GPU it warns.
             zeros = x.new_zeros(num_graphs, x.shape[1])
             return zeros.scatter_reduce(0, batch.unsqueeze(1).expand_as(x), x, "amax", include_self=False)
+        if batch is None and x.shape[0] == 0:
+            return x.new_zeros(1, x.shape[1])
         if batch is None or not can_fuse(x):
             return POOLS[self.pool](x, batch, num_graphs if batch is not None else None)
         if ptr is None:

@@ -226,7 +226,7 @@ class DiffusionPhi(Phi):
             fail("times", "one or more times of at least 0", list(times))
         self.channels = len(times)
         self.times: Tensor
-        self.register_buffer("times", torch.tensor(times))
+        self.register_buffer("times", torch.tensor(times, dtype=torch.float64))
 
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         return torch.exp(-eigvals.unsqueeze(-1) * self.times.to(eigvals.dtype))
@@ -248,7 +248,7 @@ class PageRankPhi(Phi):
             fail("restarts", "one or more probabilities in (0, 1]", list(restarts))
         self.channels = len(restarts)
         self.restarts: Tensor
-        self.register_buffer("restarts", torch.tensor(restarts))
+        self.register_buffer("restarts", torch.tensor(restarts, dtype=torch.float64))
 
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         restarts = self.restarts.to(eigvals.dtype)

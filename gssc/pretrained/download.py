@@ -41,8 +41,7 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     if digest is not None:
         kept = place / digest[:32]
         if kept.is_dir():
-            check_folder(kept)
-            return kept
+            return _checked(kept, digest)
     base = url.rstrip("/").removesuffix(f"/{NAME}")
     manifest = _fetch(f"{base}/{NAME}", LARGEST_MANIFEST)
     found = sha256(manifest)
@@ -50,8 +49,7 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
         raise DamagedFileError(f"{base}/{NAME}: expected sha256 {digest}, got {found}")
     final = place / found[:32]
     if final.is_dir():
-        check_folder(final)
-        return final
+        return _checked(final, found)
     listed = read_manifest(manifest, f"{base}/{NAME}")
     temporary = place / f".{found[:32]}.{uuid.uuid4().hex}.tmp"
     try:
@@ -71,6 +69,17 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return final
+
+
+def _checked(kept: Path, digest: str) -> Path:
+    """A folder of the cache, if its manifest is the one asked for and its files are those of the manifest."""
+    found = sha256((kept / NAME).read_bytes()) if (kept / NAME).exists() else "none"
+    if found != digest:
+        raise DamagedFileError(
+            f"{kept / NAME}: expected sha256 {digest}, got {found} (delete the folder to fetch it anew)"
+        )
+    check_folder(kept)
+    return kept
 
 
 def _fetch(url: str, size: int) -> bytes:

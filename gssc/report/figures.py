@@ -68,7 +68,7 @@ def ablation_bars(variants: Sequence[Variant]) -> Any | None:
         mean, std = spread.mean * factor, spread.std * factor
         axis.barh(place, mean, height=0.62, color=SERIES[1 if variant.overrides else 0], alpha=0.75)
         axis.errorbar(mean, place, xerr=std if spread.n > 1 else None, color=INK, capsize=3, linewidth=1.1)
-        seeds = [float(run.summary["test"]) * factor for run in variant.finished if run.summary]
+        seeds = [value * factor for run in variant.finished if is_number(value := (run.summary or {}).get("test"))]
         axis.plot(seeds, [place] * len(seeds), ".", color=INK, markersize=4, alpha=0.6)
     values = [s.mean * factor + sign * s.std * factor for _, s in scored for sign in (-1, 1)]
     if published:

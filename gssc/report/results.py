@@ -55,8 +55,10 @@ def time_per_seed(variant: Variant) -> str:
 def _cells(variant: Variant, mark: str) -> list[str]:
     published = variant.published_gssc()
     test, parameters = variant.spread("test"), variant.spread("parameters")
-    assert test is not None  # there is a finished seed
-    value = test.mean * (published.factor if published else 1.0)
+    difference = ""  # a finished seed has a score, unless that is not defined for its test set
+    if test is not None:
+        value = test.mean * (published.factor if published else 1.0)
+        difference = difference_text(value, digits_for(value, published), published)[0]
     direction = "↑" if variant.higher_is_better else "↓"
     percent = ", %" if published and published.factor == 100 else ""
     cells: list[Any] = [
@@ -66,7 +68,7 @@ def _cells(variant: Variant, mark: str) -> list[str]:
         f"{variant.metric} {direction}{percent}",
         spread_text(test, published),
         published.text if published else "",
-        difference_text(value, digits_for(value, published), published)[0],
+        difference,
         f"{parameters.mean:,.0f}" if parameters else "",
         time_per_seed(variant),
     ]

@@ -94,8 +94,10 @@ def _summary(
     remarks = [about.get("short") or about.get("data", "") if short else about.get("data", ""), one.said("remarks")]
     mark = footnotes.mark(*remarks)
     test = one.variant.spread("test")
-    value = (test.mean if test else 0.0) * (published.factor if published else 1.0)
-    difference, verdict = difference_text(value, digits_for(value, published), published)
+    difference, verdict = "", ""
+    if test is not None:
+        value = test.mean * (published.factor if published else 1.0)
+        difference, verdict = difference_text(value, digits_for(value, published), published)
     text = spread_text(test, published) + mark + (f" ({one.schedule})" if one.schedule else "")
     label = recipe if one.name == "main" else f"{recipe}, {one.name}"
     return (label, metric, text, str(test.n if test else 0), last[0], _verdict(difference, verdict), best)

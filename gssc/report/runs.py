@@ -151,7 +151,7 @@ def read_seed(folder: Path) -> SeedRun:
     environment = _read_json(folder / "environment.json", notes) or {}
     dataset = _read_json(folder / "dataset.json", notes) or {}
     summary = _read_json(folder / "summary.json", notes)
-    if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary.get(key))]):
+    if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary)]):
         notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
         summary = None
     kept = folder / "metrics.csv.gz"
@@ -215,8 +215,8 @@ def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:
     if gone:
         notes.append(f"{path}: lists seed {', '.join(gone)}, of which there is no score")
     elif set(listed) == set(finished):
-        mean = _mapping(summary.get("test")).get("mean")
-        if is_number(mean) and not math.isclose(mean, float(np.mean(list(finished.values()))), rel_tol=1e-6):
+        mean, known = _mapping(summary.get("test")).get("mean"), [one for one in finished.values() if is_number(one)]
+        if is_number(mean) and known and not math.isclose(mean, float(np.mean(known)), rel_tol=1e-6):
             notes.append(f"{path}: its mean {mean:g} is not that of its seeds")
     return notes
 
@@ -240,8 +240,10 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, float) or (type(value) is int and abs(value) < 10**300)
 
 
-def _fits(key: str, value: object) -> bool:
-    return isinstance(value, str) if key == "metric" else is_number(value)
+def _fits(key: str, summary: Mapping[str, Any]) -> bool:
+    """Whether an entry is what `gssc train` writes; a score that is not defined (AUROC of one class) is null."""
+    value = summary.get(key)
+    return isinstance(value, str) if key == "metric" else is_number(value) or (key in summary and value is None)
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.spectra.operators import Directed, Operator
+from gssc.spectra.operators import SYMMETRY_TOLERANCE, Directed, Operator
 
 
 def symmetric_batched(adjacency: Tensor, directed: Directed, graph: Tensor) -> Tensor:
@@ -19,8 +19,9 @@ def symmetric_batched(adjacency: Tensor, directed: Directed, graph: Tensor) -> T
     transposed = adjacency.mT
     if torch.equal(adjacency, transposed):
         return adjacency
-    if directed == "reject":
-        count = (adjacency != transposed).sum((1, 2)) // 2
+    largest = adjacency.abs().amax((1, 2), keepdim=True)
+    count = ((adjacency - transposed).abs() > SYMMETRY_TOLERANCE * largest).sum((1, 2)) // 2
+    if directed == "reject" and bool(count.any()):
         at = int(count.nonzero()[0])
         fail(
             f"edge_index of graph {int(graph[at])}",

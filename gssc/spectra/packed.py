@@ -102,6 +102,9 @@ def pack(
             fail(f"dataset[{number}]", "a graph that knows its number of nodes (set data.num_nodes)", "None")
     ends = [torch.empty(2, 0, dtype=torch.long) if g.edge_index is None else g.edge_index for g in graphs]
     weights = [None if weight_attr is None else g.get(weight_attr) for g in graphs]
+    for number, (e, w) in enumerate(zip(ends, weights, strict=True)):
+        if w is not None and w.numel() != e.shape[1]:
+            fail(f"{weight_attr} of dataset[{number}]", f"one weight for each of {e.shape[1]} edges", list(w.shape))
     weight = None
     if any(w is not None for w in weights):
         weight = torch.cat(

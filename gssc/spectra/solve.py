@@ -123,7 +123,8 @@ class _Merge:
             biggest = int(components.size.max(initial=0))
             if solver == "dense" and biggest > DENSE_LIMIT:
                 fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
-            self.small += small_parts(self.matrix, components, kernel, dense, self.count + (not self.both))
+            self.solve_small = partial(small_parts, self.matrix, components, kernel, dense)
+            self.small += self.solve_small(self.count + (not self.both))
             for number in np.flatnonzero(components.size > dense):
                 nodes = components.members(int(number))
                 own = self.matrix if nodes.size == self.n else self.matrix[nodes][:, nodes].tocsr()
@@ -140,6 +141,10 @@ class _Merge:
         enlarged = 0
         while True:
             tolerance, chosen = self._cut()
+            if self._small_parts_end_early(tolerance):
+                self.count *= 2
+                self.small = list(self.solve_small(self.count + 1))
+                continue
             if self.large and chosen.available <= self.k and chosen.available < self._obtainable():
                 if enlarged == ENLARGEMENTS:
                     raise SpectrumError(f"more than {self.count} eigenvalues are zero within {tolerance:.1e}")
@@ -149,6 +154,20 @@ class _Merge:
             outcome = self._certify(tolerance, chosen)
             if outcome is not None:
                 return self._assemble(tolerance, chosen, *outcome)
+
+    def _small_parts_end_early(self, tolerance: float) -> bool:
+        """Whether zeros that are dropped have used up the pairs that a dense component keeps of all that it has.
+
+        A component has one zero mode, but weakly joined clusters give it more values within the tolerance of zero.
+        """
+        return (
+            self.zero_modes == "drop"
+            and not self.both
+            and any(
+                part.values.shape[1] < part.nodes.shape[1] and (part.values > tolerance).sum(1).min() <= self.k
+                for part in self.small
+            )
+        )
 
     def _parts(self) -> list[Part]:
         return [*self.small, *(component.part for component in self.large if component.part is not None)]

@@ -39,11 +39,12 @@ def score_protocol(
     model that is evaluated.
     """
     best = progress.best_by(protocol, trainer.protocols[0])
-    last_scores = {"last_val": plain(last), "last_test": final_score(trainer, test)}
-    if best.weights:
-        trainer.evaluated.load_state_dict(best.weights)
-    selected = {"val": plain(best.score), "test": final_score(trainer, test)}
-    return {**selected, "epoch": best.epoch or trainer.recipe.train.epochs, **last_scores}
+    val, score = plain(last), final_score(trainer, test)
+    last_scores = {"last_val": val, "last_test": score}
+    if not best.weights:  # ended before this protocol was looked at: the last weights are all that it has
+        return {"val": val, "test": score, "epoch": progress.epoch, **last_scores}
+    trainer.evaluated.load_state_dict(best.weights)
+    return {"val": plain(best.score), "test": final_score(trainer, test), "epoch": best.epoch, **last_scores}
 
 
 def plain(number: float | None) -> float | None:

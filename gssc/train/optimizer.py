@@ -13,7 +13,8 @@ from gssc.train.flat_adamw import FlatAdamW
 def learning_rate(config: OptimConfig, epoch: float, epochs: int) -> float:
     """Linear warm-up, then half a cosine to zero; ``epoch`` counts what is done, in fractions.
 
-    The first step of a warm-up has a small positive rate: pass the position at the end of the step.
+    The first step of a warm-up has a small positive rate: pass the position at the end of the step. The last step of
+    all then has the rate zero, and changes nothing but statistics.
     """
     if epoch < config.warmup_epochs:
         return config.lr * epoch / config.warmup_epochs

@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from gssc.config import TrainConfig
 from gssc.train.loop import Clock
@@ -66,17 +67,25 @@ class Pace:
 
     @contextmanager
     def terminable(self) -> Iterator[None]:
-        """A polite request to end (SIGTERM) is treated like a time limit; only the main thread may listen."""
+        """A polite request to end (SIGTERM, the first Ctrl-C) is treated like a time limit.
+
+        Only the main thread may listen. A second Ctrl-C ends the program at once.
+        """
+        before: dict[int, Any] = {}
 
         def note(number: int, frame: object) -> None:
+            if self.interrupted and number == signal.SIGINT:
+                raise KeyboardInterrupt
             self.interrupted = True
 
         try:
-            before = signal.signal(signal.SIGTERM, note)
+            for wanted in (signal.SIGTERM, signal.SIGINT):
+                before[wanted] = signal.signal(wanted, note)
         except ValueError:
             yield
             return
         try:
             yield
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -14,6 +14,7 @@ from gssc.protocols import due
 from gssc.train.build import build_stores
 from gssc.train.evaluate import default_dtype
 from gssc.train.final_scores import in_order_of_scoring
+from gssc.train.folder_lock import release
 from gssc.train.loop import NonFiniteLossError, Position
 from gssc.train.pace import Pace
 from gssc.train.settings import RunSettings
@@ -82,6 +83,8 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
     results: dict[int, dict[str, Any] | None] = {}
     for run in runs:
         run.folder.close_events()
+        if finished:
+            run.check_selected()
         if run.error is not None:
             continue
         if not finished or pace.out_of_time("evaluation", "evaluation", "checkpoint"):
@@ -91,6 +94,7 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
         else:
             results[run.seed] = run.finish(stores["test"])
     for run in runs:
+        release(run.folder.path)
         if run.error is not None:
             raise run.error if len(runs) == 1 else NonFiniteLossError(f"seed {run.seed}: {run.error}")
     return results

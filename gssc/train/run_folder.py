@@ -15,6 +15,7 @@ from gssc.config import load_recipe
 from gssc.environment import describe
 from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
 from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
+from gssc.train.folder_lock import hold
 from gssc.train.loop import Trainer
 
 
@@ -45,8 +46,9 @@ class RunFolder:
         return (self.path / "summary.json").exists()
 
     def is_used(self) -> bool:
-        """Whether there is a run in it, finished or not."""
-        return self.is_finished() or (self.path / "checkpoints").exists()
+        """Whether there is a run in it, finished or not: an epoch of one at least, also where none was saved."""
+        epochs = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return self.is_finished() or self.checkpoint.parent.exists() or epochs
 
     def summary(self) -> dict[str, Any]:
         """The summary of a run that ended, if it is this one."""
@@ -58,6 +60,8 @@ class RunFolder:
     def begin(self, trainer: Trainer, device: torch.device, resume: bool) -> Progress:
         """Begin anew, or from the checkpoint where there is one."""
         if self.writes:
+            self.path.mkdir(parents=True, exist_ok=True)
+            hold(self.path)
             for folder in (self.path, self.checkpoint.parent):
                 remove_leftovers(folder)
         if resume and self.checkpoint.exists():

@@ -44,7 +44,8 @@ class SingleRun:
     def __init__(self, recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> None:
         self.recipe, self.dataset, self.seed, self.settings = recipe, dataset, seed, settings
         self.about = json.loads(json.dumps(about_data(recipe, dataset)))
-        identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": self.about}
+        dataset_too = self.about | {"content": dataset.content()}
+        identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": dataset_too}
         self.folder = RunFolder(folder, identity, settings.processes.first)
         self.saved = "there is no checkpoint yet"
         self.error: NonFiniteLossError | None = None
@@ -176,6 +177,13 @@ class SingleRun:
         """The test scores of a protocol, right after the evaluation of the last weights by it, which gave ``last``."""
         if self.error is None:
             self.protocols[protocol.name] = score_protocol(self.trainer, self.progress, protocol, last, test)
+
+    def check_selected(self) -> None:
+        """Weights that are not numbers are an error too: the last step may go wrong after its loss was known."""
+        best = self.progress.best
+        if self.error is None and not all(bool(tensor.isfinite().all()) for tensor in best.weights.values()):
+            with self._failing():
+                raise NonFiniteLossError(f"the weights of epoch {best.epoch} are not finite numbers")
 
     def finish(self, test: GraphStore) -> dict[str, Any]:
         """Score the test set once, with the selected weights, and write what is left to write."""

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import Any
 import yaml
 
 from gssc.checks import fail
+from gssc.config import Recipe
 from gssc.files import read_json, write_json
 
 Trial = Callable[[list[str], Path], dict[str, Any] | None]
+# Keys that decide what is scored, and so whether scores can be compared.
+TASK_KEYS = tuple(f"data.{name}" for name in ("dataset", "file", "target_columns", "task", "metric"))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One key that varies: a list of values, or (for a study) a range from low to high."""
+    """One key that varies: a list of values, or (for a study) a range, of integers where the key is one."""
 
     key: str
     values: tuple[Any, ...] = ()
@@ -26,18 +30,42 @@ class Axis:
     log: bool = False
 
 
-def parse_axis(text: str) -> Axis:
-    """``section.key=a,b,c`` for values; ``section.key=low..high`` for a range, ``log:low..high`` on a log scale."""
+def parse_axis(text: str, recipe: Recipe) -> Axis:
+    """``section.key=a,b,c`` for values; ``section.key=low..high`` for a range, ``log:low..high`` on a log scale.
+
+    All values, and both ends of a range, must be ones that the recipe takes.
+    """
     key, separator, rest = text.partition("=")
     if not separator or "." not in key or not rest:
         fail("axis", "section.key=a,b,c or section.key=low..high", repr(text))
-    low, dots, high = rest.removeprefix("log:").partition("..")
-    if not dots:
+    if key in TASK_KEYS:
+        fail(f"axis {key}", "a key that keeps the task (scores of different tasks cannot be compared)", repr(rest))
+    pieces = rest.removeprefix("log:").split("..", 1)
+    if len(pieces) == 1:
+        for value in rest.split(","):
+            _read(recipe, key, value)
         return Axis(key, tuple(yaml.safe_load(value) for value in rest.split(",")))
-    try:
-        return Axis(key, low=float(low), high=float(high), log=rest.startswith("log:"))
-    except ValueError:
-        fail("axis", "two numbers low..high", repr(text))
+    low, high = (_read(recipe, key, end) for end in pieces)
+    # The recipe has made them what its field is: not a number for a choice, a truth value or text.
+    if any(type(end) not in (int, float) or not math.isfinite(end) for end in (low, high)):
+        fail(f"axis {key}", "two numbers low..high", repr(rest))
+    if low > high:
+        fail(f"axis {key}", "low..high with low <= high", repr(rest))
+    log = rest.startswith("log:")
+    if log and low <= 0:
+        fail(f"axis {key}", "log:low..high with low > 0", repr(rest))
+    return Axis(key, low=low, high=high, log=log)
+
+
+def _read(recipe: Recipe, key: str, text: str) -> Any:
+    """A value as the recipe reads it, of the type of its field."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(recipe.override([f"{key}={text}"]), section), name)
+
+
+def first_overrides(axes: list[Axis]) -> list[str]:
+    """Those of one variant, before any is chosen."""
+    return [_override(axis.key, axis.values[0] if axis.values else axis.low) for axis in axes]
 
 
 def grid(axes: list[Axis]) -> Iterator[list[str]]:
@@ -57,6 +85,7 @@ def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], Non
         say(" ".join(overrides))
         summary = trial(overrides, folder)
         if summary is None:
+            say(_stopped(len(results), math.prod(len(axis.values) for axis in axes)))
             return results
         results.append({"overrides": overrides, "folder": folder.name, **summary})
         write_json(out / "sweep.json", results)
@@ -92,6 +121,7 @@ def run_study(
         say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
         summary = trial(overrides, out / f"trial-{number:03d}")
         if summary is None:
+            say(_stopped(len(results), trials))
             return results
         results.append({"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}", **summary})
         write_json(out / "sweep.json", results)
@@ -103,9 +133,13 @@ def _distribution(axis: Axis, kinds: Any) -> Any:
         return kinds.CategoricalDistribution(axis.values)
     assert axis.low is not None
     assert axis.high is not None
-    if axis.low.is_integer() and axis.high.is_integer() and not axis.log:
-        return kinds.IntDistribution(int(axis.low), int(axis.high))
+    if isinstance(axis.low, int):
+        return kinds.IntDistribution(axis.low, axis.high, log=axis.log)
     return kinds.FloatDistribution(axis.low, axis.high, log=axis.log)
+
+
+def _stopped(done: int, total: int) -> str:
+    return f"stopped: {done} of {total} variants are done; the same command goes on from there"
 
 
 def _override(key: str, value: Any) -> str:

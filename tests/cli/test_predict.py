@@ -142,7 +142,7 @@ def test_molecules_for_a_model_of_zinc(tmp_path):
     words = ["predict", str(run_folder), str(tmp_path / "m.smi"), "-o", str(tmp_path / "p.csv"), "--device", "cpu"]
     with pytest.raises(ValueError, match=r"m\.smi line 2: expected atoms of the 28 types"):
         run(*words)
-    run(*words, "--skip-invalid")
+    assert "2 molecules left out that cannot be used\n" in run(*words, "--skip-invalid")
     rows = table(tmp_path / "p.csv")
     assert list(rows[0]) == ["graph", "smiles", "name", "prediction"]
     assert [(row["graph"], row["smiles"], row["name"]) for row in rows] == [
@@ -152,3 +152,29 @@ def test_molecules_for_a_model_of_zinc(tmp_path):
     ]
     first, _, last = (float(row["prediction"]) for row in rows)
     assert first == pytest.approx(last, rel=1e-4)  # one molecule, written twice
+    for content, message in (("", "no columns"), ("smiles\n", "no rows")):
+        (tmp_path / "empty.csv").write_text(content)
+        with pytest.raises(ValueError, match=rf"csv: expected .* got {message} in .*empty\.csv"):
+            run("predict", str(run_folder), str(tmp_path / "empty.csv"), "--device", "cpu")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_opened(tmp_path):
+    (tmp_path / "own.smi").write_text("CCO\n")
+    (tmp_path / "same.csv").symlink_to(tmp_path / "own.smi")
+    (tmp_path / "plain").write_text("")
+    for out, message in (
+        ("own.smi", "another file than the input, got .*own.smi"),
+        ("same.csv", "another file than the input, got .*same.csv"),
+        ("", "a file to write, got a folder"),
+        ("plain/p.csv", "a file in a folder that can be written, got .*plain is none"),
+        ("plain/deep/p.csv", "a file in a folder that can be written, got .*plain is none"),
+    ):
+        with pytest.raises(ValueError, match=rf"\A-o: expected {message}"):
+            run("predict", "no such model", str(tmp_path / "own.smi"), "-o", str(tmp_path / out))
+    assert (tmp_path / "own.smi").read_text() == "CCO\n"
+
+
+def test_a_new_folder_for_the_predictions_waits_for_them(tmp_path):
+    with pytest.raises(ValueError, match="no such model"):
+        run("predict", "no such model", str(tmp_path / "own.smi"), "-o", str(tmp_path / "new" / "deep" / "p.csv"))
+    assert not (tmp_path / "new").exists()

@@ -1,10 +1,16 @@
+import json
+
 import pytest
-from small_run import SMALL, write_cycles
+import torch
+from small_run import SMALL, small_recipe, write_cycles
 from typer.testing import CliRunner
 
+import gssc.cli.opening
+import gssc.train.run
 from gssc.cli import app
-from gssc.files import read_json
-from gssc.train.sweep import parse_axis
+from gssc.datasets.synthetic import cycle_counting
+from gssc.files import load_tensors, read_json
+from gssc.train.sweep import _distribution, parse_axis
 
 runner = CliRunner()
 
@@ -17,7 +23,8 @@ def sweep(tmp_path, *words):
         app, ["sweep", "cycles-3", *words, *fixed, *common, "--device", "cpu"], catch_exceptions=False
     )
     assert result.exit_code == 0, result.output
-    return result.output, read_json(tmp_path / "out" / "sweep.json")
+    listed = tmp_path / "out" / "sweep.json"
+    return result.output, read_json(listed) if listed.exists() else []
 
 
 def test_grid(tmp_path):
@@ -52,19 +59,127 @@ def test_study_goes_on_where_it_stopped(tmp_path):
     ("text", "message"),
     [
         ("lr", "axis: expected section.key"),
-        ("optim.lr=a..b", "axis: expected two numbers"),
         ("optim.lr=", "axis: expected section.key"),
+        ("optim.lr=a..b", "optim.lr: expected a number"),
+        ("optim.lr=1..inf", "optim.lr: expected .*, got"),
+        ("optim.lr=2..1", "axis optim.lr: expected low..high with low <= high"),
+        ("optim.weight_decay=log:0..1", "axis optim.weight_decay: expected log:low..high with low > 0"),
+        ("model.layers=1..2.5", "model.layers: expected an integer, got 2.5"),
+        ("model.phi_channels=null..8", "axis model.phi_channels: expected two numbers"),
+        ("model.glob=gssc..none", "axis model.glob: expected two numbers"),
+        ("model.selective=false..true", "axis model.selective: expected two numbers"),
+        ("model.selective=0..1", "model.selective: expected true or false"),
+        ("data.smiles_column=a..b", "axis data.smiles_column: expected two numbers"),
+        ("data.smiles_column=a,[", "override data.smiles_column: expected a value in YAML"),
+        ("data.metric=mae,mse", "axis data.metric: .* cannot be compared"),
+        ("data.task=regression,binary", "axis data.task: .* cannot be compared"),
+        ("data.dataset=cycles-3,cycles-4", "axis data.dataset: .* cannot be compared"),
+        ("data.file=../a.pt,../b.pt", "axis data.file: .* cannot be compared"),
+        ("data.target_columns=a,b", "axis data.target_columns: .* cannot be compared"),
     ],
 )
 def test_bad_axes(text, message):
-    with pytest.raises(ValueError, match=message):
-        parse_axis(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        parse_axis(text, small_recipe())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "low", "high", "log"),
+    [
+        ("model.layers=1..3", "IntDistribution", 1, 3, False),
+        ("model.channels=log:16..64", "IntDistribution", 16, 64, True),
+        ("model.phi_channels=8..16", "IntDistribution", 8, 16, False),
+        ("model.dropout_ffn=0..0.5", "FloatDistribution", 0.0, 0.5, False),
+        ("optim.weight_decay=0..1", "FloatDistribution", 0.0, 1.0, False),
+        ("optim.clip=1.0..2.0", "FloatDistribution", 1.0, 2.0, False),
+        ("optim.lr=log:1e-4..1e-2", "FloatDistribution", 1e-4, 1e-2, True),
+    ],
+)
+def test_kind_of_a_range_is_that_of_its_key(text, kind, low, high, log):
+    distributions = pytest.importorskip("optuna").distributions
+    found = _distribution(parse_axis(text, small_recipe()), distributions)
+    assert found == getattr(distributions, kind)(low, high, log=log)
+
+
+def test_study_of_integers(tmp_path):
+    pytest.importorskip("optuna")
+    _, results = sweep(tmp_path, "model.layers=1..3", "model.channels=log:4..8", "--trials", "2")
+    for result in results:
+        assert {type(value) for value in result["parameters_tried"].values()} == {int}
 
 
 def test_wrong_key_fails_before_anything_is_trained(tmp_path):
     with pytest.raises(ValueError, match="did you mean 'lr'"):
         sweep(tmp_path, "optim.lrr=1,2")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["model.glob=none,gsssc"], "did you mean 'gssc'"),
+        (["train.batch_size=4,0"], "train.batch_size: expected a positive integer"),
+        (["train.ema=0.5..1.0", "--trials", "1"], "train.ema: expected a probability"),
+    ],
+)
+def test_every_value_is_checked_before_anything_is_trained(tmp_path, words, message):
+    with pytest.raises(ValueError, match=message):
+        sweep(tmp_path, *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_variants_have_their_own_data(tmp_path, monkeypatch):
+    torch.save(cycle_counting(20, 0), tmp_path / "own.pt")
+    seeds = []
+
+    def open_for(recipe, *rest):
+        seeds.append(recipe.data.seed)
+        return opening(recipe, *rest)
+
+    opening = gssc.cli.opening.open_for
+    monkeypatch.setattr(gssc.cli.opening, "open_for", open_for)
+    own = [f"data.file={json.dumps(str(tmp_path / 'own.pt'))}", "data.dataset=own", "data.split=random"]
+    _, results = sweep(
+        tmp_path, "data.seed=1,2", "model.glob=gssc,none", *(part for text in own for part in ("--set", text))
+    )
+    assert seeds == [1, 2]
+    targets = [
+        load_tensors(tmp_path / "out" / result["folder"] / "seed-0" / "predictions.safetensors")[0]["target"]
+        for result in results
+    ]
+    assert torch.equal(targets[0], targets[1])
+    assert not torch.equal(targets[1], targets[2])
+
+
+def test_a_pack_has_no_other_data(tmp_path):
+    with pytest.raises(ValueError, match=r"--pack: expected no axis of section data .*, got data\.seed"):
+        sweep(tmp_path, "data.seed=0,1", "--pack", str(tmp_path / "pack"))
+
+
+@pytest.mark.parametrize("study", [[], ["--trials", "2"]])
+def test_stopped_sweep_says_how_to_go_on(tmp_path, monkeypatch, study):
+    if study:
+        pytest.importorskip("optuna")
+    output, _ = sweep(tmp_path, "optim.lr=0.001,0.002", *study, "--time-limit", "0.001s")
+    assert "stopped: 0 of 2 variants are done; the same command goes on from there" in output
+    assert "by validation" not in output
+    train, seeds = gssc.train.run.train, []
+
+    def train_once(*arguments):
+        seeds.append(arguments[2])
+        return train(*arguments) if len(seeds) == 1 else None
+
+    monkeypatch.setattr(gssc.train.run, "train", train_once)
+    output, results = sweep(tmp_path, "optim.lr=0.001,0.002", *study)
+    assert len(results) == 1
+    assert "stopped: 1 of 2 variants are done" in output
+    assert "1 variants by validation" in output
+
+
+def test_one_seed_has_no_deviation(tmp_path):
+    assert "±" not in sweep(tmp_path, "model.glob=none")[0]
+    assert "±" in sweep(tmp_path / "two", "model.glob=none", "--seeds", "0-1")[0]
 
 
 def test_range_needs_trials(tmp_path):

@@ -2,10 +2,11 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.datasets import GraphDataset, flatten
-from gssc.datasets.flat import concatenate, from_about, select
+from gssc.datasets.flat import collect, concatenate, from_about, select
+from gssc.datasets.own import load_saved
 from gssc.tasks import Task
 
 TASK = Task("node", "regression", 1, "mae")
@@ -55,3 +56,49 @@ def test_about_comes_back():
     task = Task("graph", "regression", 2, "rmse", shift=(1.0, 2.0), scale=(3.0, 4.0))
     dataset = GraphDataset("mine", task, (3, 4), 2, {}, {"edge_attr": ([1.0], [2.0])})
     assert from_about(dataset.about()) == dataset
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize(("numbers", "dtype"), [([1, 0, 2], torch.long), ([0.5, 1, 2.0], torch.float32)])
+def test_targets_may_be_plain_numbers(numbers, dtype, saved, tmp_path):
+    data = graphs(3)
+    for graph, number in zip(data, numbers, strict=True):
+        graph.y = number
+    if saved:
+        InMemoryDataset.save(data, tmp_path / "mine.pt")
+    y = collect(load_saved(tmp_path / "mine.pt") if saved else data, "y")
+    assert (y.dtype, y.tolist()) == (dtype, numbers)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected", "got"),
+    [
+        ("x", torch.zeros(4, 3), r"float32 of shape \[\*, 2\]", r"float32 of shape \[4, 3\]"),
+        ("x", torch.zeros(4), r"float32 of shape \[\*, 2\]", r"float32 of shape \[4\]"),
+        ("edge_attr", torch.zeros(12, 2), r"float32 of shape \[\*, 1\]", r"float32 of shape \[12, 2\]"),
+        ("y", torch.zeros(1, 2), r"float32 of shape \[\*\]", r"float32 of shape \[1, 2\]"),
+        ("y", torch.zeros(4).to(torch.float8_e4m3fn), r"float32 of .*", r"float8_e4m3fn of shape \[4\]"),
+    ],
+)
+def test_the_first_graph_that_differs_is_named(name, value, expected, got):
+    data = graphs()
+    data[2][name] = value
+    match = rf"\A{name} of graph 2: expected {expected}, as in the graphs before it, got {got}\Z"
+    with pytest.raises(ValueError, match=match):
+        flatten(data, TASK)
+
+
+def test_graphs_without_edges_need_no_width():
+    data = graphs(3)
+    data[1].edge_index, data[1].edge_attr = torch.zeros(2, 0, dtype=torch.long), torch.zeros(0)
+    assert flatten(data, TASK).edge_attr.shape == (18, 1)
+
+
+def test_attributes_of_other_kinds_are_named(tmp_path):
+    data = graphs(3)
+    for graph in data:
+        graph.y = [0.5, 1.5]
+    InMemoryDataset.save(data, tmp_path / "mine.pt")
+    for content, name in ((data, "y of graph 0"), (load_saved(tmp_path / "mine.pt"), "y")):
+        with pytest.raises(ValueError, match=rf"\A{name}: expected a tensor or a number, got list"):
+            collect(content, "y")

@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from gssc.datasets.infer import infer_features, infer_level, infer_task
+from gssc.datasets.flat import FlatGraphs, GraphDataset
+from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
+from gssc.tasks import Task
 
 NAN = float("nan")
 
@@ -45,8 +47,11 @@ def test_overrides():
         ([[0.5]], None, "accuracy", "metric: expected one of 'mae'"),
         ([[0], [0]], None, None, "y: expected two or more classes, got class 0 only"),
         ([[-1], [-1]], None, None, "got no known class"),
-        ([[0], [123456]], None, None, "at most 1000 classes .*--task regression"),
+        ([[0], [123456]], None, None, "at most 1000 classes .*data.task=regression"),
         ([[1, 2]], "multiclass", None, "one class number per row"),
+        ([[NAN], [NAN]], None, None, "y: expected one or more known targets, got none"),
+        ([[NAN], [NAN]], "regression", None, "y: expected one or more known targets, got none"),
+        ([[0.5, NAN], [1.5, NAN]], None, None, "y, column 1: expected one or more known targets, got none"),
     ],
 )
 def test_targets_that_make_no_task(y, kind, metric, message):
@@ -83,3 +88,16 @@ def test_features_follow_from_types():
     ):
         with pytest.raises(ValueError, match=message):
             infer_features(torch.tensor(bad), "x")
+
+
+def test_columns_are_scaled_whatever_their_unit():
+    torch.manual_seed(0)
+    noise = torch.randn(200, dtype=torch.float64)
+    # A small unit, around zero and not; rounding noise on a large number; a constant; cancellation around zero.
+    columns = [1e-7 * noise, 1e-7 * (noise + 3), 1e5 + 1e-3 * noise, torch.full((200,), 0.1), 1e-17 * noise]
+    x = torch.stack([column.double() for column in columns], 1)
+    flat = FlatGraphs(torch.tensor([0, 200]), torch.tensor([0, 0]), torch.zeros(2, 0).long(), x, None, noise[:1, None])
+    dataset = scale_to_training(GraphDataset("mine", Task("graph", "binary", 1, "ap"), 5, None, {"train": flat}, {}))
+    scaled = dataset.splits["train"].x
+    assert scaled[:, :2].std(0, unbiased=False).tolist() == pytest.approx([1, 1])
+    assert dataset.standardize["x"][1][2:] == [1, 1, 1]

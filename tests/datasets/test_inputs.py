@@ -142,3 +142,14 @@ def test_molecules_as_table_and_as_lines(tmp_path):
     other = open_own(saved(tmp_path / "mine.pt", graphs()))
     with pytest.raises(ValueError, match="the model was trained on mine, not on molecules"):
         read_inputs(path, about_of(other))
+
+
+def test_plain_numbers_and_tensors_are_the_same_targets(tmp_path):
+    data = graphs(x=lambda n: torch.zeros(n, 1).long())
+    expected = torch.cat([graph.y for graph in data])
+    dataset = open_own(saved(tmp_path / "mine.pt", data))
+    for graph in data:
+        graph.y = float(graph.y)
+    assert open_own(saved(tmp_path / "plain.pt", data)).task == dataset.task
+    flat = read_inputs(tmp_path / "plain.pt", about_of(dataset))
+    assert torch.equal(flat.y[:, 0], expected)

@@ -70,9 +70,10 @@ def test_rows_that_cannot_be_read(tmp_path):
     ("content", "message"),
     [
         (None, "csv: expected an existing file"),
-        ("", "column of .*: expected one of , got 's'"),
+        ("", "csv: expected headings in the first line, got no columns in .*molecules.csv"),
         ("smiles,a\nC,1\n", "column of .*: expected one of 'smiles', 'a', got 's'"),
-        ("s,a\n", "one or more rows below the headings"),
+        ("s,a\n", "csv: expected one or more rows below the headings, got no rows in .*molecules.csv"),
+        ("s,a\nC,\nCC,\nCCC,\n", "column a: expected one or more known targets, got none"),
         ("s,a\nC,x\n", "molecules.csv line 2, column a: expected a number or an empty cell, got 'x'"),
         ("s,a\nC\n", "molecules.csv line 2: expected 2 cells, got 1"),
         ("s,a\nC,1.5\nCC,2.5\n", "three or more molecules"),

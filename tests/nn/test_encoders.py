@@ -69,6 +69,9 @@ def test_numbers_go_through_a_linear_and_nothing_becomes_a_constant():
         ([4, 4], torch.ones(3, 1, dtype=torch.long), r"x: expected shape \[3, 2\], got \[3, 1\]"),
         ([], None, "x features: expected one or more vocabulary sizes"),
         (0, None, "x features: expected a positive integer, got 0"),
+        (4.0, None, "x features: expected a number of features, a sequence of vocabulary sizes or None, got 4.0"),
+        ([4, 2], torch.tensor([[1, 1], [0, 2], [3, 0]]), r"x, column 1: expected categories in 0\.\.1, got 0\.\.2"),
+        ([4], torch.tensor([[1], [-1], [3]]), r"x, column 0: expected categories in 0\.\.3, got -1\.\.3"),
     ],
 )
 def test_bad_input(features, x, message):

@@ -52,3 +52,12 @@ def test_fused_is_the_same_module(monkeypatch):
 def test_bad_shapes():
     with pytest.raises(ValueError, match=r"x: expected shape \[\*, 4\], got \[2, 3\]"):
         GCN(4)(torch.ones(2, 3), torch.zeros(2, 0, dtype=torch.long))
+
+
+def test_double_precision_whatever_the_default():
+    edge_index = make_edges(EDGES["random"][1])
+    conv, x = GCN(3).double(), torch.randn(EDGES["random"][0], 3, dtype=torch.float64)
+    theirs = GCNConv(3, 3).double()
+    theirs.load_state_dict(conv.state_dict())
+    assert torch.get_default_dtype() == torch.float32
+    assert_close(conv(x, edge_index), theirs(x, edge_index), tolerance=1e-14)

@@ -34,6 +34,7 @@ def test_pools_each_graph_also_one_without_nodes(pool):
     pooled = torch.stack([reduce(x[:3]), torch.zeros(4), reduce(x[3:])])
     assert_close(head(x, batch, 3), head.mlp(pooled))
     assert_close(head(x, None, 1), head.mlp(reduce(x)[None]))
+    assert_close(head(x[:0], None, 1), head.mlp(torch.zeros(1, 4)))
 
 
 @pytest.mark.parametrize("pool", ["sum", "mean"])

@@ -192,3 +192,9 @@ def test_kernels_in_a_compiled_module(monkeypatch):
     assert "deep_set_fused" in str(counter.graphs[-1].graph)
     for own, other in zip([*found[0], *found[1]], [*found[2], *found[3]], strict=True):
         assert torch.equal(own, other)
+
+
+def test_fixed_kernels_keep_double_precision():
+    eigvals, eigmask = torch.tensor([[0.3, 1.7]], dtype=torch.float64), torch.ones(1, 2, dtype=torch.bool)
+    assert torch.equal(DiffusionPhi([0.1])(eigvals, eigmask)[0, :, 0], torch.exp(-0.1 * eigvals[0]))
+    assert_close(PageRankPhi([0.1])(eigvals, eigmask)[0, :, 0], 0.1 / (0.1 + 0.9 * eigvals[0]), tolerance=1e-15)

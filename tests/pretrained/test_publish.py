@@ -1,5 +1,6 @@
 """A model goes out into the world and comes back the same."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -132,6 +133,24 @@ def test_by_url(root, monkeypatch, tmp_path):
     (kept / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(DamagedFileError, match=r"model\.safetensors: expected \d+ bytes, got 7\Z"):
         gssc.load_pretrained(served.as_uri(), sha256=digest)
+
+
+def test_what_is_kept_must_be_what_was_asked_for(root, tmp_path):
+    source, cache = root / "small-cycles", tmp_path / "cache"
+    digest = hashlib.sha256((source / "manifest.json").read_bytes()).hexdigest()
+    kept = download(source.as_uri(), digest, cache)
+    assert download("https://example.invalid/model", digest, cache) == kept
+    with pytest.raises(DamagedFileError, match=r"manifest\.json: expected sha256 \w+, got \w+ \(delete the folder"):
+        download("https://example.invalid/model", digest[:32] + "0" * 32, cache)
+    # Card and manifest altered together agree with each other, not with the digest.
+    manifest = json.loads((kept / "manifest.json").read_text())
+    (kept / "README.md").write_bytes(b"other")
+    manifest["files"]["README.md"] = {"bytes": 5, "sha256": hashlib.sha256(b"other").hexdigest()}
+    (kept / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DamagedFileError, match="expected sha256"):
+        download(source.as_uri(), digest, cache)
+    with pytest.raises(DamagedFileError, match="expected sha256"):
+        download(source.as_uri(), cache=cache)
 
 
 def test_a_damaged_download_leaves_nothing(root, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 from report.fake_runs import fake_run, write_json
 
 from gssc.report.runs import read_runs
+from gssc.report.write import write_report
 
 
 def test_a_seed_an_output_and_a_folder_of_outputs(tmp_path):
@@ -76,6 +77,15 @@ def test_damage_is_a_note_that_names_the_file(tmp_path, file, content):
     assert "\n" not in mine[0]
     assert runs.seeds[0].status == "finished"
     assert runs.seeds[1].status == ("damaged" if file == "summary.json" else "finished")
+
+
+def test_a_score_that_is_not_defined_is_no_damage(tmp_path):
+    out = fake_run(tmp_path / "a", "molhiv", seeds=(0,), epochs=6)
+    summary = json.loads((out / "seed-0/summary.json").read_text())
+    (out / "seed-0/summary.json").write_text(json.dumps(summary | {"validation": None, "test": None}))
+    (run,) = read_runs([out]).seeds
+    assert run.status == "finished"
+    assert write_report([out], tmp_path / "report").notes is not None
 
 
 def test_a_torn_last_line_leaves_the_rest(tmp_path):

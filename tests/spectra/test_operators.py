@@ -4,6 +4,7 @@ import torch
 from graphs import complete, dense_adjacency, graphs, path, two_triangles
 from hypothesis import given
 
+from gssc.spectra.batched_operators import symmetric_batched
 from gssc.spectra.operators import adjacency_matrix, build_operator, zero_mode_basis
 
 
@@ -62,6 +63,17 @@ def test_directed_edges_become_undirected_with_their_weight():
 def test_bad_input(edge_index, weight, message):
     with pytest.raises(ValueError, match=message):
         adjacency_matrix(edge_index, weight, 3)
+
+
+def test_weights_added_in_another_order_are_not_directed():
+    edge_index = torch.tensor([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+    weight = torch.tensor([0.1, 0.2, 0.3, 0.3, 0.2, 0.1], dtype=torch.float64)
+    assert 0.1 + 0.2 + 0.3 != 0.3 + 0.2 + 0.1
+    a = adjacency_matrix(edge_index, weight, 2, directed="reject").toarray()
+    assert a[0, 1] == a[1, 0]
+    batched = torch.tensor([[[0.0, 0.1 + 0.2 + 0.3], [0.3 + 0.2 + 0.1, 0.0]]], dtype=torch.float64)
+    found = symmetric_batched(batched, "reject", torch.arange(1))
+    assert torch.equal(found, found.mT)
 
 
 def test_directed_rejected_on_request():

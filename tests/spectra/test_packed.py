@@ -76,7 +76,10 @@ def test_no_edge_index_and_no_graphs() -> None:
         ([Data(edge_index=PATH - 1, num_nodes=3)], "edge_index of graph 0"),
         ([Data(edge_index=PATH.float(), num_nodes=3)], "edge_index: expected an integer tensor"),
         ([Data(edge_index=PATH, num_nodes=3, edge_weight=torch.full((4,), torch.nan))], "edge_weight: .* 4 non-finite"),
-        ([Data(edge_index=PATH, num_nodes=3, edge_weight=torch.ones(3))], r"edge_weight: expected shape \[4\]"),
+        (
+            [Data(edge_index=PATH, num_nodes=3, edge_weight=torch.ones(3))],
+            r"edge_weight of dataset\[0\]: .* 4 edges",
+        ),
         ([HeteroData()], r"dataset\[0\]: expected a torch_geometric.data.Data, got HeteroData"),
     ],
 )

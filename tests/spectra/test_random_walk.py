@@ -31,5 +31,14 @@ def test_sparse_powers_equal_dense_ones(monkeypatch):
     np.testing.assert_allclose(probabilities(data, 8), reference(data, 8), atol=1e-13)
 
 
+@pytest.mark.parametrize("entries", [1, 300, 10**6])
+def test_blocks_of_rows_equal_the_whole(entries, monkeypatch):
+    data = random_graph(30, 0.1)
+    monkeypatch.setattr(random_walk, "DENSE_NODES", 0)
+    monkeypatch.setattr(random_walk, "BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(random_walk, "BLOCK_ROWS", 7)
+    np.testing.assert_allclose(probabilities(data, 7), reference(data, 7), atol=1e-13)
+
+
 def test_odd_steps_never_return_on_an_even_cycle():
     assert (probabilities(cycle(6), 5)[:, ::2] == 0).all()

@@ -225,6 +225,19 @@ def test_missed_eigenpair_is_noticed_and_solved_again(monkeypatch):
         solve(graph, "sym", 8, solver="shift_invert")
 
 
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_zeros_of_weakly_joined_clusters_do_not_use_up_the_pairs(k):
+    """Four triangles joined by 1e-17 have four values that are zero within the tolerance, and one zero mode."""
+    pairs = [(3 * c + i, 3 * c + j, 1.0) for c in range(4) for i, j in ((0, 1), (1, 2), (0, 2))]
+    pairs += [(2, 3, 1e-17), (5, 6, 1e-17), (8, 9, 1e-17), (12, 13, 5.0), (14, 15, 6.0)]
+    u, v, w = (np.array(column) for column in zip(*pairs, strict=True))
+    u, v = u.astype(int), v.astype(int)
+    a = sp.csr_array((np.concatenate([w, w]), (np.concatenate([u, v]), np.concatenate([v, u]))), shape=(16, 16))
+    found = solve(a, "combinatorial", k, zero_modes="drop", truncation="raw")
+    assert found.certificate.level == "proved"
+    np.testing.assert_allclose(found.values[:k], 3.0, atol=1e-12)
+
+
 def test_large_random_graph_is_checked_and_grid_is_proved():
     assert solve(random_graph(4000, 8), "sym", 16).certificate.level == "checked"
     proved = solve(grid(60, 70), "sym", 16).certificate

@@ -1,5 +1,8 @@
 import json
 import math
+import os
+import shutil
+import signal
 import time
 
 import pytest
@@ -13,6 +16,7 @@ from gssc.tasks import Task
 from gssc.train import RunSettings, build_model, final_scores, load_run, run_folder, train
 from gssc.train import loop as loop_module
 from gssc.train.build import build_stores
+from gssc.train.checkpoint import check_same_run
 from gssc.train.evaluate import default_dtype
 from gssc.train.loop import NonFiniteLossError
 from gssc.train.processes import Processes
@@ -162,15 +166,14 @@ def test_there_is_time_for_what_was_seen_before(root, tmp_path, monkeypatch):
     assert clock.needs("step", "checkpoint") == 10.0
 
 
-def test_a_polite_request_to_end_leaves_a_checkpoint(root, tmp_path, monkeypatch):
-    import signal
-
-    before = signal.getsignal(signal.SIGTERM)
-    steps = at_step(monkeypatch, 5, lambda: signal.raise_signal(signal.SIGTERM))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_polite_request_to_end_leaves_a_checkpoint(root, tmp_path, monkeypatch, number):
+    before = signal.getsignal(number)
+    steps = at_step(monkeypatch, 5, lambda: signal.raise_signal(number))
     settings = {"cache": root / "cache", "quiet": True}
     assert train(small_recipe(), small_dataset(root), 0, tmp_path, RunSettings(torch.device("cpu"), **settings)) is None
     assert len(steps) == 5
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
     resumed = RunSettings(torch.device("cpu"), resume=True, **settings)
     train(small_recipe(), small_dataset(root), 0, tmp_path, resumed)
     assert outcome(tmp_path) == outcome(root / "plain")
@@ -193,6 +196,89 @@ def test_a_run_can_be_ended_early(root, tmp_path, monkeypatch, step):
     best = min(done, key=lambda record: record["val"])
     assert (summary["validation"], summary["epoch_selected"]) == (best["val"], best["epoch"])
     assert summary["test"] == json.loads((tmp_path / "summary.json").read_text())["test"]
+
+
+def test_a_second_interrupt_ends_at_once(root, tmp_path, monkeypatch):
+    def twice():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    steps = at_step(monkeypatch, 5, twice)
+    with pytest.raises(KeyboardInterrupt):
+        train(small_recipe(), small_dataset(root), 0, tmp_path, RunSettings(torch.device("cpu"), quiet=True))
+    assert len(steps) == 5
+
+
+def test_other_graphs_are_another_dataset(root, tmp_path):
+    settings = {"cache": root / "cache", "quiet": True}
+    dataset = small_dataset(root)
+    stopped = RunSettings(torch.device("cpu"), deadline=time.monotonic(), **settings)
+    assert train(small_recipe(), dataset, 0, tmp_path, stopped) is None
+    other = small_dataset(root)
+    other.splits["train"].y[0] += 1.0
+    resumed = RunSettings(torch.device("cpu"), resume=True, **settings)
+    with pytest.raises(DamagedFileError, match="expected a checkpoint of the same run, got another dataset"):
+        train(small_recipe(), other, 0, tmp_path, resumed)
+    assert dataset.content() == small_dataset(root).content() != other.content()
+    # Older than the digest: it cannot be compared.
+    about = json.loads((root / "plain/dataset.json").read_text())
+    identity = {"dataset": about}
+    check_same_run(tmp_path, {"dataset": {k: v for k, v in about.items() if k != "content"}}, identity)
+    train(small_recipe(), dataset, 0, tmp_path, resumed)
+    with pytest.raises(DamagedFileError, match="got another dataset"):
+        train(small_recipe(), other, 0, tmp_path, resumed)
+
+
+def test_one_process_at_a_time_trains_in_a_folder(root, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as another process would
+    settings = RunSettings(torch.device("cpu"), cache=root / "cache", quiet=True)
+    with pytest.raises(ValueError, match="out: expected a folder that no other process is training in"):
+        train(small_recipe(), small_dataset(root), 0, tmp_path, settings)
+    os.close(handle)
+    assert train(small_recipe(), small_dataset(root), 0, tmp_path, settings) is not None
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back at the end
+    os.close(handle)
+
+
+def test_epochs_without_a_checkpoint_are_a_run_too(root, tmp_path):
+    shutil.copytree(root / "plain", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    (tmp_path / "run/summary.json").unlink()
+    with pytest.raises(ValueError, match="out: expected a new folder, or --resume to go on with the run in it"):
+        train(small_recipe(), small_dataset(root), 0, tmp_path / "run", RunSettings(torch.device("cpu"), quiet=True))
+
+
+def test_a_protocol_that_was_never_looked_at_has_the_last_weights(root, tmp_path, monkeypatch):
+    clock = FakeClock(monkeypatch)
+    at_step(monkeypatch, 7, clock.jump)  # in the third epoch
+    settings = {"cache": root / "cache", "quiet": True}
+    recipe = small_recipe("train.also=ema=0.5", "train.also_every=4")
+    stopped = RunSettings(torch.device("cpu"), deadline=clock.now + 100.0, **settings)
+    assert train(recipe, small_dataset(root), 0, tmp_path, stopped) is None
+    finish = RunSettings(torch.device("cpu"), resume=True, finish=True, **settings)
+    summary = train(recipe, small_dataset(root), 0, tmp_path, finish)
+    ema = summary["protocols"]["ema=0.5"]
+    assert ema["epoch"] == summary["epochs_run"] == 2
+    assert (ema["val"], ema["test"]) == (ema["last_val"], ema["last_test"])
+
+
+def test_weights_that_are_not_numbers_after_the_last_step_are_an_error(root, tmp_path, monkeypatch):
+    original, steps = torch.optim.AdamW.step, []
+
+    def step(self, *args, **kwargs):
+        steps.append(original(self, *args, **kwargs))
+        if len(steps) == 3:
+            with torch.no_grad():
+                self.param_groups[0]["params"][0].fill_(math.nan)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    settings = RunSettings(torch.device("cpu"), cache=root / "cache", quiet=True)
+    with pytest.raises(NonFiniteLossError, match="the weights of epoch 1 are not finite numbers; the last"):
+        train(small_recipe("train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
+    assert not (tmp_path / "summary.json").exists()
 
 
 def test_only_a_judged_run_can_be_ended(root, tmp_path):
