@@ -87,9 +87,10 @@ def train(
         quiet = quiet or not processes.first
         with default_dtype(settings.train.precision):
             dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
-        if recipe is None or "=" in recipe:
-            asked = any(one.startswith("spectrum.rwse=") for one in (*(overrides or ()), recipe or ""))
-            settings = settings if asked else for_large_graphs(settings, dataset.largest(), Console(quiet=quiet).print)
+        asked = any(one.startswith("spectrum.rwse=") for one in (*(overrides or ()), recipe or ""))
+        if (recipe is None or "=" in recipe) and not asked:
+            say = Console(quiet=quiet, soft_wrap=True).print
+            settings = for_large_graphs(settings, dataset.largest(), say)
         where = RunSettings(place, cache or True, resume or finish, finish, deadline, quiet, processes=processes)
         folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
         results = train_seeds(settings, dataset, numbers, folders, where, jobs)

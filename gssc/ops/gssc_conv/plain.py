@@ -49,7 +49,10 @@ MOST_KEPT = 8
 
 
 def eigenvectors_once(ptr: Tensor, vectors: Tensor) -> Eigenvectors | None:
-    """``Eigenvectors.of``, remembered for these tensors until one of them changes."""
+    """``Eigenvectors.of``, remembered for these tensors until one of them changes.
+
+    As autograd does, this goes by the tensors' versions: what is written through ``.data`` or NumPy is not noticed.
+    """
     # Those that may change without telling: inference tensors, and what a numerical derivative moves.
     if ptr.is_inference() or vectors.is_inference() or vectors.requires_grad:
         return Eigenvectors.of(ptr, vectors)
