@@ -19,8 +19,8 @@ def symmetric_batched(adjacency: Tensor, directed: Directed, graph: Tensor) -> T
     transposed = adjacency.mT
     if torch.equal(adjacency, transposed):
         return adjacency
-    largest = adjacency.abs().amax((1, 2), keepdim=True)
-    count = ((adjacency - transposed).abs() > SYMMETRY_TOLERANCE * largest).sum((1, 2)) // 2
+    larger = torch.maximum(adjacency.abs(), transposed.abs())
+    count = ((adjacency - transposed).abs() > SYMMETRY_TOLERANCE * larger).sum((1, 2)) // 2
     if directed == "reject" and bool(count.any()):
         at = int(count.nonzero()[0])
         fail(

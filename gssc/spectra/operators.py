@@ -18,7 +18,7 @@ Operator = Literal["sym", "combinatorial", "adjacency"]
 Directed = Literal["symmetrize", "reject"]
 OPERATORS = ("sym", "combinatorial", "adjacency")
 DIRECTED = ("symmetrize", "reject")
-# Weights of the two directions of an edge that differ by less, relative to the largest one, differ by rounding.
+# Weights of the two directions of an edge that differ by less, relative to the larger one, differ by rounding.
 SYMMETRY_TOLERANCE = 1e-12
 
 
@@ -52,7 +52,7 @@ def adjacency_matrix(
     at = a.T.tocsr()
     if (difference := abs(a - at)).nnz and difference.max() > 0:
         # Weights of multi-edges that were added in another order differ by rounding.
-        asymmetric = int((difference.data > SYMMETRY_TOLERANCE * abs(a).max()).sum()) // 2
+        asymmetric = ((difference - SYMMETRY_TOLERANCE * abs(a).maximum(abs(at))) > 0).nnz // 2
         if directed == "reject" and asymmetric:
             fail("edge_index", "an undirected graph (directed='reject')", f"{asymmetric} asymmetric edges")
         # (A + Aᵀ) over the number of directions in which the edge is present.

@@ -53,8 +53,12 @@ def train_side_by_side(
             fail("finish", "a run with a checkpoint", str(run.folder.path))
     runs = [run for run in runs if run.seed not in results]
     if runs:
-        with default_dtype(recipe.train.precision):
-            results |= _train(runs)
+        try:
+            with default_dtype(recipe.train.precision):
+                results |= _train(runs)
+        finally:
+            for run in runs:
+                release(run.folder.path)
     return [results[seed] for seed in seeds]
 
 
@@ -94,7 +98,6 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
         else:
             results[run.seed] = run.finish(stores["test"])
     for run in runs:
-        release(run.folder.path)
         if run.error is not None:
             raise run.error if len(runs) == 1 else NonFiniteLossError(f"seed {run.seed}: {run.error}")
     return results

@@ -81,6 +81,16 @@ def test_directed_rejected_on_request():
         adjacency_matrix(torch.tensor([[0], [1]]), None, 2, directed="reject")
 
 
+def test_a_light_directed_edge_beside_a_heavy_one_is_rejected_too():
+    ends, weight = torch.tensor([[0, 1, 1], [1, 0, 2]]), torch.tensor([1e9, 1e9, 1e-6], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"edge_index: .* got 1 asymmetric edges"):
+        adjacency_matrix(ends, weight, 3, directed="reject")
+    dense = torch.zeros(1, 3, 3, dtype=torch.float64)
+    dense[0][ends[0], ends[1]] = weight
+    with pytest.raises(ValueError, match=r"edge_index of graph 0: .* got 1 asymmetric edges"):
+        symmetric_batched(dense, "reject", torch.arange(1))
+
+
 @pytest.mark.parametrize("operator", ["sym", "combinatorial"])
 def test_negative_weights_rejected_where_they_cannot_be(operator):
     data = complete(3)
