@@ -216,6 +216,7 @@ class GSSC(nn.Module):
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
         ptr: Tensor | None = None,
+        largest: int | None = None,
     ) -> Tensor:
         """Predict.
 
@@ -240,6 +241,8 @@ class GSSC(nn.Module):
             edge_mask: Real edges of a padded batch, [E]; ``None`` where all are.
             ptr: First node of every graph and, last, N, [G + 1]: spares the model counting them in ``batch``, which is
                 then trusted to agree.
+            largest: A number of nodes that no graph exceeds (but those of padding): spares attention asking the device
+                for their sizes, at the price of padding all graphs to it.
 
         Returns:
             [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
@@ -288,7 +291,9 @@ class GSSC(nn.Module):
         plan = edge_plan(edge_index, nodes) if planned else None
         seeds = new_seeds(len(self.layers), device) if self.dropouts and self.training and on_gpu else None
         gains = self._gains(phi) if phi is not None and (on_gpu or on_cpu) else None
-        shared = {"degree": degree, "ptr": ptr, "plan": plan, **masks}
+        shared: dict[str, Any] = {"degree": degree, "ptr": ptr, "plan": plan, **masks}
+        if self.glob == "attention":
+            shared["largest"] = largest
 
         def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
             own: dict[str, Any] = {"seed": None if seeds is None else seeds[number]}

@@ -37,10 +37,14 @@ class GlobalAttention(nn.Module):
         *,
         ptr: Tensor | None = None,
         num_graphs: int = 1,
+        largest: int | None = None,
     ) -> Tensor:
-        """Attend; ``phi``, ``vectors`` and ``degree`` are not read. ``ptr`` or ``batch`` with ``num_graphs``."""
+        """Attend; ``phi``, ``vectors`` and ``degree`` are not read. ``ptr`` or ``batch`` with ``num_graphs``.
+
+        ``largest`` promises that no graph has more nodes; with it nothing is asked of the device on the way.
+        """
         check_shape("x", x, None, self.channels)
         if ptr is None:
             ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0] if phi is not None else num_graphs, x.device)
         q, k, v = self.lin_qkv(x).chunk(3, dim=1)
-        return self.lin_out(attention(q, k, v, ptr, self.heads))
+        return self.lin_out(attention(q, k, v, ptr, self.heads, largest or 0))

@@ -103,6 +103,7 @@ class GSSCLayer(nn.Module):
         need_edges: bool = True,
         seed: Tensor | None = None,
         gains: tuple[Tensor, Tensor | None] | None = None,
+        largest: int | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Node features and edge features after the layer; arguments as in ``GSSConv`` and PyG convolutions.
 
@@ -110,7 +111,7 @@ class GSSCLayer(nn.Module):
         ``plan`` is ``gssc.ops.edge_plan(edge_index, N)`` for local parts that have kernels, which else make it anew.
         ``need_edges=False`` allows a local part to leave new edge features out. ``seed`` is one row of
         ``gssc.ops.new_seeds``, for dropout where norms are fused (on a GPU); without it the layer draws its own.
-        ``gains`` are handed to a ``GSSConv``.
+        ``gains`` are handed to a ``GSSConv``, ``largest`` to a ``GlobalAttention``.
         """
         parts: list[tuple[Tensor, nn.Module, float, bool]] = []
         if self.local is not None and self.norm_local is not None:
@@ -128,7 +129,7 @@ class GSSCLayer(nn.Module):
                 h, edge_attr = h
             parts.append((h, self.norm_local, self.dropout_local, not self._local_adds_residual))
         if self.glob is not None and self.norm_global is not None:
-            known = {} if gains is None else {"gains": gains}
+            known = {name: value for name, value in (("gains", gains), ("largest", largest)) if value is not None}
             h = self.glob(x, phi, vectors, batch, degree=degree, ptr=ptr, **known)
             parts.append((h, self.norm_global, self.dropout_global, True))
         norms = [self.norm_local, self.norm_global, self.norm_ffn]

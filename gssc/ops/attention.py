@@ -5,6 +5,9 @@
 
 per graph and head, D = C / heads. Graphs are padded by size (see ``segments``), never to the largest graph of the
 batch; keys that are padding are masked. Backward recomputes W, so that nothing of size n² is kept between the passes.
+
+Sorting graphs by size means asking the device for the sizes. Where that must not be (inside a CUDA graph), ``largest``
+bounds them and all graphs are padded to it: more products with zeros, but shapes that are known beforehand.
 """
 
 from collections.abc import Callable
@@ -18,7 +21,7 @@ from gssc.ops.segments import layout
 
 
 def _per_graph(
-    function: Callable[..., tuple[Tensor, ...]], rows: tuple[Tensor, ...], ptr: Tensor, heads: int
+    function: Callable[..., tuple[Tensor, ...]], rows: tuple[Tensor, ...], ptr: Tensor, heads: int, largest: int
 ) -> tuple[Tensor, ...]:
     """Apply a function of [B, heads, n, D] tensors and a key mask [B, 1, 1, n] (or None) to packed rows [N, C]."""
     nodes, channels = rows[0].shape
@@ -29,6 +32,11 @@ def _per_graph(
     def merge(heads_apart: Tensor) -> Tensor:
         return heads_apart.transpose(1, 2).flatten(2)
 
+    if largest:
+        with torch.autocast(rows[0].device.type, enabled=False):
+            padding = _Padding(ptr, nodes, largest)
+            results = function(*(split(padding.pad(row)) for row in rows), visible=padding.visible)
+            return tuple(padding.unpad(merge(result)) for result in results)
     plan = layout(ptr, nodes)
     with torch.autocast(rows[0].device.type, enabled=False):
         if plan.uniform is not None:
@@ -43,6 +51,34 @@ def _per_graph(
             for result, into in zip(results, out, strict=True):
                 bucket.unpad(merge(result), into)
     return out
+
+
+class _Padding:
+    """Every graph of a batch padded to one size, found on the device.
+
+    Nodes of a graph beyond ``largest`` (only those of padding may be) neither attend nor are attended to: zeros.
+    """
+
+    def __init__(self, ptr: Tensor, nodes: int, largest: int) -> None:
+        size = -(-largest // 16) * 16  # fused attention wants rows of a mask to begin at such places
+        node, place = torch.arange(nodes, device=ptr.device), torch.arange(size, device=ptr.device)
+        counts = ptr.diff().unsqueeze(1).clamp(max=largest)
+        # Row N, of zeros, where a graph has no node.
+        self.sources = torch.where(place < counts, ptr[:-1, None] + place, nodes)
+        graph = torch.searchsorted(ptr[1:].contiguous(), node, right=True)
+        within = node - ptr.index_select(0, graph)
+        self.inside = (within < largest).unsqueeze(1)
+        self.slots = graph * size + within.clamp(max=size - 1)
+        # An empty graph sees a row of zeros: a softmax over nothing would not be a number.
+        self.visible = (place < counts.clamp(min=1))[:, None, None, :]
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """Rows [N, C] as [G, size, C]."""
+        return torch.cat([rows, rows.new_zeros(1, rows.shape[1])])[self.sources]
+
+    def unpad(self, padded: Tensor) -> Tensor:
+        """The other way round."""
+        return torch.where(self.inside, padded.flatten(0, 1).index_select(0, self.slots), 0)
 
 
 def _forward_padded(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> tuple[Tensor, ...]:
@@ -64,40 +100,46 @@ def _backward_padded(
 
 
 @torch.library.custom_op("gssc::attention", mutates_args=())
-def attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int) -> Tensor:
-    """softmax(q kᵀ / sqrt(C / heads)) v within every graph: q, k, v [N, C], ptr [G + 1] -> [N, C]."""
-    out = _per_graph(_forward_padded, (q, k, v), ptr, heads)
+def attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int = 0) -> Tensor:
+    """softmax(q kᵀ / sqrt(C / heads)) v within every graph: q, k, v [N, C], ptr [G + 1] -> [N, C].
+
+    ``largest`` is a bound on the nodes of a graph that spares a look at ``ptr`` on the host (which also checks it);
+    0: look.
+    """
+    out = _per_graph(_forward_padded, (q, k, v), ptr, heads, largest)
     return out[0] if out else torch.empty_like(q)
 
 
 @torch.library.custom_op("gssc::attention_backward", mutates_args=())
 def attention_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ``attention`` in q, k and v."""
-    out = _per_graph(_backward_padded, (grad, q, k, v), ptr, heads)
+    out = _per_graph(_backward_padded, (grad, q, k, v), ptr, heads, largest)
     return (out[0], out[1], out[2]) if out else (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
 
 
 @attention.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int) -> Tensor:
+def _(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int = 0) -> Tensor:
     return q.new_empty(q.shape)
 
 
 @attention_backward.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _setup(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+def _setup(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int, int], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:4])
-    ctx.heads = inputs[4]
+    ctx.heads, ctx.largest = inputs[4:]
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
     q, k, v, ptr = ctx.saved_tensors
-    d_q, d_k, d_v = attention_backward(grad, q, k, v, ptr, ctx.heads)
-    return d_q, d_k, d_v, None, None
+    d_q, d_k, d_v = attention_backward(grad, q, k, v, ptr, ctx.heads, ctx.largest)
+    return d_q, d_k, d_v, None, None, None
 
 
 attention.register_autograd(_backward, setup_context=_setup)

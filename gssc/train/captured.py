@@ -25,9 +25,11 @@ from gssc.train.schedule import Schedule
 from gssc.train.shapes import Shape
 from gssc.train.store import GraphStore
 
+MOST_SCORES = 2**30  # of attention, at once: 4 GiB in float32, of which a backward pass holds a few
 
-def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str | None:
-    """Why steps cannot be captured, in a few words; None where they can."""
+
+def why_not(recipe: Recipe, device: torch.device, processes: Processes, largest: int = 0) -> str | None:
+    """Why steps cannot be captured, in a few words; None where they can. ``largest``: nodes of the largest graph."""
     if device.type != "cuda":
         return "there is no GPU"
     if processes.world > 1:
@@ -38,8 +40,8 @@ def why_not(recipe: Recipe, device: torch.device, processes: Processes) -> str |
         return "gradients are accumulated over batches"
     if recipe.model.local in ("gat", "pna"):
         return f"model.local={recipe.model.local} looks at values on the host"
-    if recipe.model.glob == "attention":
-        return "attention looks at sizes of graphs on the host"
+    if recipe.model.glob == "attention" and recipe.train.batch_size * recipe.model.heads * largest**2 > MOST_SCORES:
+        return f"attention would pad all graphs to the {largest} nodes of the largest"
     return None
 
 

@@ -16,6 +16,7 @@ class Schedule:
         self.order = torch.full((steps, self.shapes[0].graphs), store.num_graphs, device=store.device)
         self.at = torch.zeros(1, dtype=torch.long, device=store.device)
         self.next: list[Shape] = []
+        self.largest = int(store.node_counts.max()) if store.num_graphs else 0
 
     @classmethod
     def in_order(cls, store: GraphStore, batch_size: int) -> "Schedule":
@@ -41,4 +42,6 @@ class Schedule:
 
     def batch(self, shape: Shape) -> Batch:
         """The batch of the step that runs, padded to a shape."""
-        return self.store.gather(self.now(self.order), shape.nodes, shape.edges, 0, padded=True)
+        batch = self.store.gather(self.now(self.order), shape.nodes, shape.edges, 0, padded=True)
+        batch.inputs["largest"] = self.largest
+        return batch

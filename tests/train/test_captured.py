@@ -43,6 +43,7 @@ def never():
         ("train.ema=0.9", "optim.clip=0", "train.also=running,reestimated,ema=0.5+reestimated"),
         ("model.norm=layer", "optim.clip=0.01", "train.also=reestimated"),
         ("model.local=gcn",),
+        ("model.glob=attention", "spectrum.rwse=4", "model.rwse_channels=4"),
     ],
 )
 @pytest.mark.parametrize("device", [CPU, GPU])
@@ -103,3 +104,6 @@ def test_what_cannot_be_captured_has_a_reason():
     assert "accumulated" in why_not(small_recipe("train.accumulate=2"), cuda, Processes())
     assert why_not(small_recipe("model.local=gcn"), cuda, Processes()) is None
     assert "model.local=gat looks at values" in why_not(small_recipe("model.local=gat"), cuda, Processes())
+    attention = small_recipe("model.glob=attention")
+    assert why_not(attention, cuda, Processes(), largest=100) is None
+    assert "the 100000 nodes of the largest" in why_not(attention, cuda, Processes(), largest=100_000)
