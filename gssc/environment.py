@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ PACKAGES = ("gssc", "torch", "torch_geometric", "numpy", "scipy", "safetensors",
 def describe(device: torch.device) -> dict[str, Any]:
     """Versions, commit, hardware, command and date, as plain values."""
     return {
-        "command": " ".join(["gssc", *sys.argv[1:]]),
+        "command": shlex.join(["gssc", *sys.argv[1:]]),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},

@@ -50,6 +50,8 @@ def gate(name: str) -> Iterator[None]:
 def timed(function: Callable[[], object], seconds: float = 1.0, minimum: int = 5) -> tuple[float, float, float]:
     """Milliseconds per call (p20, p50, p80), after a warm-up, over at least ``minimum`` calls."""
     function()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     samples: list[float] = []
     end = time.perf_counter() + seconds
     while len(samples) < minimum or time.perf_counter() < end:

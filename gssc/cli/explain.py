@@ -59,6 +59,9 @@ def explain(
     names = [loaded.recipe.data.dataset for loaded in runs]
     if names[-1] != names[0]:
         fail("--against", f"a run on {names[0]}", f"one on {names[-1]} ({against})")
+    for key in ("name", "node_features", "edge_features", "standardize"):
+        if runs[-1].about.get(key) != runs[0].about.get(key):
+            fail("--against", f"a run on the data of {run}", f"one on data with another {key} ({against})")
     with default_dtype(runs[0].recipe.train.precision):
         dataset = open_for(runs[0].recipe, data_root, pack, Console(quiet=True))
     subjects = [make_subject(loaded, dataset, split, graph, place) for loaded in runs]

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from gssc.checks import check_choice, fail
 from gssc.config import Recipe
-from gssc.datasets import GraphDataset, describe, load_pack, open_csv, open_dataset, open_own
+from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
+from gssc.datasets.pack import read_pack
 
 
 def pick_device(name: str) -> torch.device:
@@ -30,9 +31,13 @@ def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) ->
     """The dataset of a recipe: from a pack, from a file of one's own, or by name."""
     data = recipe.data
     if pack is not None:
-        packed = load_pack(pack)
+        packed, generator = read_pack(pack)
         if packed.name != data.dataset:
             fail("--pack", f"a pack of {data.dataset}", f"one of {packed.name} ({pack})")
+        if data.generate and generator is None:
+            fail("--pack", "a pack of generated graphs, where data.generate=true", f"one of files ({pack})")
+        if generator is not None and generator.get("seed") != data.seed:
+            fail("--pack", f"a pack with data.seed={data.seed}", f"one with data.seed={generator.get('seed')} ({pack})")
         return packed
     if data.file is None:
         return open_dataset(data.dataset, root, data.seed, generate=data.generate)

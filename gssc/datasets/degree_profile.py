@@ -10,6 +10,7 @@ def degree_profile(graphs: PackedGraphs) -> Tensor:
     """Degree of every node, and minimum, maximum, mean and standard deviation of its neighbours' degrees: [N, 5].
 
     A neighbour is where an edge leads to; the degree counts the edges that leave. Nodes without neighbours get zeros.
+    PyG's ``LocalDegreeProfile``, for all graphs at once.
     """
     nodes = graphs.num_nodes
     starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
@@ -23,5 +24,4 @@ def degree_profile(graphs: PackedGraphs) -> Tensor:
     highest = zeros.scatter_reduce(0, source, around, "amax", include_self=False)
     mean = zeros.index_add(0, source, around) / count
     deviation = zeros.index_add(0, source, (around - mean[source]).square())
-    # The unbiased deviation, as PyG's LocalDegreeProfile takes it.
-    return torch.stack([degree, lowest, highest, mean, (deviation / (degree - 1).clamp(min=1.0)).sqrt()], dim=1)
+    return torch.stack([degree, lowest, highest, mean, (deviation / count).sqrt()], dim=1)

@@ -117,16 +117,24 @@ class GraphDataset:
         }
         return {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
 
+    def node_counts(self) -> Tensor:
+        """Nodes of every graph, split after split."""
+        return torch.cat([torch.zeros(0, dtype=torch.long), *(graphs.ptr.diff() for graphs in self.splits.values())])
+
     def largest(self) -> int:
         """Nodes of the largest graph."""
-        return max((int(graphs.ptr.diff().max()) for graphs in self.splits.values() if graphs.num_graphs), default=0)
+        return max(self.node_counts().tolist(), default=0)
 
     def content(self) -> str:
-        """A name for the graphs themselves, in hexadecimal: equal for equal tensors in equal splits."""
+        """A name for the graphs themselves, in hexadecimal: equal for equal graphs in equal splits.
+
+        The order in which a graph's edges are listed makes no difference, as it makes none for training.
+        """
         digest = hashlib.blake2b(digest_size=16)
         for split, graphs in self.splits.items():
+            ordered = graphs.sorted_by_destination()
             for field in fields(FlatGraphs):
-                value = getattr(graphs, field.name)
+                value = getattr(ordered, field.name)
                 about = None if value is None else (str(value.dtype), list(value.shape))
                 digest.update(f"|{split}.{field.name}:{about}|".encode())
                 if value is not None:
@@ -179,14 +187,22 @@ def pack_columns(
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()
     graphs = pack(dataset)
+    nodes, edges = graphs.ptr.diff(), graphs.edge_ptr.diff()
     columns = [_rows(collect(dataset, name), graphs.num_nodes, name) for name in node]
     kept = [column for column in columns if column is not None]
     x = kept[0] if len(kept) == 1 else torch.cat(kept, dim=1) if kept else None
     edge_attr = _rows(collect(dataset, edge), graphs.edge_index.shape[1], edge)
+    expected = dict.fromkeys(node, nodes) | {edge: edges}
+    for name, column in zip((*node, edge), (*columns, edge_attr), strict=True):
+        if column is not None:
+            _check_rows_of_graphs(dataset, name, expected[name])
     flat = FlatGraphs(
         graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), weight=graphs.weight
     )
-    return flat, collect(dataset, "y")
+    y = collect(dataset, "y")
+    if y is not None and y.dim() and y.shape[0] == graphs.num_nodes != graphs.num_graphs:
+        _check_rows_of_graphs(dataset, "y", nodes)
+    return flat, y
 
 
 def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
@@ -256,6 +272,21 @@ def _joined(values: Sequence[Tensor], name: str) -> Tensor:
 
 def _type(values: Tensor) -> str:
     return str(values.dtype).removeprefix("torch.")
+
+
+def _check_rows_of_graphs(dataset: InMemoryDataset | Sequence[Data], name: str, counts: Tensor) -> None:
+    """Fail where a graph has another number of rows than of nodes or edges, though all graphs together have not."""
+    if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data):
+        slices = dataset.slices or {}
+        if name not in slices:
+            return
+        found = torch.as_tensor(slices[name]).diff()
+    else:
+        found = torch.tensor([_tensor(graph.get(name), name).shape[0] for graph in stored_graphs(dataset)])
+    wrong = (found != counts).nonzero() if found.shape == counts.shape else counts.new_zeros(0)
+    if wrong.numel():
+        first = int(wrong[0])
+        fail(f"{name} of graph {first}", f"{int(counts[first])} rows", int(found[first]))
 
 
 def _rows(values: Tensor | None, rows: int, name: str) -> Tensor | None:

@@ -20,6 +20,8 @@ from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS, ZINC_ATOM, ZINC_BOND
 from gssc.nn.encoders import Features
 from gssc.tasks import Task
 
+ENDINGS = (".pt", ".pth", ".csv", ".smi")
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -40,7 +42,7 @@ def read_inputs(path: Path, about: Mapping[str, Any], smiles_column: str = "smil
 
 
 def open_inputs(
-    source: Path | Sequence[Data] | Sequence[str],
+    source: Path | str | Sequence[Data] | Sequence[str],
     about: Mapping[str, Any],
     smiles_column: str = "smiles",
     *,
@@ -50,7 +52,8 @@ def open_inputs(
 
     Args:
         source: A ``.pt`` file as for `open_own`, a ``.csv`` file with a column of SMILES, or a ``.smi`` file with one
-            SMILES at the beginning of every line and, if you like, a name after it; or PyG graphs; or SMILES.
+            SMILES at the beginning of every line and, if you like, a name after it; or PyG graphs; or SMILES, one or
+            several.
         about: What the run folder keeps as ``dataset.json``.
         smiles_column: Heading of the SMILES in a CSV file.
         skip_invalid: Leave out molecules that cannot be read, instead of an error.
@@ -59,9 +62,11 @@ def open_inputs(
         The graphs; targets that the file does not hold are NaN, unknown classes -1.
     """
     dataset = from_about(about)
+    if isinstance(source, str):
+        source = Path(source) if Path(source).suffix.lower() in ENDINGS else [source]
     if isinstance(source, Path):
         ending = source.suffix.lower()
-        check_choice("input", ending, (".pt", ".pth", ".csv", ".smi"))
+        check_choice("input", ending, ENDINGS)
         if ending in (".csv", ".smi"):
             read = _table(source, smiles_column) if ending == ".csv" else _read_lines(source)
             found = _molecules(*read, str(source), dataset, skip_invalid)

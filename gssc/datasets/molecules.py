@@ -1,6 +1,7 @@
 """A table of molecules: SMILES in one column of a CSV file, targets in others."""
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def open_csv(
         path: A CSV file with a line of headings.
         smiles_column: Heading of the SMILES.
         target_columns: Headings of the targets; an empty cell is an unknown target. Columns of 0 and 1 are yes-no
-            labels, one column of other whole numbers written without a point is classes, anything else regression.
+            labels, one column of other whole numbers written without sign or point is classes, anything else
+            regression.
         split: ``"random"`` or ``"scaffold"`` (Bemis-Murcko; deterministic).
         seed: Of the random split.
         task: ``"regression"``, ``"multiclass"`` or ``"binary"`` where the guess would be wrong.
@@ -76,8 +78,12 @@ def read_table(
                 fail("csv", "headings in the first line", f"no columns in {path}")
             for heading in (smiles_column, *target_columns):
                 check_choice(f"column of {path.name}", heading, headings)
+                if headings.count(heading) > 1:
+                    fail(f"column of {path.name}", f"one {heading!r}", f"{headings.count(heading)}")
             for row in reader:
                 place = f"{path.name} line {reader.line_num}"
+                if None in row:
+                    fail(place, f"{len(headings)} cells", f"{len(headings) + len(row[None])}")
                 if any(row[heading] is None for heading in (smiles_column, *target_columns)):
                     fail(place, f"{len(headings)} cells", f"{sum(cell is not None for cell in row.values())}")
                 smiles.append(row[smiles_column].strip())
@@ -100,6 +106,8 @@ def _numbers(cells: list[list[str]], where: list[str], headings: Sequence[str]) 
                 continue
             try:
                 values[number, column] = float(text)
+                if math.isinf(values[number, column]):
+                    raise ValueError
             except ValueError:
                 fail(f"{where[number]}, column {headings[column]}", "a number or an empty cell", repr(text))
     return values

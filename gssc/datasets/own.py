@@ -123,7 +123,7 @@ def _split(saved: Saved, flat: FlatGraphs, level: str, split: SplitName, seed: i
 
 def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatGraphs]:
     """The same graphs three times, with the nodes that count marked in each."""
-    splits = {}
+    splits: dict[str, FlatGraphs] = {}
     for name, mask in zip(NAMES, masks, strict=True):
         if mask is None:
             fail(f"{name}_mask", "given, like train_mask", "none")
@@ -134,6 +134,10 @@ def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatG
             fail(f"{name}_mask", f"one truth value for each of {flat.num_nodes} nodes", f"{mask.numel()}")
         if not bool(mask.any()):
             fail(f"{name}_mask", "one or more nodes", "none")
+        for other, part in splits.items():
+            common = int((part.mask & mask.bool()).sum()) if part.mask is not None else 0
+            if common:
+                fail(f"{name}_mask", f"no nodes of {other}_mask", f"{common} that both have")
         splits[name] = replace(flat, mask=mask.bool())
     return splits
 

@@ -71,6 +71,15 @@ def load_pack(path: str | Path) -> GraphDataset:
     Raises:
         ValueError: no such file, or truncated, damaged or foreign; one line.
     """
+    return read_pack(path)[0]
+
+
+def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
+    """The dataset of a pack, and ``generator`` as it was given to `write_pack`.
+
+    Raises:
+        ValueError: no such file, or truncated, damaged or foreign; one line.
+    """
     tensors, about = load_tensors(Path(path))
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         fail("pack", "a file written by `gssc pack`", f"{path}, another kind of file")
@@ -80,7 +89,7 @@ def load_pack(path: str | Path) -> GraphDataset:
     try:
         dataset = from_about(about["dataset"])
         if "generator" in about:
-            made = _generate(about["generator"])
+            made = _generate(about["generator"], about["checksums"])
             flat, masks = concatenate(list(made.splits.values())).sorted_by_destination(), no_masks
         else:
             bytes_of = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
@@ -98,14 +107,21 @@ def load_pack(path: str | Path) -> GraphDataset:
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError, MemoryError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         fail("pack", "a file written by `gssc pack`", f"{path}: {reason}")
-    return replace(dataset, splits=splits)
+    return replace(dataset, splits=splits), about.get("generator")
 
 
-def _generate(arguments: dict[str, Any]) -> GraphDataset:
+def _generate(arguments: dict[str, Any], checksums: dict[str, str | None]) -> GraphDataset:
     from gssc.datasets.open import open_dataset
 
-    # No folder: nothing is read where everything is generated.
-    return open_dataset(str(arguments["name"]), Path(), int(arguments["seed"]), generate=True)
+    # Floating point as it was when the pack was written, whatever the default is now.
+    double = any(text is not None and text.startswith("torch.float64") for text in checksums.values())
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if double else torch.float32)
+    try:
+        # No folder: nothing is read where everything is generated.
+        return open_dataset(str(arguments["name"]), Path(), int(arguments["seed"]), generate=True)
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _one_graph_for_all(splits: dict[str, FlatGraphs]) -> bool:

@@ -1,6 +1,8 @@
 """A published model fetched from a URL into the cache: complete and verified, or not at all."""
 
+import http.client
 import os
+import re
 import shutil
 import urllib.error
 import urllib.parse
@@ -39,6 +41,9 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     check_choice("scheme of the URL", parts.scheme, SCHEMES)
     place = (cache or default_folder()) / "pretrained"
     if digest is not None:
+        digest = digest.lower()
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            fail("sha256", "64 hexadecimal digits", repr(digest))
         kept = place / digest[:32]
         if kept.is_dir():
             return _checked(kept, digest)
@@ -90,6 +95,6 @@ def _fetch(url: str, size: int) -> bytes:
             if reached not in SCHEMES:
                 fail("URL", "one that stays with https", f"{url}, which leads to {reached}")
             data: bytes = answer.read(size + 1)
-    except (urllib.error.URLError, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         fail("URL", "the folder of a published model", f"{url} ({getattr(error, 'reason', error)})")
     return data

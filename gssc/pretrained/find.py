@@ -72,4 +72,5 @@ def pretrained_folder() -> Path:
 
 def pretrained_names() -> list[str]:
     """All models that ship, in alphabetical order."""
-    return sorted(path.parent.name for path in pretrained_folder().glob(f"*/{NAME}"))
+    names = (path.parent.name for path in pretrained_folder().glob(f"*/{NAME}"))
+    return sorted(name for name in names if not name.startswith("."))  # those are left by a command that was killed

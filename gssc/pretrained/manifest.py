@@ -38,6 +38,8 @@ def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:
     for file, (size, _) in listed.items():
         if not PLAIN.fullmatch(file) or file == NAME or not 0 <= size <= LARGEST:
             raise DamagedFileError(f"{where}: expected plain file names and sizes, got {file!r} of {size} bytes")
+    if sum(size for size, _ in listed.values()) > LARGEST:
+        raise DamagedFileError(f"{where}: expected at most {LARGEST} bytes in all, got more")
     return listed
 
 

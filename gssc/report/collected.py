@@ -87,7 +87,7 @@ def collect(runs: Sequence[Path], results: Path, name: str = "main", remark: str
     """
     if not NAME.fullmatch(name):
         fail("--as", "a name of small letters, digits, dots and dashes", repr(name))
-    written = []
+    written: dict[Path, tuple[str, Variant]] = {}
     for recipe, variants in group_variants(read_runs(runs).seeds).items():
         if len(variants) > 1:
             labels = "; ".join(variant.label for variant in variants)
@@ -95,10 +95,14 @@ def collect(runs: Sequence[Path], results: Path, name: str = "main", remark: str
         (variant,) = variants
         if variant.status != "finished":
             fail("runs", "finished runs", f"{recipe}: {variant.status}")
-        out = results / variant.recipe / name
+        # A recipe on other data than its own is another result.
+        out = results / re.sub(r"[^A-Za-z0-9._-]+", "-", recipe) / name
+        if out in written:
+            fail("runs", "recipes and data with names that differ", f"{written[out][0]!r} and {recipe!r}")
+        written[out] = recipe, variant
+    for out, (_, variant) in written.items():
         _replace(out, variant, remark)
-        written.append(out)
-    return written
+    return list(written)
 
 
 def _schedule(variant: Variant) -> str:
@@ -112,7 +116,7 @@ def read_collected(results: Path) -> list[Collected]:
     for folder in sorted(results.glob("*/*"), key=lambda path: (path.parent.name, path.name != "main", path.name)):
         seeds = sorted(folder.glob("seed-*"), key=lambda path: int(path.name[5:]) if path.name[5:].isdecimal() else 0)
         runs = tuple(read_seed(seed) for seed in seeds if seed.is_dir())
-        if not runs:
+        if not runs or folder.name.startswith("."):  # what a command that was killed has left
             continue
         for run in runs:
             if run.notes:

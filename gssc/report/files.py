@@ -1,5 +1,6 @@
 """Several files that appear together or not at all."""
 
+import errno
 import os
 import secrets
 from collections.abc import Mapping
@@ -14,6 +15,9 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     temporary = {folder / f".{name}.{mark}": folder / name for name in contents}
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for final in temporary.values():
+            if final.is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{final.name} is a folder")
         for path, content in zip(temporary, contents.values(), strict=True):
             with path.open("wb") as file:
                 file.write(content)

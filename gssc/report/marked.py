@@ -1,6 +1,7 @@
 """Documents in which a program writes some parts and people write the rest.
 
-What stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced; all else is kept to the last letter.
+What stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced; all else is kept
+to the last letter (ends of lines may become a single newline).
 """
 
 import re

@@ -42,7 +42,8 @@ def public_command(text: str) -> str:
         elif before in FILES or (equals and option in (*FILES, "data.file")):
             kept.append(Path(word).name if before in FILES else f"{option}={Path(value).name}")
         else:
-            kept.append(word)
+            # A recipe of one's own is given by its file.
+            kept.append(Path(word).name if word.endswith((".yaml", ".yml")) and not equals else word)
         before = word
     return shlex.join(kept)
 

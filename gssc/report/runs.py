@@ -128,6 +128,8 @@ def find_seed_folders(path: Path) -> list[Path]:
     if SEED_FOLDER.fullmatch(path.resolve().name):
         return [path]
     found = [below for below in path.rglob("seed-*") if below.is_dir() and SEED_FOLDER.fullmatch(below.name)]
+    # A folder with a dot is what a command that was killed has left.
+    found = [below for below in found if not any(part.startswith(".") for part in below.relative_to(path).parts)]
     if not found and any((path / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
         return [path]  # a seed folder under another name
     if not found:

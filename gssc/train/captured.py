@@ -25,11 +25,15 @@ from gssc.train.schedule import Schedule
 from gssc.train.shapes import Shape
 from gssc.train.store import GraphStore
 
-MOST_SCORES = 2**30  # of attention, at once: 4 GiB in float32, of which a backward pass holds a few
+# Of attention over graphs that are all padded to the largest: so many scores at once are 1 GiB in float32, of which a
+# backward pass holds about five. More than a few are worth it only where most of them are not padding.
+MOST_SCORES, FEW_SCORES, MOST_PADDING = 2**28, 2**24, 16
 
 
-def why_not(recipe: Recipe, device: torch.device, processes: Processes, largest: int = 0) -> str | None:
-    """Why steps cannot be captured, in a few words; None where they can. ``largest``: nodes of the largest graph."""
+def why_not(
+    recipe: Recipe, device: torch.device, processes: Processes, node_counts: Tensor | None = None
+) -> str | None:
+    """Why steps cannot be captured, in a few words; None where they can. ``node_counts``: the sizes of all graphs."""
     if device.type != "cuda":
         return "there is no GPU"
     if processes.world > 1:
@@ -40,8 +44,12 @@ def why_not(recipe: Recipe, device: torch.device, processes: Processes, largest:
         return "gradients are accumulated over batches"
     if recipe.model.local in ("gat", "pna"):
         return f"model.local={recipe.model.local} looks at values on the host"
-    if recipe.model.glob == "attention" and recipe.train.batch_size * recipe.model.heads * largest**2 > MOST_SCORES:
-        return f"attention would pad all graphs to the {largest} nodes of the largest"
+    if recipe.model.glob == "attention" and node_counts is not None and node_counts.numel():
+        squares = node_counts.double().square()
+        scores = recipe.train.batch_size * recipe.model.heads * float(squares.max())
+        wasted = scores > FEW_SCORES and float(squares.max()) > MOST_PADDING * float(squares.mean())
+        if wasted or scores > MOST_SCORES:
+            return f"attention would pad all graphs to the {int(node_counts.max())} nodes of the largest"
     return None
 
 

@@ -18,7 +18,7 @@ from gssc.model import GSSC
 from gssc.tasks import Task
 from gssc.train.build import build_model, build_store
 from gssc.train.checkpoint import part, read_checkpoint
-from gssc.train.evaluate import default_dtype, predict
+from gssc.train.evaluate import default_dtype, exact_products, predict
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LoadedRun:
         path = self.folder / "README.md"
         return path.read_text(encoding="utf-8") if path.exists() else None
 
-    def predict(self, graphs: Path | Sequence[Data] | Sequence[str], batch_size: int | None = None) -> Tensor:
+    def predict(self, graphs: Path | str | Sequence[Data] | Sequence[str], batch_size: int | None = None) -> Tensor:
         """Predictions for new graphs, [rows, outputs]: values in the units of the data, or probabilities.
 
         Args:
@@ -57,7 +57,8 @@ class LoadedRun:
         recipe, device = self.recipe, next(self.model.parameters()).device
         store = build_store(graphs, recipe, self.task.level, device, None)
         size = batch_size or recipe.train.batch_size
-        return predict(self.model, store, self.task, size, recipe.train.precision)[0]
+        with exact_products():  # like the scores of the run
+            return predict(self.model, store, self.task, size, recipe.train.precision)[0]
 
 
 def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:

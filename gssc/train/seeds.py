@@ -52,7 +52,7 @@ def train_seeds(
     if molecule_fit.why_not(recipe, dataset, settings.device, settings.processes) is None:
         groups = [slice(start, start + jobs) for start in range(0, len(seeds), jobs)]
         return _in_turn(recipe, dataset, [seeds[g] for g in groups], [folders[g] for g in groups], settings)
-    against_capture = captured.why_not(recipe, settings.device, settings.processes, dataset.largest())
+    against_capture = captured.why_not(recipe, settings.device, settings.processes, dataset.node_counts())
     replays = recipe.train.capture and against_capture is None
     with default_dtype(recipe.train.precision), _threads(jobs) if replays else _processes(jobs) as pool:
         run = _on_own_stream if replays else train

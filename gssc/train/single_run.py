@@ -44,7 +44,7 @@ class SingleRun:
     def __init__(self, recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> None:
         self.recipe, self.dataset, self.seed, self.settings = recipe, dataset, seed, settings
         self.about = json.loads(json.dumps(about_data(recipe, dataset)))
-        dataset_too = self.about | {"content": dataset.content()}
+        dataset_too = self.about | {"graphs": dataset.content()}
         identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": dataset_too}
         self.folder = RunFolder(folder, identity, settings.processes.first)
         self.saved = "there is no checkpoint yet"

@@ -60,7 +60,7 @@ def make_trainers(
         pairs = zip(models, seeds, strict=True)
         return MoleculeGroup([MoleculeTrainer(m, *arguments, s, processes, alone=False) for m, s in pairs]), []
     assert len(models) == 1
-    against_capture = captured.why_not(recipe, device, processes, dataset.largest())
+    against_capture = captured.why_not(recipe, device, processes, dataset.node_counts())
     kind = CapturedTrainer if recipe.train.capture and against_capture is None else Trainer
     remarks = []
     if device.type == "cuda" and recipe.train.kernels == "auto":

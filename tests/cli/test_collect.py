@@ -1,9 +1,13 @@
 import json
+import shutil
 
+import yaml
+from report.fake_runs import fake_run
 from small_run import run_small
 from typer.testing import CliRunner
 
 from gssc.cli import app
+from gssc.report.collected import collect, read_collected
 
 
 def test_keeps_the_small_part_and_the_remark(tmp_path):
@@ -23,3 +27,19 @@ def test_a_folder_without_runs_is_an_error(tmp_path):
     said = CliRunner().invoke(app, ["collect", str(tmp_path), "-o", str(tmp_path / "results")])
     assert said.exit_code != 0
     assert not (tmp_path / "results").exists()
+
+
+def test_a_recipe_on_other_data_is_another_result(tmp_path):
+    folder = fake_run(tmp_path / "runs/a", "zinc-12k", seeds=(0,), epochs=3)
+    other = fake_run(tmp_path / "runs/b", "zinc-12k", seeds=(0,), epochs=3)
+    config = yaml.safe_load((other / "seed-0/config.yaml").read_text())
+    config["data"] |= {"dataset": "own", "file": "mine.csv"}
+    (other / "seed-0/config.yaml").write_text(yaml.safe_dump(config))
+    about = json.loads((other / "seed-0/dataset.json").read_text())
+    (other / "seed-0/dataset.json").write_text(json.dumps(about | {"name": "mine"}))
+    written = collect([folder, other], tmp_path / "results")
+    assert len(set(written)) == 2
+    assert tmp_path / "results/zinc-12k/main" in written
+    # What a command that was killed has left is no result.
+    shutil.copytree(tmp_path / "results/zinc-12k/main", tmp_path / "results/zinc-12k/.main.0123.old")
+    assert [one.name for one in read_collected(tmp_path / "results")] == ["main", "main"]

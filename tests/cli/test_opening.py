@@ -31,6 +31,18 @@ def test_pack_gives_the_dataset_and_must_be_of_it(tmp_path):
         open_for(small_recipe("data.dataset=cycles-4"), tmp_path, tmp_path / "pack.safetensors", quiet)
 
 
+def test_a_pack_of_generated_graphs_must_be_of_the_seed(tmp_path):
+    generated = small_recipe("data.generate=true", "data.seed=3")
+    quiet, path = Console(quiet=True), tmp_path / "pack.safetensors"
+    write_pack(open_for(generated, tmp_path, None, quiet), path, generator={"name": "cycles-3", "seed": 3})
+    assert open_for(generated, tmp_path, path, quiet).name == "cycles-3"
+    with pytest.raises(ValueError, match=r"--pack: expected a pack with data.seed=4, got one with data.seed=3"):
+        open_for(small_recipe("data.generate=true", "data.seed=4"), tmp_path, path, quiet)
+    write_pack(small_dataset(tmp_path), path)
+    with pytest.raises(ValueError, match=r"--pack: expected a pack of generated graphs.*, got one of files"):
+        open_for(generated, tmp_path, path, quiet)
+
+
 def test_by_name(tmp_path):
     write_cycles(tmp_path)
     assert open_for(small_recipe(), tmp_path, None, Console(quiet=True)).name == "cycles-3"

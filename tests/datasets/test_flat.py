@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.datasets import GraphDataset, flatten
-from gssc.datasets.flat import collect, concatenate, from_about, select
+from gssc.datasets.flat import collect, concatenate, from_about, pack_columns, select
 from gssc.datasets.own import load_saved
 from gssc.tasks import Task
 
@@ -86,6 +86,20 @@ def test_the_first_graph_that_differs_is_named(name, value, expected, got):
     match = rf"\A{name} of graph 2: expected {expected}, as in the graphs before it, got {got}\Z"
     with pytest.raises(ValueError, match=match):
         flatten(data, TASK)
+
+
+@pytest.mark.parametrize("collated", [False, True])
+@pytest.mark.parametrize("name", ["x", "edge_attr", "y"])
+def test_rows_must_fit_graph_by_graph(name, collated, tmp_path):
+    """Two graphs whose rows are exchanged have as many together as they should."""
+    data = graphs(3)
+    for graph in data:
+        graph.num_nodes = graph.x.shape[0]
+    data[1][name], data[2][name] = data[2][name], data[1][name]
+    if collated:
+        InMemoryDataset.save(data, tmp_path / "mine.pt")
+    with pytest.raises(ValueError, match=rf"\A{name} of graph 1: expected \d+ rows, got \d+\Z"):
+        pack_columns(load_saved(tmp_path / "mine.pt") if collated else data)
 
 
 def test_graphs_without_edges_need_no_width():

@@ -3,12 +3,14 @@ import json
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.transforms import LocalDegreeProfile
 
 from gssc.datasets import flatten, open_csv, open_own, read_inputs
 from gssc.datasets.degree_profile import degree_profile
 from gssc.datasets.inputs import open_inputs
 from gssc.datasets.open import finish
 from gssc.datasets.specs import SPECS
+from gssc.spectra.packed import pack
 
 
 def graphs(count=20, x=lambda n: torch.randint(4, (n, 1)), y=True):
@@ -103,6 +105,9 @@ def test_named_datasets_know_what_their_columns_are(tmp_path):
     read = read_inputs(saved(tmp_path / "new.pt", bare), about_of(dataset))
     assert torch.equal(read.x, dataset.splits["train"].x)
     assert degree_profile(read.packed()).shape == read.x.shape
+    for graph in (*bare, Data(edge_index=torch.tensor([[0, 0, 1], [1, 2, 0]]), num_nodes=4)):
+        theirs = LocalDegreeProfile()(Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)).x
+        torch.testing.assert_close(degree_profile(pack([graph])), theirs)
 
 
 @pytest.mark.parametrize(("name", "columns"), [("molhiv", 9), ("peptides-func", 9), ("zinc-12k", 1), ("zinc-full", 1)])
@@ -115,6 +120,10 @@ def test_smiles_for_models_of_named_datasets(name, columns):
     assert inputs.graphs.x.shape == (9, columns)
     assert (inputs.rows, inputs.labels) == ([0, 2], {"smiles": ["CCO", "c1ccccc1"]})
     assert inputs.graphs.y.shape == (2, spec.task.outputs)
+    # A string is one molecule, not a list of letters, or the path of a file.
+    assert open_inputs("CCO", about).graphs.ptr.tolist() == [0, 3]
+    with pytest.raises(ValueError, match=r"input: expected a file of SMILES, got none\.smi"):
+        open_inputs("none.smi", about)
 
 
 def test_molecules_as_table_and_as_lines(tmp_path):

@@ -76,6 +76,9 @@ def test_rows_that_cannot_be_read(tmp_path):
         ("s,a\nC,\nCC,\nCCC,\n", "column a: expected one or more known targets, got none"),
         ("s,a\nC,x\n", "molecules.csv line 2, column a: expected a number or an empty cell, got 'x'"),
         ("s,a\nC\n", "molecules.csv line 2: expected 2 cells, got 1"),
+        ("s,a\nC,1,5\n", "molecules.csv line 2: expected 2 cells, got 3"),
+        ("s,a,a\nC,1,5\n", "column of molecules.csv: expected one 'a', got 2"),
+        ("s,a\nC,1e999\n", "molecules.csv line 2, column a: expected a number or an empty cell, got '1e999'"),
         ("s,a\nC,1.5\nCC,2.5\n", "three or more molecules"),
     ],
 )

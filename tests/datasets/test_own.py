@@ -116,6 +116,10 @@ def test_one_graph_without_masks_is_split_by_nodes(tmp_path):
         ({f"{n}_mask": torch.ones(50, 10) > 0 for n in ("train", "val", "test")}, "train_mask: expected one split"),
         ({f"{n}_mask": torch.ones(49) > 0 for n in ("train", "val", "test")}, "one truth value for each of 50 nodes"),
         ({f"{n}_mask": torch.zeros(50) > 0 for n in ("train", "val", "test")}, "one or more nodes, got none"),
+        (
+            {f"{n}_mask": torch.ones(50) > 0 for n in ("train", "val", "test")},
+            "no nodes of train_mask, got 50 that",
+        ),
     ],
 )
 def test_masks_that_do_not_fit(masks, message, tmp_path):

@@ -9,6 +9,9 @@ from gssc.cli import app
 from gssc.datasets import FlatGraphs, GraphDataset, cycles, load_pack, open_dataset, superpixels, write_pack
 from gssc.files import load_tensors, save_tensors
 from gssc.tasks import Task
+from gssc.train.evaluate import default_dtype
+
+GENERATOR = {"name": "cycles-3", "seed": 5}
 
 
 @pytest.fixture
@@ -173,6 +176,22 @@ def test_generated_data_are_packed_as_their_seed(few_graphs, tmp_path):
     expected = open_dataset("cycles-3", tmp_path, 5, generate=True)
     for name, flat in expected.splits.items():
         assert_same(load_pack(out).splits[name], flat.sorted_by_destination())
+
+
+def test_generated_data_are_the_same_whatever_the_default_type_is(few_graphs, tmp_path):
+    write_pack(open_dataset("cycles-3", tmp_path, 5, generate=True), tmp_path / "file", generator=GENERATOR)
+    with default_dtype("float64"):
+        assert load_pack(tmp_path / "file").splits["train"].y.dtype == torch.float32
+        write_pack(open_dataset("cycles-3", tmp_path, 5, generate=True), tmp_path / "double", generator=GENERATOR)
+    assert load_pack(tmp_path / "double").splits["train"].y.dtype == torch.float64
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_pack_and_what_it_was_made_from_have_the_same_content(few_graphs, tmp_path):
+    dataset = open_dataset("cycles-3", tmp_path, 5, generate=True)
+    write_pack(dataset, tmp_path / "file")
+    assert load_pack(tmp_path / "file").content() == dataset.content()
+    assert dataset.content() != open_dataset("cycles-3", tmp_path, 6, generate=True).content()
 
 
 def test_a_seed_that_makes_other_graphs_is_refused(few_graphs, monkeypatch, tmp_path):

@@ -104,6 +104,9 @@ def test_by_name(root, monkeypatch, tmp_path):
     model = gssc.load_pretrained("small-cycles")
     assert isinstance(model, gssc.GSSC)
     assert gssc.pretrained.pretrained_names() == ["small-cycles"]
+    shutil.copytree(root / "small-cycles", root / ".small-cycles.0123.old")
+    assert gssc.pretrained.pretrained_names() == ["small-cycles"]
+    shutil.rmtree(root / ".small-cycles.0123.old")
     assert "small-cycles" in runner.invoke(app, ["models"], catch_exceptions=False).output
     with pytest.raises(ValueError, match=r"model: expected one of 'small-cycles', got .*\(did you mean 'small-cycles'"):
         gssc.load_pretrained("smal-cycles")
@@ -138,7 +141,7 @@ def test_by_url(root, monkeypatch, tmp_path):
 def test_what_is_kept_must_be_what_was_asked_for(root, tmp_path):
     source, cache = root / "small-cycles", tmp_path / "cache"
     digest = hashlib.sha256((source / "manifest.json").read_bytes()).hexdigest()
-    kept = download(source.as_uri(), digest, cache)
+    kept = download(source.as_uri(), digest.upper(), cache)
     assert download("https://example.invalid/model", digest, cache) == kept
     with pytest.raises(DamagedFileError, match=r"manifest\.json: expected sha256 \w+, got \w+ \(delete the folder"):
         download("https://example.invalid/model", digest[:32] + "0" * 32, cache)
@@ -169,8 +172,18 @@ def test_a_damaged_download_leaves_nothing(root, tmp_path):
     (served / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"\AURL: expected the folder of a published model, got file:"):
         download(served.as_uri(), cache=cache)
-    with pytest.raises(DamagedFileError, match="expected sha256 00, got"):
+    with pytest.raises(DamagedFileError, match=r"expected sha256 0{64}, got"):
+        download(served.as_uri(), "0" * 64, cache)
+    with pytest.raises(ValueError, match=r"\Asha256: expected 64 hexadecimal digits, got '00'\Z"):
         download(served.as_uri(), "00", cache)
+    with pytest.raises(ValueError, match=r"\AURL: expected the folder of a published model, got https://example"):
+        download("https://example.invalid/my model", cache=cache)
+    manifest = (served / "manifest.json").read_bytes()
+    many = {f"file{i}": {"bytes": 1 << 29, "sha256": "0"} for i in range(3)}
+    (served / "manifest.json").write_text(json.dumps({"format": 1, "name": "x", "files": many}))
+    with pytest.raises(DamagedFileError, match=r"expected at most \d+ bytes in all, got more"):
+        download(served.as_uri(), cache=cache)
+    (served / "manifest.json").write_bytes(manifest)
     assert not list((cache / "pretrained").iterdir())
     with pytest.raises(ValueError, match="scheme of the URL: expected one of 'https', 'file', got 'http'"):
         download("http://example.org/model")

@@ -17,6 +17,9 @@ def test_a_seed_an_output_and_a_folder_of_outputs(tmp_path):
     # The same folder by several ways counts once.
     assert len(read_runs([tmp_path, first, first / "seed-0"]).seeds) == 4
     assert read_runs([tmp_path]).notes == ()
+    # What a command that was killed has left counts for nothing.
+    first.rename(tmp_path / ".a.0123.tmp")
+    assert [run.recipe for run in read_runs([tmp_path]).seeds] == ["molhiv"]
 
 
 def test_content(tmp_path):

@@ -105,5 +105,8 @@ def test_what_cannot_be_captured_has_a_reason():
     assert why_not(small_recipe("model.local=gcn"), cuda, Processes()) is None
     assert "model.local=gat looks at values" in why_not(small_recipe("model.local=gat"), cuda, Processes())
     attention = small_recipe("model.glob=attention")
-    assert why_not(attention, cuda, Processes(), largest=100) is None
-    assert "the 100000 nodes of the largest" in why_not(attention, cuda, Processes(), largest=100_000)
+    assert why_not(attention, cuda, Processes(), torch.tensor([20, 100])) is None
+    assert why_not(attention, cuda, Processes(), torch.full((5,), 1000)) is None
+    # One large graph among small ones, and graphs that are all too large.
+    assert "the 4000 nodes of the largest" in why_not(attention, cuda, Processes(), torch.tensor([4000] + 99 * [20]))
+    assert "the 9000 nodes of the largest" in why_not(attention, cuda, Processes(), torch.full((5,), 9000))
