@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import NoReturn
 
+import torch
 from torch import Tensor
 
 
@@ -15,6 +16,8 @@ def fail(argument: str, expected: str, got: object) -> NoReturn:
 
 def check_shape(argument: str, tensor: Tensor, *shape: int | None) -> None:
     """Fail unless ``tensor`` has this shape; ``None`` stands for any size."""
+    if not isinstance(tensor, Tensor):
+        fail(argument, "a tensor", type(tensor).__name__)
     actual = tensor.shape
     if len(actual) == len(shape) and all(
         want is None or have == want for have, want in zip(actual, shape, strict=True)
@@ -22,6 +25,17 @@ def check_shape(argument: str, tensor: Tensor, *shape: int | None) -> None:
         return
     wanted = ", ".join("*" if size is None else str(size) for size in shape)
     fail(argument, f"shape [{wanted}]", list(actual))
+
+
+def check_device(argument: str, name: str | torch.device, *, present: bool = True) -> torch.device:
+    """The device of this name; fail where there can be none, or, if it must be present, where there is none."""
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        fail(argument, "a device such as 'cpu' or 'cuda'", repr(name))
+    if present and device.type == "cuda" and not torch.cuda.is_available():
+        fail(argument, "'cpu' (no GPU was found)", repr(str(name)))
+    return device
 
 
 def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:

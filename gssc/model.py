@@ -34,6 +34,7 @@ from gssc.ops import batch_to_ptr, edge_plan, new_seeds
 from gssc.ops.plain import is_plain_cpu
 from gssc.ops.triton_support import can_fuse
 from gssc.padding import blank, check_masks, check_padding
+from gssc.spectra.packed import edges_of
 
 Global = Literal["gssc", "gsc", "attention", "none"]
 GLOBALS = ("gssc", "gsc", "attention", "none")
@@ -56,8 +57,9 @@ class GSSC(nn.Module):
         channels: C, width of the model.
         layers: Number of layers.
         node_features: D for continuous node features [N, D]; vocabulary sizes for categorical ones [N, columns];
-            ``None`` for graphs without node features.
-        edge_features: Likewise for edges; ``None`` ignores them.
+            ``None`` for graphs without node features, or to ignore them.
+        edge_features: Likewise for edges. Of the local parts ``"gatedgcn"``, ``"gine"``, ``"gat"`` and ``"pna"`` read
+            them.
         embedding_init: First values of the embeddings of categories, ``"normal"`` or ``"xavier"``, see
             ``gssc.nn.FeatureEncoder``.
         rwse: Number of random-walk steps in ``data.rwse`` to concatenate to the node embedding; 0 for none.
@@ -253,6 +255,7 @@ class GSSC(nn.Module):
         x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
         if not torch.compiler.is_compiling():
             _check_values(x, edge_index, edge_attr, rwse, nodes, graphs)
+            self._check_types(x=x, edge_attr=edge_attr, rwse=rwse, eigvals=eigvals, eigvecs=eigvecs)
             if node_mask is not None and node_mask.device.type == "cpu":
                 check_padding(node_mask, edge_mask, edge_index, batch)
             if num_graphs not in (None, graphs):
@@ -330,6 +333,16 @@ class GSSC(nn.Module):
             outputs += found
         return outputs
 
+    def _check_types(self, **inputs: Tensor | None) -> None:
+        """Fail where a product of inputs and weights would have two types of floating point."""
+        weights = next(self.parameters()).dtype
+        for name, tensor in inputs.items():
+            if tensor is None or not tensor.is_floating_point() or tensor.dtype == weights:
+                continue
+            readers = {"x": self.node_encoder.linear, "edge_attr": self.edge_encoder, "rwse": self.rwse_encoder}
+            if readers.get(name, self.phi) is not None and not torch.is_autocast_enabled(tensor.device.type):
+                fail(name, f"{weights}, the type of the model's weights (data.apply, model.to)", tensor.dtype)
+
     def _gains(self, phi: Tensor) -> list[tuple[Tensor, Tensor | None]] | None:
         """Gains of all layers at once, where every layer has some and it is worth it."""
         convolutions = [layer.glob for layer in self.layers if isinstance(layer.glob, GSSConv)]
@@ -342,8 +355,7 @@ def model_inputs(data: Data) -> dict[str, Any]:
         fail("data", "a torch_geometric.data.Data or Batch", type(data).__name__)
     names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "batch", "edge_attr", "rwse")
     inputs: dict[str, Any] = {name: getattr(data, name, None) for name in names}
-    if inputs["edge_index"] is None:
-        inputs["edge_index"] = torch.empty(2, 0, dtype=torch.long)
+    inputs["edge_index"] = edges_of(data)
     graphs = data.num_graphs if inputs["batch"] is not None else 1
     return inputs | {"num_graphs": graphs, "num_nodes": data.num_nodes}
 

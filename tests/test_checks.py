@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gssc.checks import check_choice, check_positive, check_probability, check_shape
+from gssc.checks import check_choice, check_device, check_positive, check_probability, check_shape
 
 
 def test_good_values_pass():
@@ -16,6 +16,8 @@ def test_good_values_pass():
     [
         (lambda: check_shape("x", torch.zeros(2, 3), None, 4), r"x: expected shape \[\*, 4\], got \[2, 3\]"),
         (lambda: check_shape("x", torch.zeros(2), 2, 1), r"x: expected shape \[2, 1\], got \[2\]"),
+        (lambda: check_shape("x", None, 2), "x: expected a tensor, got NoneType"),
+        (lambda: check_device("device", "gpu"), "device: expected a device such as 'cpu' or 'cuda', got 'gpu'"),
         (lambda: check_choice("mode", "alpa", ("alpha", "beta")), r"got 'alpa' \(did you mean 'alpha'\?\)"),
         (lambda: check_choice("mode", 7, ("alpha",)), "mode: expected one of 'alpha', got 7$"),
         (lambda: check_positive("k", True), "k: expected a positive integer, got True"),

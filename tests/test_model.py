@@ -4,7 +4,7 @@ from graphs import edgeless, path, random_graph
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import Compose
 
-from gssc import GINE, GSSC, GSSConv, LaplacianSpectrum, RandomWalkSE, model_inputs
+from gssc import GINE, GSSC, GSSConv, LaplacianSpectrum, RandomWalkSE, model_inputs, prepare
 
 TRANSFORM = Compose([LaplacianSpectrum(k=5), RandomWalkSE(4)])
 
@@ -184,3 +184,22 @@ def test_model_inputs_reads_what_is_there():
     assert inputs["num_graphs"] == 1
     with pytest.raises(ValueError, match=r"data: expected a torch_geometric\.data\.Data or Batch, got dict"):
         model_inputs({})
+
+
+def test_edges_in_another_form_are_not_no_edges():
+    data = Data(x=torch.zeros(3, 1), adj_t=torch.ones(3, 3).to_sparse())
+    for read in (model_inputs, LaplacianSpectrum(3), lambda one: prepare([one], LaplacianSpectrum(3), progress=False)):
+        with pytest.raises(ValueError, match=r"expected a graph with its edge_index, got one with adj_t alone"):
+            read(data.clone())
+
+
+@pytest.mark.parametrize("name", ["x", "edge_attr", "rwse", "eigvals", "eigvecs"])
+def test_types_that_differ_from_those_of_the_weights_are_named(name, batch):
+    model = GSSC(1, 16, 2, node_features=3, edge_features=2, rwse=4, rwse_channels=3).eval()
+    inputs = model_inputs(batch)
+    with pytest.raises(ValueError, match=rf"{name}: expected torch.float32, the type of .*, got torch.float64"):
+        model(**inputs | {name: inputs[name].double()})
+    everything = batch.clone().apply(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+    assert model.double()(**model_inputs(everything)).dtype == torch.float64
+    # What is not read may be of any type.
+    GSSC(1, 16, 2, glob="none")(**inputs | {name: inputs[name].double()})

@@ -115,7 +115,9 @@ class GraphDataset:
             name: list(value) if isinstance(value, Sequence) else value
             for name, value in (("node_features", self.node_features), ("edge_features", self.edge_features))
         }
-        return {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
+        weighted = any(graphs.weight is not None for graphs in self.splits.values())
+        about = {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
+        return about | ({"edge_weights": True} if weighted else {})
 
     def node_counts(self) -> Tensor:
         """Nodes of every graph, split after split."""
@@ -187,6 +189,8 @@ def pack_columns(
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()
     graphs = pack(dataset)
+    if graphs.weight is not None:
+        collect(dataset, "edge_weight")  # every graph has some, or none has
     nodes, edges = graphs.ptr.diff(), graphs.edge_ptr.diff()
     columns = [_rows(collect(dataset, name), graphs.num_nodes, name) for name in node]
     kept = [column for column in columns if column is not None]

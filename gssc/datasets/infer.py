@@ -51,6 +51,8 @@ def infer_task(
     """
     if kind is not None:
         check_choice("task", kind, KINDS)
+    if y.is_floating_point() and bool(y.isinf().any()):
+        fail("y", "finite numbers, or NaN where a target is unknown", f"{int(y.isinf().sum())} infinite ones")
     _check_known(y, names)
     chosen: Kind = kind or _kind(y)  # type: ignore[assignment]
     outputs = y.shape[1]
@@ -122,6 +124,7 @@ def infer_features(values: Tensor | None, name: str) -> tuple[Features, Tensor |
 
 def scale_to_training(dataset: GraphDataset) -> GraphDataset:
     """Continuous columns standardised, and regression targets shifted and scaled, by what the training part holds."""
+    _check_parts(dataset)
     train = dataset.splits["train"]
     per_node = train.mask if dataset.task.level == "node" else None
     splits, standardize = dict(dataset.splits), {}
@@ -148,6 +151,19 @@ def scale_to_training(dataset: GraphDataset) -> GraphDataset:
         shift, scale = zip(*moments, strict=True)
         task = replace(task, shift=shift[0] if len(shift) == 1 else shift, scale=scale[0] if len(scale) == 1 else scale)
     return replace(dataset, task=task, splits=splits, standardize=standardize)
+
+
+def _check_parts(dataset: GraphDataset) -> None:
+    """Fail where nothing can be learned of a target, or no weights be selected."""
+    for part in [part for part in ("train", "val") if part in dataset.splits]:
+        flat = dataset.splits[part]
+        y = flat.y if flat.mask is None else flat.y[flat.mask]
+        known = (y >= 0).unsqueeze(1) if dataset.task.kind == "multiclass" else y.isfinite()
+        columns = known.any(0) if part == "train" else known.any().unsqueeze(0)
+        for column, some in enumerate(columns.tolist()):
+            if not some:
+                where = f", column {column}" if columns.numel() > 1 else ""
+                fail(f"y of the {part} part{where}", "one or more known targets", "none")
 
 
 def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
@@ -185,11 +201,12 @@ def describe(dataset: GraphDataset) -> str:
         "multiclass": f"classification into {task.outputs} classes",
         "binary": f"{task.outputs} yes-no label{'s' * (task.outputs > 1)}",
     }[task.kind]
+    weights = ", weighted" if any(flat.weight is not None for flat in flats.values()) else ""
     return "\n".join(
         [
             f"{dataset.name}: {graphs:,} graph{'s' * (graphs > 1)} ({', '.join(parts)}), {size}",
             f"task: {what} per {task.level}, metric {task.metric}",
-            f"nodes: {_features(dataset.node_features)}; edges: {_features(dataset.edge_features)}",
+            f"nodes: {_features(dataset.node_features)}; edges: {_features(dataset.edge_features)}{weights}",
         ]
     )
 

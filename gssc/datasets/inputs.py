@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.degree_profile import degree_profile
@@ -42,7 +42,7 @@ def read_inputs(path: Path, about: Mapping[str, Any], smiles_column: str = "smil
 
 
 def open_inputs(
-    source: Path | str | Sequence[Data] | Sequence[str],
+    source: Path | str | Data | Sequence[Data] | Sequence[str],
     about: Mapping[str, Any],
     smiles_column: str = "smiles",
     *,
@@ -64,6 +64,12 @@ def open_inputs(
     dataset = from_about(about)
     if isinstance(source, str):
         source = Path(source) if Path(source).suffix.lower() in ENDINGS else [source]
+    elif isinstance(source, Batch):
+        source = source.to_data_list()
+    elif isinstance(source, Data):
+        source = [source]
+    elif not isinstance(source, (Path, Sequence, InMemoryDataset)):
+        fail("graphs", "PyG graphs, SMILES, or the path of a file", type(source).__name__)
     if isinstance(source, Path):
         ending = source.suffix.lower()
         check_choice("input", ending, ENDINGS)
@@ -80,6 +86,10 @@ def open_inputs(
         found = _molecules(smiles, names, {"smiles": smiles}, "SMILES", dataset, skip_invalid)
     else:
         found = _graphs(cast("Sequence[Data]", source), dataset)
+    weighted = bool(about.get("edge_weights", False))
+    if weighted != (found.graphs.weight is not None) and found.graphs.num_edges:
+        words = {True: "given", False: "none"}
+        fail("edge_weight", f"{words[weighted]}, as in training", words[not weighted])
     return replace(found, graphs=_prepared(found.graphs, dataset))
 
 
@@ -101,7 +111,11 @@ def _graphs(graphs: InMemoryDataset | Sequence[Data], dataset: GraphDataset) -> 
     spec = SPECS.get(dataset.name)
     flat, y = pack_columns(graphs, spec.node if spec else ("x",))
     rows = flat.num_graphs if dataset.task.level == "graph" else flat.num_nodes
-    flat = replace(flat, y=_unknown(dataset.task, rows) if y is None else dataset.task.targets(y, rows))
+    try:
+        y = _unknown(dataset.task, rows) if y is None else dataset.task.targets(y, rows)
+    except ValueError:  # of another task; predictions do not need it
+        y = _unknown(dataset.task, rows)
+    flat = replace(flat, y=y)
     return Inputs(flat, list(range(flat.num_graphs)), {})
 
 

@@ -18,7 +18,7 @@ from gssc.datasets.split import SplitName, random_split, scaffold_split
 
 
 def open_csv(
-    path: Path,
+    path: str | Path,
     *,
     smiles_column: str,
     target_columns: Sequence[str],
@@ -43,6 +43,8 @@ def open_csv(
         skip_invalid: Leave out rows whose SMILES RDKit cannot read, instead of an error.
     """
     check_choice("split", split, ("random", "scaffold"))
+    path = Path(path)
+    target_columns = [target_columns] if isinstance(target_columns, str) else target_columns
     if not target_columns:
         fail("target_columns", "one or more headings", "none")
     smiles, cells, where = read_table(path, smiles_column, target_columns)

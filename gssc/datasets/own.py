@@ -4,6 +4,7 @@ Files are read with ``torch.load(weights_only=True)`` and PyG's data classes all
 and there is no other way in.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1,
 
 
 def open_own(
-    path: Path, *, split: SplitName = "random", seed: int = 0, task: str | None = None, metric: str | None = None
+    path: str | Path, *, split: SplitName = "random", seed: int = 0, task: str | None = None, metric: str | None = None
 ) -> GraphDataset:
     """A dataset ready for a model, with task, features and split found in the data (see `describe`).
 
@@ -40,6 +41,7 @@ def open_own(
         metric: One that fits the task.
     """
     check_choice("split", split, ("random", "scaffold"))
+    path = Path(path)
     saved = load_saved(path)
     flat, raw_y = pack_columns(saved)
     if raw_y is None:
@@ -68,7 +70,9 @@ def load_saved(path: Path) -> Saved:
     except Exception as error:  # whatever an unpickler may meet in bytes of another kind
         reason = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), "")
         if reason:
-            fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {reason[:200]}")
+            named = re.search(r"GLOBAL (\S+)", reason)
+            came = named[1] if named else reason[:80]
+            fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {came}")
         # Of torch's own text the reason alone: around it is advice to read the file without safety.
         lines = str(error).rpartition("WeightsUnpickler error:")[2].split("\n")
         first = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")

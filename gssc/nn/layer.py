@@ -26,9 +26,10 @@ class GSSCLayer(nn.Module):
 
     Args:
         channels: C, channels of nodes.
-        local: Any PyG convolution C → C, ``GatedGCN``, or ``None``. It is called with ``x`` and ``edge_index`` and
-            with those of ``edge_attr``, ``edge_weight``, ``node_mask``, ``edge_mask``, ``plan`` and
-            ``need_edges`` that its ``forward`` takes; one that returns a pair returns new edge features.
+        local: ``GatedGCN``, a PyG convolution C → C for which these arguments are enough, or ``None``. It is called
+            with ``x`` and ``edge_index`` and with those of ``edge_attr``, ``edge_weight``, ``node_mask``,
+            ``edge_mask``, ``plan`` and ``need_edges`` that its ``forward`` takes; one that returns a pair returns new
+            edge features.
         glob: ``GSSConv``, ``GlobalAttention``, or ``None``; called as
             ``glob(x, phi, vectors, batch, degree=..., ptr=...)``.
         dropout_local: Dropout after the local part.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gssc.checks import check_choice, fail
+from gssc.checks import check_choice, check_device, fail
 from gssc.model import GSSC
 from gssc.pretrained.download import download, is_url
 from gssc.pretrained.manifest import NAME, check_folder
@@ -34,10 +34,11 @@ def open_model(
     """A trained model with all that is known of it; arguments as for `load_pretrained`."""
     from gssc.train.loaded import load_run
 
+    place = check_device("device", device) if device is not None else None
     folder = find_folder(source, sha256)
     if (folder / NAME).exists():
         check_folder(folder)
-    return load_run(folder, torch.device(device) if device is not None else None)
+    return load_run(folder, place)
 
 
 def find_folder(source: str | Path, sha256: str | None = None) -> Path:

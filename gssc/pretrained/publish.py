@@ -33,7 +33,7 @@ class PublishedModel:
     size: int
 
 
-def publish(runs: Path, out: Path, notes: Path | None = None, *, replace: bool = False) -> PublishedModel:
+def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, replace: bool = False) -> PublishedModel:
     """Write a published model: of one seed, or of the one among several whose validation score is best.
 
     The folder has ``model.safetensors``, ``config.yaml``, ``dataset.json``, ``environment.json`` and ``summary.json``
@@ -46,6 +46,7 @@ def publish(runs: Path, out: Path, notes: Path | None = None, *, replace: bool =
         notes: A YAML file of remarks by recipe (`gssc.report.notes`).
         replace: Whether a published model may be replaced.
     """
+    runs, out = Path(runs), Path(out)
     name = out.resolve().name
     if not PLAIN.fullmatch(name):
         fail("out", "a folder named by letters, digits, dots, dashes and underscores", str(out))

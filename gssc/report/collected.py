@@ -89,6 +89,10 @@ def collect(runs: Sequence[Path], results: Path, name: str = "main", remark: str
         fail("--as", "a name of small letters, digits, dots and dashes", repr(name))
     written: dict[Path, tuple[str, Variant]] = {}
     for recipe, variants in group_variants(read_runs(runs).seeds).items():
+        twice = [variant for variant in variants if variant.folder]
+        if twice and len({variant.overrides for variant in variants}) == 1:
+            folders = ", ".join(variant.folder for variant in twice)
+            fail("runs", "every seed once", f"{recipe}: the same seed of the same setting in {folders}")
         if len(variants) > 1:
             labels = "; ".join(variant.label for variant in variants)
             fail("runs", "runs of one setting of each recipe (call the command once for each)", f"{recipe}: {labels}")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gssc.checks import fail
 from gssc.report.collected import Collected, read_collected
 from gssc.report.files import write_files
 from gssc.report.page import make_page
@@ -24,7 +25,7 @@ class Report:
     files: tuple[Path, ...]
 
 
-def write_report(runs: Iterable[Path], folder: Path, recorded: Path | None = None) -> Report:
+def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str | Path | None = None) -> Report:
     """Write ``report.md``, ``report.csv``, ``report.tex`` and ``report.html`` about run folders into a folder.
 
     Args:
@@ -33,9 +34,12 @@ def write_report(runs: Iterable[Path], folder: Path, recorded: Path | None = Non
         recorded: Results that `gssc.report.collect` kept, to put beside the runs.
     """
     need_matplotlib()
-    found = read_runs(runs)
+    folder = Path(folder)
+    if recorded is not None and not Path(recorded).is_dir():
+        fail("recorded", "an existing folder", str(recorded))
+    found = read_runs(map(Path, runs))
     variants = group_variants(found.seeds)
-    kept = read_collected(recorded) if recorded is not None else []
+    kept = read_collected(Path(recorded)) if recorded is not None else []
     tables = {
         recipe: with_protocols(_with_recorded(compare(mine), mine, kept), mine) for recipe, mine in variants.items()
     }

@@ -89,6 +89,7 @@ def pack(
         counts = _collated_counts(dataset)
         if counts is not None and isinstance(collated, Data):
             slices: dict[str, Any] = dataset.slices
+            edges_of(collated, "dataset")
             edge_ptr = slices.get("edge_index")
             weight = collated.get(weight_attr) if weight_attr in slices else None
             if edge_ptr is None:
@@ -100,7 +101,7 @@ def pack(
             fail(f"dataset[{number}]", "a torch_geometric.data.Data", type(graph).__name__)
         if graph.num_nodes is None:
             fail(f"dataset[{number}]", "a graph that knows its number of nodes (set data.num_nodes)", "None")
-    ends = [torch.empty(2, 0, dtype=torch.long) if g.edge_index is None else g.edge_index for g in graphs]
+    ends = [edges_of(g, f"dataset[{number}]") for number, g in enumerate(graphs)]
     weights = [None if weight_attr is None else g.get(weight_attr) for g in graphs]
     for number, (e, w) in enumerate(zip(ends, weights, strict=True)):
         if w is not None and w.numel() != e.shape[1]:
@@ -117,6 +118,17 @@ def pack(
     sizes = torch.tensor([e.shape[1] for e in ends], dtype=torch.long)
     edge_index = torch.cat([e.detach().cpu() for e in ends], dim=1) if ends else None
     return _packed(edge_index, weight, counts, _starts(sizes))
+
+
+def edges_of(data: Data, name: str = "data") -> Tensor:
+    """``edge_index``; none means no edges, unless they are stored in another form."""
+    edge_index: Tensor | None = data.edge_index
+    if edge_index is not None:
+        return edge_index
+    for other in ("adj_t", "adj"):
+        if other in data:
+            fail(name, "a graph with its edge_index", f"one with {other} alone")
+    return torch.empty(2, 0, dtype=torch.long)
 
 
 def stored_graphs(dataset: InMemoryDataset | Sequence[Data]) -> list[Any]:

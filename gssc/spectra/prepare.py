@@ -72,6 +72,8 @@ def prepare(
         cache: As for `LaplacianSpectrum`, whose own is used where this is None; one file for the whole dataset.
         progress: Show a progress bar.
     """
+    if not isinstance(dataset, (InMemoryDataset, Sequence)):
+        fail("dataset", "an InMemoryDataset or a list of Data", type(dataset).__name__)
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()  # a subset gets storage of its own
     solved = prepare_spectra(dataset, spectrum, rwse, device=device, cache=cache, progress=progress)
@@ -101,6 +103,9 @@ def prepare_spectra(
     """What `prepare` attaches, as flat tensors with the certificate of every graph."""
     if spectrum is None and rwse is None:
         fail("spectrum, rwse", "a LaplacianSpectrum, a RandomWalkSE or both", "None")
+    for name, transform, kind in (("spectrum", spectrum, LaplacianSpectrum), ("rwse", rwse, RandomWalkSE)):
+        if transform is not None and not isinstance(transform, kind):
+            fail(name, f"a {kind.__name__}", type(transform).__name__)
     if spectrum is not None and cache is None:
         cache = spectrum.cache
     if device is None:

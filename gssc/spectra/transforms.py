@@ -10,11 +10,12 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from gssc.checks import check_choice, check_positive, fail
+from gssc.checks import check_choice, check_device, check_positive, fail
 from gssc.spectra.cache import CacheArgument, content_key, open_cache
 from gssc.spectra.certificate import Certificate
 from gssc.spectra.ladder import SOLVERS, Solver
 from gssc.spectra.operators import DIRECTED, OPERATORS, Directed, Operator, adjacency_matrix
+from gssc.spectra.packed import edges_of
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
 from gssc.spectra.truncation import TRUNCATIONS, ZERO_MODES, Spectrum, Truncation, ZeroModes
@@ -82,6 +83,7 @@ class LaplacianSpectrum(BaseTransform):
         check_choice("truncation", truncation, TRUNCATIONS)
         check_choice("directed", directed, DIRECTED)
         check_choice("solver", solver, SOLVERS)
+        check_device("device", device, present=False)
         self.k = k
         self.operator: Operator = operator
         self.zero_modes: ZeroModes = zero_modes
@@ -203,6 +205,6 @@ def read_adjacency(data: Any, directed: Directed, weight_attr: str | None) -> sp
         fail("data", "a torch_geometric.data.Data", type(data).__name__)
     if data.num_nodes is None:
         fail("data", "a graph that knows its number of nodes (set data.num_nodes)", "None")
-    edge_index = data.edge_index if data.edge_index is not None else torch.empty(2, 0, dtype=torch.long)
+    edge_index = edges_of(data)
     weight = getattr(data, weight_attr, None) if weight_attr is not None else None
     return adjacency_matrix(edge_index, weight, data.num_nodes, directed)

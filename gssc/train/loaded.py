@@ -41,7 +41,9 @@ class LoadedRun:
         path = self.folder / "README.md"
         return path.read_text(encoding="utf-8") if path.exists() else None
 
-    def predict(self, graphs: Path | str | Sequence[Data] | Sequence[str], batch_size: int | None = None) -> Tensor:
+    def predict(
+        self, graphs: Path | str | Data | Sequence[Data] | Sequence[str], batch_size: int | None = None
+    ) -> Tensor:
         """Predictions for new graphs, [rows, outputs]: values in the units of the data, or probabilities.
 
         Args:

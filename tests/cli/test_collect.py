@@ -1,6 +1,7 @@
 import json
 import shutil
 
+import pytest
 import yaml
 from report.fake_runs import fake_run
 from small_run import run_small
@@ -43,3 +44,10 @@ def test_a_recipe_on_other_data_is_another_result(tmp_path):
     # What a command that was killed has left is no result.
     shutil.copytree(tmp_path / "results/zinc-12k/main", tmp_path / "results/zinc-12k/.main.0123.old")
     assert [one.name for one in read_collected(tmp_path / "results")] == ["main", "main"]
+
+
+def test_a_seed_that_occurs_twice_is_said(tmp_path):
+    first = fake_run(tmp_path / "a", "zinc-12k", seeds=(0,), epochs=3)
+    again = fake_run(tmp_path / "b", "zinc-12k", seeds=(0,), epochs=3)
+    with pytest.raises(ValueError, match="runs: expected every seed once, got zinc-12k: the same seed of the same"):
+        collect([first, again], tmp_path / "results")

@@ -2,7 +2,7 @@ import json
 
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import LocalDegreeProfile
 
 from gssc.datasets import flatten, open_csv, open_own, read_inputs
@@ -162,3 +162,16 @@ def test_plain_numbers_and_tensors_are_the_same_targets(tmp_path):
     assert open_own(saved(tmp_path / "plain.pt", data)).task == dataset.task
     flat = read_inputs(tmp_path / "plain.pt", about_of(dataset))
     assert torch.equal(flat.y[:, 0], expected)
+
+
+def test_one_graph_a_batch_and_other_things(tmp_path):
+    dataset = open_own(saved(tmp_path / "own.pt", graphs()))
+    about = about_of(dataset)
+    new = graphs(3)
+    assert open_inputs(new[0], about).graphs.num_graphs == 1
+    assert torch.equal(open_inputs(Batch.from_data_list(new), about).graphs.x, open_inputs(new, about).graphs.x)
+    for graph in new:  # a target of another task is not needed
+        graph.y = torch.zeros(graph.num_nodes)
+    assert open_inputs(new, about).graphs.y.isnan().all()
+    with pytest.raises(ValueError, match="graphs: expected PyG graphs, SMILES, or the path of a file, got dict"):
+        open_inputs({"a": 1}, about)

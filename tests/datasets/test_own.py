@@ -3,10 +3,11 @@ import pickle
 
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
 from gssc.datasets import describe, open_own
 from gssc.datasets.flat import flatten
+from gssc.datasets.inputs import open_inputs
 
 
 def graphs(count=20, y=lambda n: torch.randn(1), **extra):
@@ -193,3 +194,60 @@ def test_description_says_what_was_found(tmp_path):
     assert text.splitlines()[0] == "mine: 20 graphs (16 train, 2 val, 2 test), 4.5 nodes and 9.0 edges on average"
     assert text.splitlines()[1] == "task: classification into 4 classes per node, metric accuracy"
     assert text.splitlines()[2] == "nodes: 2 categorical columns of 7, 7 values; edges: 3 continuous columns"
+
+
+@pytest.mark.parametrize(
+    ("part", "y", "message"),
+    [
+        ("train", lambda: torch.tensor([float("nan")]), "y of the train part: expected one or more known targets"),
+        ("train", lambda: torch.tensor([-1]), "y of the train part: expected one or more known targets"),
+        ("train", lambda: torch.tensor([[0.5, float("nan")]]), "y of the train part, column 1: expected one or more"),
+        (
+            "val",
+            lambda: torch.tensor([float("nan")]),
+            "y of the val part: expected one or more known targets, got none",
+        ),
+    ],
+)
+def test_a_part_without_known_targets(part, y, message, tmp_path):
+    words = ["train"] * 10 + ["val"] * 5 + ["test"] * 5
+    data = graphs(split=words)
+    for number, (graph, word) in enumerate(zip(data, words, strict=True)):
+        known = torch.full_like(y(), 0.5 + number) if y().is_floating_point() else torch.tensor([number % 2])
+        graph.y = y() if word == part else known
+    with pytest.raises(ValueError, match=message):
+        open_own(saved(tmp_path, data))
+
+
+def test_infinite_targets_are_no_unknown_ones(tmp_path):
+    data = graphs()
+    for number, graph in enumerate(data):
+        graph.y = torch.tensor([float("inf") if number == 3 else 0.5])
+    with pytest.raises(
+        ValueError, match="y: expected finite numbers, or NaN where a target is unknown, got 1 infinite"
+    ):
+        open_own(saved(tmp_path, data))
+
+
+def test_edge_weights_are_given_for_all_graphs_and_said(tmp_path):
+    data = graphs()
+    for graph in data:
+        graph.edge_weight = torch.ones(graph.num_edges)
+    path = saved(tmp_path, data)
+    dataset = open_own(str(path))
+    assert describe(dataset).endswith(", weighted")
+    assert dataset.about()["edge_weights"]
+    assert open_inputs(path, dataset.about()).graphs.weight is not None
+    for graph in data[:2]:
+        del graph.edge_weight
+    with pytest.raises(ValueError, match="edge_weight: expected given, as in training, got none"):
+        open_inputs(data[:2], dataset.about())
+    with pytest.raises(ValueError, match="edge_weight: expected given for every graph or for none, got 2 of 20"):
+        open_own(saved(tmp_path, data))
+
+
+def test_a_saved_batch_is_named(tmp_path):
+    path = tmp_path / "batch.pt"
+    torch.save(Batch.from_data_list(graphs()), path)
+    with pytest.raises(ValueError, match=r"without objects of other classes, got .*batch\.pt: torch_geometric\.\S+\Z"):
+        open_own(path)

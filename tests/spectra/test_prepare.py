@@ -268,3 +268,13 @@ def test_certificates_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert (certificate.solver, certificate.level, certificate.miss_probability) == ("batched", "proved", 0.0)
         assert 0 < certificate.residual < 1e-13
         assert certificate.gap > certificate.tolerance >= 10 * 2.2e-16
+
+
+def test_other_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="spectrum: expected a LaplacianSpectrum, got RandomWalkSE"):
+        prepare(graphs(), RandomWalkSE(4), LaplacianSpectrum(3))  # type: ignore[arg-type]
+    for dataset in ((one for one in graphs()), graphs()[0]):
+        with pytest.raises(ValueError, match="dataset: expected an InMemoryDataset or a list of Data, got"):
+            prepare(dataset, LaplacianSpectrum(3))  # type: ignore[type-var]
+    with pytest.raises(ValueError, match="device: expected a device such as 'cpu' or 'cuda', got 'cudo'"):
+        LaplacianSpectrum(3, device="cudo")
