@@ -86,8 +86,9 @@ def open_inputs(
         found = _molecules(smiles, names, {"smiles": smiles}, "SMILES", dataset, skip_invalid)
     else:
         found = _graphs(cast("Sequence[Data]", source), dataset)
-    weighted = bool(about.get("edge_weights", False))
-    if weighted != (found.graphs.weight is not None) and found.graphs.num_edges:
+    # Runs on data of one's own that are older than these keys do not say whether there were weights.
+    weighted, said = bool(about.get("edge_weights")), dataset.name in SPECS or {"edge_weights", "graphs"} & set(about)
+    if said and weighted != (found.graphs.weight is not None) and found.graphs.num_edges:
         words = {True: "given", False: "none"}
         fail("edge_weight", f"{words[weighted]}, as in training", words[not weighted])
     return replace(found, graphs=_prepared(found.graphs, dataset))
