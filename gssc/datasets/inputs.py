@@ -68,7 +68,7 @@ def open_inputs(
         source = source.to_data_list()
     elif isinstance(source, Data):
         source = [source]
-    elif not isinstance(source, (Path, Sequence, InMemoryDataset)):
+    elif not isinstance(source, Path) and (isinstance(source, Mapping) or not hasattr(source, "__getitem__")):
         fail("graphs", "PyG graphs, SMILES, or the path of a file", type(source).__name__)
     if isinstance(source, Path):
         ending = source.suffix.lower()

@@ -72,7 +72,7 @@ def prepare(
         cache: As for `LaplacianSpectrum`, whose own is used where this is None; one file for the whole dataset.
         progress: Show a progress bar.
     """
-    if not isinstance(dataset, (InMemoryDataset, Sequence)):
+    if isinstance(dataset, Data) or not hasattr(dataset, "__getitem__"):  # any Dataset of PyG or PyTorch will do
         fail("dataset", "an InMemoryDataset or a list of Data", type(dataset).__name__)
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()  # a subset gets storage of its own

@@ -170,6 +170,8 @@ def test_one_graph_a_batch_and_other_things(tmp_path):
     new = graphs(3)
     assert open_inputs(new[0], about).graphs.num_graphs == 1
     assert torch.equal(open_inputs(Batch.from_data_list(new), about).graphs.x, open_inputs(new, about).graphs.x)
+    subset = torch.utils.data.Subset(new, [0, 1, 2])
+    assert torch.equal(open_inputs(subset, about).graphs.x, open_inputs(new, about).graphs.x)
     for graph in new:  # a target of another task is not needed
         graph.y = torch.zeros(graph.num_nodes)
     assert open_inputs(new, about).graphs.y.isnan().all()

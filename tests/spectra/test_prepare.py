@@ -270,6 +270,13 @@ def test_certificates_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert certificate.gap > certificate.tolerance >= 10 * 2.2e-16
 
 
+def test_a_dataset_of_pytorch_is_a_list_of_graphs() -> None:
+    part = torch.utils.data.Subset(graphs(), [3, 1])
+    prepared = prepare(part, LaplacianSpectrum(3), progress=False)  # type: ignore[type-var]
+    expected = prepare([graphs()[3], graphs()[1]], LaplacianSpectrum(3), progress=False)
+    assert all(torch.equal(a.eigvecs, b.eigvecs) for a, b in zip(prepared, expected, strict=True))
+
+
 def test_other_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="spectrum: expected a LaplacianSpectrum, got RandomWalkSE"):
         prepare(graphs(), RandomWalkSE(4), LaplacianSpectrum(3))  # type: ignore[arg-type]
