@@ -50,6 +50,9 @@ def explain(
     from gssc.train.evaluate import default_dtype
 
     check_choice("--split", split, ("train", "val", "test"))
+    for option, number in (("--graph", graph), ("--node", node)):
+        if number < 0:
+            fail(option, "a number from 0", number)
     if layer != "all" and not layer.isdecimal():
         fail("--layer", "a number from 0, or all", repr(layer))
     if nodes != "all" and not (nodes.isdecimal() and int(nodes) > 0):

@@ -92,6 +92,8 @@ def test_a_model_without_a_kernel_has_influence(root, tmp_path):
     [
         (["--graph", "4"], "--graph: expected a test graph of 0..3, got 4"),
         (["--node", "99"], "--node: expected a node of 0.."),
+        (["--node", "-1"], "--node: expected a number from 0, got -1"),
+        (["--graph", "-1"], "--graph: expected a number from 0, got -1"),
         (["--layer", "2"], "layer: expected a layer of 0..1, got 2"),
         (["--layer", "first"], "--layer: expected a number from 0, or all"),
         (["--channel", "8"], "--channel: expected a channel of 0..7, got 8"),
