@@ -26,7 +26,7 @@ from gssc.train.shapes import Shape
 from gssc.train.store import GraphStore
 
 # Of attention over graphs that are all padded to the largest: so many scores at once are 1 GiB in float32, of which a
-# backward pass holds about five. More than a few are worth it only where most of them are not padding.
+# backward pass holds about five. Unless they are few, padding may make them so many times as many at most.
 MOST_SCORES, FEW_SCORES, MOST_PADDING = 2**28, 2**24, 16
 
 
