@@ -63,6 +63,14 @@ def read_json(path: Path) -> Any:
         raise DamagedFileError(f"{path}: expected a JSON file, got {error}") from None
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """`read_json` of a file that holds an object."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise DamagedFileError(f"{path}: expected a JSON object, got {type(values).__name__}")
+    return values
+
+
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write tensors and ``about`` to one safetensors file; the same content gives the same bytes."""
     text = f"{(CHECKSUM + DIGITS).decode()} {json.dumps(about, sort_keys=True)}"

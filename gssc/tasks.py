@@ -140,6 +140,16 @@ class Task:
             return raw * _like(self.scale, raw) + _like(self.shift, raw)
         return raw.softmax(dim=1) if self.kind == "multiclass" else raw.sigmoid()
 
+    def mean(self, raws: Sequence[Tensor]) -> Tensor:
+        """Raw outputs of several models as one, whose `predict` is the mean of theirs."""
+        stacked = torch.stack(list(raws))
+        if self.kind == "regression":
+            return stacked.mean(dim=0)
+        if self.kind == "multiclass":
+            return stacked.log_softmax(dim=2).logsumexp(dim=0) - math.log(len(stacked))
+        # The odds of the mean probability: sums of p over sums of 1 - p.
+        return F.logsigmoid(stacked).logsumexp(dim=0) - F.logsigmoid(-stacked).logsumexp(dim=0)
+
 
 class RunningMetric:
     """The task's torchmetrics metric, fed with raw outputs and targets; unknown targets are left out."""

@@ -285,3 +285,13 @@ def test_scores_have_five_decimals_or_three_significant_digits():
     assert score_text(0.00009614, 0.0000051) == "0.0000961 ± 0.0000051"
     assert score_text(0.77682, 0.01541) == "0.77682 ± 0.01541"
     assert (score_text(0.0), score_text(None), score_text(None, 0.0)) == ("0.00000", "unknown", "unknown ± 0.00000")
+
+
+@pytest.mark.parametrize(("metric", "outputs"), [("mae", 2), ("accuracy", 3), ("ap", 2)])
+def test_the_mean_of_predictions(metric, outputs):
+    task = task_of(metric, outputs, shift=0.5, scale=2.0)
+    raws = [40 * torch.randn(5, outputs, dtype=torch.float64) for _ in range(3)]
+    expected = torch.stack([task.predict(raw) for raw in raws]).mean(0)
+    together = task.mean(raws)
+    torch.testing.assert_close(task.predict(together), expected, rtol=1e-12, atol=1e-12)
+    assert together.isfinite().all()

@@ -17,6 +17,12 @@ DeviceOption = Annotated[str, typer.Option(help="auto (a GPU where there is one)
 PackOption = Annotated[
     Path | None, typer.Option(help="A file that `gssc pack` wrote, instead of the dataset's own files.")
 ]
+RunsArgument = Annotated[
+    str,
+    typer.Argument(
+        help="OUT or OUT/seed-N of `gssc train`, the name of a pretrained model (see `gssc models`), or a model's URL."
+    ),
+]
 RunArgument = Annotated[
     str,
     typer.Argument(

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gssc.cli.options import DeviceOption, RunArgument
+from gssc.cli.options import DeviceOption, RunsArgument
 
 
 def predict(
-    run: RunArgument,
+    run: RunsArgument,
     graphs: Annotated[Path, typer.Argument(help="Graphs: a .pt file of PyG data, or molecules as .csv or .smi.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The .csv file to write.")] = Path("predictions.csv"),
     smiles_column: Annotated[str, typer.Option(help="Column of a .csv file that holds SMILES.")] = "smiles",
@@ -25,28 +25,34 @@ def predict(
 
     Writes one row per graph, or per node: values in the units of the data, probabilities of the classes and the most
     probable one, or the probability of each label. Molecules keep their SMILES and, in a .smi file, the name behind it
-    on the same line. The same batches give the same bits as the run's own evaluation.
+    on the same line. The same batches give the same bits as the run's own evaluation. For OUT of several seeds it is
+    the mean of what they predict.
 
         gssc predict runs/rings/seed-0 new.pt
+        gssc predict runs/rings new.pt
         gssc predict peptides-func peptides.smi -o out.csv
     """
+    import torch
+
     from gssc.cli.opening import pick_device
     from gssc.datasets.inputs import open_inputs
-    from gssc.pretrained import open_model
+    from gssc.pretrained.find import open_seeds
     from gssc.train.evaluate import default_dtype
     from gssc.train.predictions import write_predictions
 
     _check_out(out, graphs)
-    loaded = open_model(run, device=pick_device(device))
+    models = open_seeds(run, device=pick_device(device))
+    loaded = models[0]
     with default_dtype(loaded.recipe.train.precision):
         inputs = open_inputs(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid)
-        values = loaded.predict_flat(inputs.graphs, batch_size)
+        values = torch.stack([model.predict_flat(inputs.graphs, batch_size) for model in models]).mean(dim=0)
     write_predictions(out, values, loaded.task, inputs.graphs.ptr, inputs.rows, inputs.labels)
     console = Console(highlight=False, soft_wrap=True)
     if skip_invalid:
         left_out = f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)}"
         console.print(f"{left_out} left out that cannot be used", markup=False)
-    console.print(f"{values.shape[0]:,} predictions written to {out}", markup=False)
+    whose = f", the mean of {len(models)} seeds" if len(models) > 1 else ""
+    console.print(f"{values.shape[0]:,} predictions written to {out}{whose}", markup=False)
 
 
 def _check_out(out: Path, graphs: Path) -> None:

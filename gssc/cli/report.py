@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 STYLES = {"better": "green", "worse": "red"}
@@ -37,10 +38,9 @@ def report(
         published = next((row.text for row in one.rows if row.own), "")
         for row in one.rows:
             if row.ours:
-                seeds, name = str(row.seeds or ""), recipe if row is one.rows[0] else ""
-                table.add_row(
-                    name, row.model, seeds, row.text, published, row.difference, style=STYLES.get(row.verdict)
-                )
+                name = recipe if row is one.rows[0] else ""
+                cells = (name, row.model, str(row.seeds or ""), row.text, published, row.difference)
+                table.add_row(*map(escape, cells), style=STYLES.get(row.verdict))
     console.print(table)
     for note in written.notes:
         console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)

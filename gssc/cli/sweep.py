@@ -2,12 +2,13 @@
 
 import time
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gssc.cli.options import CacheOption, DeviceOption, PackOption, RecipeArgument, RootOption
@@ -41,7 +42,7 @@ def sweep(
     """Train variants of a recipe and rank them by validation score.
 
     The same command again goes on with a sweep that was stopped: finished runs are read, an unfinished one continues
-    from its checkpoint. OUT/sweep.json lists what was tried.
+    from its checkpoint. A variant that diverges has no score. OUT/sweep.json lists what was tried.
 
     For example:
 
@@ -53,10 +54,11 @@ def sweep(
     from gssc.cli.train import SEED_FOLDER, parse_duration
     from gssc.recipes import find_recipe
     from gssc.train.evaluate import default_dtype
+    from gssc.train.loop import NonFiniteLossError
     from gssc.train.run import train as train_one
     from gssc.train.seeds import parse_seeds, write_aggregate
     from gssc.train.settings import RunSettings
-    from gssc.train.sweep import first_overrides, parse_axis, run_grid, run_study
+    from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
 
     base = find_recipe(recipe).override(fixed or [])
     parsed = [parse_axis(text, base) for text in axes]
@@ -65,6 +67,7 @@ def sweep(
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
     settings = RunSettings(pick_device(device), cache or True, resume=True, deadline=deadline, quiet=True)
     console = Console(highlight=False, soft_wrap=True)
+    say = partial(console.print, markup=False)
     for axis in parsed:
         if pack is not None and axis.key.startswith("data."):
             fail("--pack", "no axis of section data (a pack holds one dataset)", axis.key)
@@ -83,29 +86,35 @@ def sweep(
         summaries = []
         for seed in numbers:
             dataset = opened(variant.data, variant.train.precision)
-            summary = train_one(variant, dataset, seed, place / SEED_FOLDER.format(seed), settings)
+            try:
+                summary = train_one(variant, dataset, seed, place / SEED_FOLDER.format(seed), settings)
+            except NonFiniteLossError as error:
+                say(f"left out: {error}")
+                return diverged(error)
             if summary is None:
                 return None
             summaries.append(summary)
         return write_aggregate(place, summaries)
 
     if trials is None:
-        results = run_grid(parsed, folder, trial, console.print)
+        results = run_grid(parsed, folder, trial, say)
     else:
-        results = run_study(parsed, trials, numbers[0], folder, task.higher_is_better, trial, console.print)
+        results = run_study(parsed, trials, numbers[0], folder, task.higher_is_better, trial, say)
     if not results:
         return
-    table = Table(title=f"{base.name}: {len(results)} variants by validation {task.metric}")
+    known = [result for result in results if result["validation"]["mean"] is not None]
+    table = Table(title=escape(f"{base.name}: {len(known)} variants by validation {task.metric}"))
     for heading in ("variant", "validation", "test", "parameters", "seconds"):
         table.add_column(heading)
     sign = -1.0 if task.higher_is_better else 1.0
-    known = [result for result in results if result["validation"]["mean"] is not None]
     for result in sorted(known, key=lambda result: sign * result["validation"]["mean"]):
         scores = [_score(result[part]) for part in ("validation", "test")]
-        table.add_row(
-            " ".join(result["overrides"]), *scores, f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
-        )
+        name, seconds = escape(" ".join(result["overrides"])), f"{result['train_seconds']:.0f}"
+        table.add_row(name, *scores, f"{result['parameters']:,}", seconds)
     console.print(table)
+    for result in results:
+        if "diverged" in result:
+            say(f"no score: {' '.join(result['overrides'])} ({result['diverged']})")
 
 
 def _score(spread: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import inspect
 
 from torch import Tensor, nn
+from torch_geometric.nn import CGConv
 
 from gssc.checks import check_positive, check_probability, fail
 from gssc.nn.dropout import Dropout, dropout, dropout_mask
@@ -22,7 +23,7 @@ class GSSCLayer(nn.Module):
         \qquad \mathrm{out} = \mathrm{norm}(h + \mathrm{FFN}(h))
 
     with FFN: C → 2C → C. A part that is ``None`` is left out of the sum; at least one must be there. Where the local
-    part adds the residual itself (``GatedGCN``, ``GATConv(residual=True)``), it is not added again.
+    part adds the residual itself (``GatedGCN``, ``GATConv(residual=True)``, ``CGConv``), it is not added again.
 
     Args:
         channels: C, channels of nodes.
@@ -84,7 +85,7 @@ class GSSCLayer(nn.Module):
         )
         self.norm_ffn = make_norm(norm, channels)
         self._local_takes = _arguments(local)
-        self._local_adds_residual = bool(getattr(local, "residual", False))
+        self._local_adds_residual = bool(getattr(local, "residual", False)) or isinstance(local, CGConv)
 
     def forward(
         self,
@@ -197,6 +198,6 @@ def _arguments(local: nn.Module | None) -> tuple[str, ...]:
     takes = [
         name for name in ("edge_attr", "edge_weight", "node_mask", "edge_mask", "plan", "need_edges") if name in names
     ]
-    if hasattr(local, "edge_dim") and local.edge_dim is None:
+    if any(getattr(local, name, 0) is None for name in ("edge_dim", "in_edge_channels")):
         takes = [name for name in takes if name != "edge_attr"]
     return tuple(takes)

@@ -41,6 +41,17 @@ def open_model(
     return load_run(folder, place)
 
 
+def open_seeds(source: str | Path, *, device: str | torch.device | None = None) -> list["LoadedRun"]:
+    """All seeds below OUT of `gssc train`, which have one recipe and the same data; else the model of `open_model`."""
+    sources: list[str | Path] = [*seed_folders(source)] or [source]
+    models = [open_model(one, device=device) for one in sources]
+    for model in models[1:]:
+        if model.recipe != models[0].recipe or model.about != models[0].about:
+            differ = f"{model.folder.name} and {models[0].folder.name} of {source}, which differ in more"
+            fail("run", "runs that differ in their seeds alone", differ)
+    return models
+
+
 def find_folder(source: str | Path, sha256: str | None = None) -> Path:
     """The folder of a run or published model."""
     text = str(source)
@@ -54,14 +65,22 @@ def find_folder(source: str | Path, sha256: str | None = None) -> Path:
     names = pretrained_names()
     if text in names:
         return pretrained_folder() / text
-    inside = sorted(path.parent.name for path in folder.glob("seed-*/config.yaml")) if folder.is_dir() else []
-    if inside:
-        fail("run", "the folder of one seed", f"{folder}, which holds {', '.join(inside)}")
+    if inside := seed_folders(folder):
+        fail("run", "the folder of one seed", f"{folder}, which holds {', '.join(seed.name for seed in inside)}")
     if folder.exists() or len(folder.parts) > 1 or not names:
         shipped = f"or one of the models {', '.join(names)}" if names else "(no pretrained model ships with this copy)"
         fail("run", f"the folder of a run with its config.yaml, OUT/seed-N of `gssc train`, {shipped}", text)
     check_choice("model", text, names)
     raise AssertionError
+
+
+def seed_folders(source: str | Path) -> list[Path]:
+    """The runs below OUT of `gssc train`, by their seeds; none where ``source`` is something else."""
+    folder = Path(source)
+    if (folder / "config.yaml").exists() or not folder.is_dir():
+        return []
+    found = [path.parent for path in folder.glob("seed-*/config.yaml")]
+    return sorted(found, key=lambda seed: (len(seed.name), seed.name))
 
 
 def pretrained_folder() -> Path:

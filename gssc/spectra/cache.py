@@ -48,14 +48,14 @@ class CacheWarning(UserWarning):
 
 def default_folder() -> Path:
     """``$GSSC_CACHE``, or ``~/.cache/gssc``."""
-    return Path(os.environ.get("GSSC_CACHE") or Path.home() / ".cache" / "gssc")
+    return Path(os.environ.get("GSSC_CACHE") or "~/.cache/gssc").expanduser()
 
 
 def open_cache(cache: CacheArgument) -> "Cache | None":
     """No cache for None or False, the default folder for True, else the folder given."""
     if cache is None or cache is False:
         return None
-    return Cache(default_folder() if cache is True else Path(cache))
+    return Cache(default_folder() if cache is True else Path(cache).expanduser())
 
 
 def narrowed(tensor: Tensor | None) -> Tensor | None:

@@ -22,6 +22,18 @@ DIRECTED = ("symmetrize", "reject")
 SYMMETRY_TOLERANCE = 1e-12
 
 
+def check_weights(argument: str, weight: Tensor, edges: int) -> Tensor:
+    """Real weights [E], which may come as [E, 1]."""
+    if not isinstance(weight, Tensor):
+        fail(argument, "a tensor", type(weight).__name__)
+    if weight.is_complex():
+        fail(argument, "real numbers", weight.dtype)
+    if weight.dim() == 2 and weight.shape[1] == 1:
+        weight = weight.squeeze(1)
+    check_shape(argument, weight, edges)
+    return weight
+
+
 def adjacency_matrix(
     edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, directed: Directed = "symmetrize"
 ) -> sp.csr_array:
@@ -40,9 +52,7 @@ def adjacency_matrix(
     if edge_weight is None:
         weight = np.ones(ends.shape[1])
     else:
-        if edge_weight.dim() == 2 and edge_weight.shape[1] == 1:
-            edge_weight = edge_weight.squeeze(1)
-        check_shape("edge_weight", edge_weight, ends.shape[1])
+        edge_weight = check_weights("edge_weight", edge_weight, ends.shape[1])
         weight = edge_weight.detach().cpu().to(torch.float64).numpy()
         if not np.isfinite(weight).all():
             fail("edge_weight", "finite numbers", f"{int((~np.isfinite(weight)).sum())} non-finite of {weight.size}")

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_shape, fail
-from gssc.spectra.operators import Directed, adjacency_matrix
+from gssc.spectra.operators import Directed, adjacency_matrix, check_weights
 
 
 @contextmanager
@@ -104,13 +104,14 @@ def pack(
     ends = [edges_of(g, f"dataset[{number}]") for number, g in enumerate(graphs)]
     weights = [None if weight_attr is None else g.get(weight_attr) for g in graphs]
     for number, (e, w) in enumerate(zip(ends, weights, strict=True)):
-        if w is not None and w.numel() != e.shape[1]:
-            fail(f"{weight_attr} of dataset[{number}]", f"one weight for each of {e.shape[1]} edges", list(w.shape))
+        check_shape(f"edge_index of dataset[{number}]", e, 2, None)
+        if w is not None:
+            weights[number] = check_weights(f"{weight_attr} of dataset[{number}]", w, e.shape[1])
     weight = None
     if any(w is not None for w in weights):
         weight = torch.cat(
             [
-                torch.ones(e.shape[1], dtype=torch.float64) if w is None else w.detach().cpu().double().reshape(-1)
+                torch.ones(e.shape[1], dtype=torch.float64) if w is None else w.detach().cpu().double()
                 for e, w in zip(ends, weights, strict=True)
             ]
         )
@@ -163,6 +164,5 @@ def _packed(edge_index: Tensor | None, weight: Tensor | None, counts: Tensor, ed
     if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
         fail("edge_index", "an integer tensor", edge_index.dtype)
     if weight is not None:
-        weight = weight.detach().cpu().double()
-        weight = weight.squeeze(1) if weight.dim() == 2 and weight.shape[1] == 1 else weight
+        weight = check_weights("edge_weight", weight, edge_index.shape[1]).detach().cpu().double()
     return PackedGraphs(edge_index.detach().cpu().long(), weight, _starts(counts), edge_ptr.long())

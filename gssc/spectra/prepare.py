@@ -11,7 +11,7 @@ from rich.progress import Progress
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-from gssc.checks import fail
+from gssc.checks import check_device, fail
 from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, SpectrumSettings, solve_batched
 from gssc.spectra.cache import CacheArgument, content_key, narrowed, open_cache
 from gssc.spectra.certificate import Certificate
@@ -110,6 +110,7 @@ def prepare_spectra(
         cache = spectrum.cache
     if device is None:
         device = "cpu" if spectrum is None else spectrum.device
+    device = check_device("device", device)
     with single_thread():
         parts = _parts(dataset, spectrum, rwse)
     dtype = torch.get_default_dtype()

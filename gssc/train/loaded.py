@@ -13,7 +13,7 @@ from gssc.checks import fail
 from gssc.config import Recipe, load_recipe
 from gssc.datasets.flat import FlatGraphs, from_about
 from gssc.datasets.inputs import open_inputs
-from gssc.files import load_tensors, read_json
+from gssc.files import load_tensors, read_object
 from gssc.model import GSSC
 from gssc.tasks import Task
 from gssc.train.build import build_model, build_store
@@ -68,8 +68,8 @@ def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
     if not (folder / "config.yaml").exists():
         fail("run", "the folder of a run with its config.yaml, OUT/seed-N of `gssc train`", str(folder))
     recipe = load_recipe(folder / "config.yaml")
-    about = read_json(folder / "dataset.json")
-    summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else None
+    about = read_object(folder / "dataset.json")
+    summary = read_object(folder / "summary.json") if (folder / "summary.json").exists() else None
     weights: dict[str, Tensor]
     if (folder / "model.safetensors").exists():
         weights, _ = load_tensors(folder / "model.safetensors")

@@ -22,6 +22,8 @@ from gssc.train.run import train, train_side_by_side
 from gssc.train.run_folder import position_of
 from gssc.train.settings import RunSettings
 
+MOST_SEEDS = 10_000
+
 
 def parse_seeds(text: str) -> list[int]:
     """``"0-4"``, ``"3"`` or ``"0,2,5-7"`` as numbers."""
@@ -30,6 +32,8 @@ def parse_seeds(text: str) -> list[int]:
         first, dash, last = piece.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             fail("seeds", "numbers and ranges such as 0-4 or 0,2,5", repr(text))
+        if dash and int(last) - int(first) >= MOST_SEEDS:
+            fail("seeds", f"a range of at most {MOST_SEEDS:,} seeds", repr(text))
         seeds += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(seeds))
 

@@ -106,16 +106,22 @@ def run_study(
         fail("--trials", "the package optuna (pip install 'gssc[sweep]')", "no such package")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
-    results: list[dict[str, Any]] = read_json(out / "sweep.json") if (out / "sweep.json").exists() else []
+    results, all_read = _finished(out, list(spaces), trial)
+    if not all_read:
+        say(_stopped(len(results), trials))
+        return results
     for number in range(len(results), trials):
         sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
         study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
         for result in results:
             score = result["validation"]["mean"]
             if score is not None:
-                study.add_trial(
-                    optuna.trial.create_trial(params=result["parameters_tried"], distributions=spaces, value=score)
-                )
+                tried = result["parameters_tried"]
+                try:
+                    past = optuna.trial.create_trial(params=tried, distributions=spaces, value=score)
+                except ValueError:
+                    fail("--out", "a new folder, or that of a study over the same values", f"{out} with {tried}")
+                study.add_trial(past)
         chosen = study.ask(spaces).params
         overrides = [_override(key, value) for key, value in chosen.items()]
         say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
@@ -126,6 +132,34 @@ def run_study(
         results.append({"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}", **summary})
         write_json(out / "sweep.json", results)
     return results
+
+
+def _finished(out: Path, keys: list[str], trial: Trial) -> tuple[list[dict[str, Any]], bool]:
+    """The trials of an earlier call, and whether those are all, as far as there was time to look at them.
+
+    Each goes through ``trial``, which fails where the folder has a run of another recipe.
+    """
+    path = out / "sweep.json"
+    kept = read_json(path) if path.exists() else []
+    results: list[dict[str, Any]] = []
+    for entry in kept if isinstance(kept, list) else [kept]:
+        entry = entry if isinstance(entry, dict) else {}
+        tried = entry.get("parameters_tried")
+        if not isinstance(tried, dict) or set(tried) != set(keys):
+            found = f"a study over {', '.join(tried)}" if isinstance(tried, dict) else "something else"
+            fail("--out", f"a new folder, or that of a study over {', '.join(keys)}", f"{out} with {found}")
+        # Finished runs are read, not trained again; a seed that was not asked for before is trained now.
+        summary = trial(entry["overrides"], out / str(entry["folder"]))
+        if summary is None:
+            return results, False
+        results.append({**entry, **summary})
+    return results, True
+
+
+def diverged(error: Exception) -> dict[str, Any]:
+    """What stands for a variant that has no score, with the reason."""
+    nothing = {"mean": None, "std": 0.0, "values": [None]}
+    return {"validation": nothing, "test": nothing, "diverged": str(error)}
 
 
 def _distribution(axis: Axis, kinds: Any) -> Any:

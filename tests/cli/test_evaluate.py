@@ -1,10 +1,13 @@
 import json
+import re
+import shutil
 
 import pytest
 from small_run import run_small
 from typer.testing import CliRunner
 
 from gssc.cli import app
+from gssc.files import DamagedFileError, load_tensors, read_json
 
 runner = CliRunner()
 
@@ -35,14 +38,41 @@ def test_the_training_set_has_no_recorded_score(root):
 
 
 def test_a_run_that_is_not_finished_is_scored_by_its_best_weights_so_far(root, tmp_path):
-    import shutil
-
     shutil.copytree(root / "run", tmp_path / "run")
     recorded = json.loads((tmp_path / "run" / "summary.json").read_text())["test"]
     for name in ("summary.json", "model.safetensors"):
         (tmp_path / "run" / name).unlink()
     shutil.copytree(root / "cycles", tmp_path / "cycles")
     assert evaluated(tmp_path).startswith(f"cycles-3: test mae/std {recorded:.5f}, loss ")
+
+
+def test_several_seeds_and_all_of_them_together(root, tmp_path):
+    for seed in (0, 1):
+        run_small(root, f"out/seed-{seed}", seed=seed)
+    lines = evaluated(root, run="out").splitlines()
+    alone = [evaluated(root, run=f"out/seed-{seed}").rstrip() for seed in (0, 1)]
+    assert lines[:2] == [line.replace("cycles-3:", f"cycles-3, seed-{seed}:") for seed, line in enumerate(alone)]
+    first, second = (load_tensors(root / f"out/seed-{seed}/predictions.safetensors")[0] for seed in (0, 1))
+    error = ((first["prediction"] + second["prediction"]) / 2 - first["target"]).abs().mean()
+    scale = read_json(root / "out/seed-0/dataset.json")["task"]["scale"]
+    together = re.fullmatch(r"cycles-3, the mean of 2 predictions: test mae/std (\S+), loss \S+", lines[2])
+    assert together is not None
+    assert float(together[1]) == pytest.approx(float(error) / scale, abs=2e-5)
+
+
+def test_seeds_of_different_recipes_are_not_put_together(root, tmp_path):
+    run_small(tmp_path, "out/seed-0")
+    run_small(tmp_path, "out/seed-1", "model.channels=12", seed=1)
+    with pytest.raises(ValueError, match=r"^run: expected runs that differ in their seeds alone, got seed-1 and"):
+        evaluated(tmp_path, run="out")
+
+
+@pytest.mark.parametrize("name", ["dataset.json", "summary.json"])
+def test_a_file_of_another_kind(root, tmp_path, name):
+    shutil.copytree(root / "run", tmp_path / "run")
+    (tmp_path / "run" / name).write_text("[]")
+    with pytest.raises(DamagedFileError, match=rf"{name}: expected a JSON object, got list"):
+        evaluated(tmp_path)
 
 
 def test_errors_say_what_is_wrong(root):
@@ -56,3 +86,12 @@ def test_help_reads_like_documentation():
     text = " ".join(runner.invoke(app, ["evaluate", "--help"]).output.replace("│", " ").split())
     assert "Score the selected weights of a run or of a pretrained model again, beside what was recorded." in text
     assert "Which graphs: train, val or test." in text
+
+
+def test_names_are_printed_as_they_are(tmp_path):
+    run_small(tmp_path, "run")
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("name: cycles-3", "name: 'mine [/v2] [x]'"))
+    assert evaluated(tmp_path).startswith("mine [/v2] [x]: test mae/std ")
+    words = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "report")]
+    assert "mine [/v2]" in runner.invoke(app, words, catch_exceptions=False).output

@@ -68,6 +68,14 @@ def test_graphs_of_ones_own(tmp_path, monkeypatch):
     again = np.array([float(row["prediction"]) for row in table(tmp_path / "q.csv")])
     np.testing.assert_allclose(again, values, rtol=1e-5)
 
+    # Of several seeds the mean.
+    run("train", "--data", str(data), *SMALL, "train.epochs=2", "--seeds", "1", "--out", str(out), "--device", "cpu")
+    words = ["predict", str(out), str(tmp_path / "test.pt"), "-o", str(tmp_path / "m.csv"), "--device", "cpu"]
+    assert run(*words).endswith("m.csv, the mean of 2 seeds\n")
+    other, _ = load_tensors(out / "seed-1" / "predictions.safetensors")
+    mean = np.array([float(row["prediction"]) for row in table(tmp_path / "m.csv")])
+    np.testing.assert_allclose(mean, (values + other["prediction"][:, 0].numpy()) / 2, rtol=1e-5)
+
 
 def test_classes_of_nodes(tmp_path, monkeypatch):
     monkeypatch.setenv("GSSC_CACHE", str(tmp_path / "cache"))

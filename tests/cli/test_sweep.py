@@ -185,3 +185,40 @@ def test_one_seed_has_no_deviation(tmp_path):
 def test_range_needs_trials(tmp_path):
     with pytest.raises(ValueError, match="needs --trials"):
         sweep(tmp_path, "optim.lr=1e-4..1e-2")
+
+
+def test_a_study_takes_up_its_own_trials_alone(tmp_path):
+    pytest.importorskip("optuna")
+    axis = "optim.lr=log:1e-4..1e-2"
+    sweep(tmp_path, axis, "--trials", "1")
+    with pytest.raises(ValueError, match=r"another recipe \(model.phi_channels: "):
+        sweep(tmp_path, axis, "--set", "model.phi_channels=24", "--trials", "2")
+    other = r"^--out: expected a new folder, or that of a study over .*, got .*out with a study over optim.lr$"
+    with pytest.raises(ValueError, match=other):
+        sweep(tmp_path, axis, "model.layers=1..2", "--trials", "2")
+    with pytest.raises(ValueError, match=r"^--out: expected a new folder, or that of a study over the same values"):
+        sweep(tmp_path, "optim.lr=log:1e-8..1e-7", "--trials", "2")
+    _, results = sweep(tmp_path, axis, "--trials", "2", "--seeds", "0-1")
+    assert [result["seeds"] for result in results] == [[0, 1], [0, 1]]
+    (tmp_path / "out" / "sweep.json").write_text('{"a": 1}')
+    with pytest.raises(ValueError, match=r"got .*out with something else$"):
+        sweep(tmp_path, axis, "--trials", "2")
+
+
+def test_a_study_in_the_folder_of_a_grid(tmp_path):
+    pytest.importorskip("optuna")
+    sweep(tmp_path, "optim.lr=0.001")
+    with pytest.raises(ValueError, match=r"study over optim.lr, got .*out with something else$"):
+        sweep(tmp_path, "optim.lr=log:1e-4..1e-2", "--trials", "1")
+
+
+@pytest.mark.parametrize("study", [False, True])
+def test_a_variant_that_diverges_is_left_out(tmp_path, study):
+    if study:
+        pytest.importorskip("optuna")
+    axis, more = ("optim.lr=1e30..2e30", ["--trials", "2"]) if study else ("optim.lr=1e30,0.001", [])
+    output, results = sweep(tmp_path, axis, *more, "--set", "optim.clip=0", "--set", "optim.warmup_epochs=0")
+    assert len(results) == 2
+    assert "left out: loss and gradient: expected finite numbers, got" in output
+    assert "no score: optim.lr=1e30 (" in output or study
+    assert [result["validation"]["mean"] is None for result in results] == [True, study]

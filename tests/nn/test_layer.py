@@ -3,10 +3,12 @@ import torch
 from graphs import path, random_graph
 from torch_geometric.data import Batch
 from torch_geometric.nn import (
+    CGConv,
     ChebConv,
     GATConv,
     GATv2Conv,
     GCNConv,
+    GeneralConv,
     GINConv,
     GINEConv,
     PNAConv,
@@ -24,6 +26,7 @@ PYG_CONVS = {
     "gat": lambda: GATConv(C, C),
     "gat with edges": lambda: GATConv(C, C, edge_dim=C),
     "gatv2": lambda: GATv2Conv(C, C // 2, heads=2, residual=True),
+    "general": lambda: GeneralConv(C, C),
     "gin": lambda: GINConv(MLP),
     "gine": lambda: GINEConv(MLP),
     "sage": lambda: SAGEConv(C, C),
@@ -96,6 +99,9 @@ def test_residual_is_not_added_twice(float64):
     data, x = path(5), torch.randn(5, C)
     h = layer.norm_local(layer.local(x, data.edge_index)[0])
     assert_close(layer(x, data.edge_index)[0], layer.norm_ffn(h + layer.feed_forward(h)))
+    own = GSSCLayer(C, CGConv(C)).eval()  # x + messages, always
+    h = own.norm_local(own.local(x, data.edge_index))
+    assert_close(own(x, data.edge_index)[0], own.norm_ffn(h + own.feed_forward(h)))
 
 
 @pytest.mark.parametrize("name", ["our gine", "gated", "none"])

@@ -121,6 +121,9 @@ def test_the_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_cache(str(tmp_path)).folder == tmp_path
     monkeypatch.setenv("GSSC_CACHE", str(tmp_path / "env"))
     assert open_cache(True).folder == tmp_path / "env"
+    monkeypatch.setenv("GSSC_CACHE", "~/mine")
+    assert default_folder() == Path.home() / "mine"
+    assert open_cache("~/mine").folder == Path.home() / "mine"
     monkeypatch.delenv("GSSC_CACHE")
     assert default_folder() == Path.home() / ".cache" / "gssc"
     file = tmp_path / "file"

@@ -58,6 +58,8 @@ def test_directed_edges_become_undirected_with_their_weight():
         (torch.tensor([0, 1]), None, r"edge_index: expected shape \[2, \*\], got \[2\]"),
         (torch.tensor([[0, 1], [1, 0]]), torch.ones(3), r"edge_weight: expected shape \[2\], got \[3\]"),
         (torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, float("nan")]), "edge_weight: expected finite numbers"),
+        (torch.tensor([[0, 1], [1, 0]]), 1j * torch.ones(2), "edge_weight: expected real numbers, got torch.complex64"),
+        (torch.tensor([[0, 1], [1, 0]]), [1.0, 1.0], "edge_weight: expected a tensor, got list"),
     ],
 )
 def test_bad_input(edge_index, weight, message):

@@ -78,8 +78,19 @@ def test_no_edge_index_and_no_graphs() -> None:
         ([Data(edge_index=PATH, num_nodes=3, edge_weight=torch.full((4,), torch.nan))], "edge_weight: .* 4 non-finite"),
         (
             [Data(edge_index=PATH, num_nodes=3, edge_weight=torch.ones(3))],
-            r"edge_weight of dataset\[0\]: .* 4 edges",
+            r"edge_weight of dataset\[0\]: expected shape \[4\], got \[3\]",
         ),
+        (
+            [Data(edge_index=PATH, num_nodes=3, edge_weight=torch.ones(2, 2))],
+            r"edge_weight of dataset\[0\]: expected shape \[4\], got \[2, 2\]",
+        ),
+        (
+            [Data(edge_index=PATH, num_nodes=3, edge_weight=1.0)],
+            r"edge_weight of dataset\[0\]: expected a tensor, got",
+        ),
+        ([Data(edge_index=PATH, num_nodes=3, edge_weight=torch.ones(4) * 1j)], r"dataset\[0\]: expected real numbers"),
+        ([Data(edge_index=PATH[0], num_nodes=3)], r"edge_index of dataset\[0\]: expected shape \[2, \*\], got \[4\]"),
+        ([Data(edge_index=PATH.T, num_nodes=3)], r"edge_index of dataset\[0\]: expected shape \[2, \*\], got \[4, 2\]"),
         ([HeteroData()], r"dataset\[0\]: expected a torch_geometric.data.Data, got HeteroData"),
     ],
 )

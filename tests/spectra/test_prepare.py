@@ -285,3 +285,5 @@ def test_other_arguments_are_named() -> None:
             prepare(dataset, LaplacianSpectrum(3))  # type: ignore[type-var]
     with pytest.raises(ValueError, match="device: expected a device such as 'cpu' or 'cuda', got 'cudo'"):
         LaplacianSpectrum(3, device="cudo")
+    with pytest.raises(ValueError, match="device: expected a device such as 'cpu' or 'cuda', got 'cudo'"):
+        prepare(graphs(), LaplacianSpectrum(3), device="cudo")

@@ -23,6 +23,11 @@ def test_other_seeds_are_refused(text):
         parse_seeds(text)
 
 
+def test_absurdly_many_seeds_are_refused():
+    with pytest.raises(ValueError, match=r"^seeds: expected a range of at most 10,000 seeds, got '0-99999999999'"):
+        parse_seeds("0-99999999999")
+
+
 def summary(seed, validation, test):
     about = {"recipe": "r", "dataset": "d", "metric": "mae", "higher_is_better": False, "parameters": 7}
     return {**about, "epochs_run": 2, "seed": seed, "validation": validation, "test": test, "train_seconds": 1.5}
