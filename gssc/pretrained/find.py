@@ -43,7 +43,9 @@ def open_model(
 
 def open_seeds(source: str | Path, *, device: str | torch.device | None = None) -> list["LoadedRun"]:
     """All seeds below OUT of `gssc train`, which have one recipe and the same data; else the model of `open_model`."""
-    sources: list[str | Path] = [*seed_folders(source)] or [source]
+    # As everywhere, the name of a model that ships goes before a folder of seeds.
+    inside = [] if str(source) in pretrained_names() else seed_folders(source)
+    sources: list[str | Path] = [*inside] or [source]
     models = [open_model(one, device=device) for one in sources]
     for model in models[1:]:
         if model.recipe != models[0].recipe or model.about != models[0].about:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from gssc.cli import app
 from gssc.files import DamagedFileError, load_tensors, read_json
+from gssc.pretrained.find import open_seeds
 
 runner = CliRunner()
 
@@ -58,6 +59,13 @@ def test_several_seeds_and_all_of_them_together(root, tmp_path):
     together = re.fullmatch(r"cycles-3, the mean of 2 predictions: test mae/std (\S+), loss \S+", lines[2])
     assert together is not None
     assert float(together[1]) == pytest.approx(float(error) / scale, abs=2e-5)
+
+
+def test_a_model_that_ships_goes_before_a_folder_of_seeds(root, tmp_path, monkeypatch):
+    run_small(tmp_path, "molhiv/seed-0")
+    monkeypatch.chdir(tmp_path)
+    assert open_seeds("molhiv")[0].recipe.name == "molhiv"
+    assert open_seeds("./molhiv")[0].recipe.name == "cycles-3"
 
 
 def test_seeds_of_different_recipes_are_not_put_together(root, tmp_path):
