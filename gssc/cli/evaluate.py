@@ -33,9 +33,9 @@ def evaluate(
 
     check_choice("--split", split, ("train", "val", "test"))
     place = pick_device(device)
-    models = open_seeds(run, device=place)
-    recipe, task = models[0].recipe, models[0].task
     console = Console(highlight=False, soft_wrap=True, markup=False)
+    models = open_seeds(run, console.print, device=place)
+    recipe, task = models[0].recipe, models[0].task
     outputs = []
     with default_dtype(recipe.train.precision), exact_products():
         dataset = open_for(recipe, data_root, pack, Console(quiet=True))

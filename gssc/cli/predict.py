@@ -41,18 +41,18 @@ def predict(
     from gssc.train.predictions import write_predictions
 
     _check_out(out, graphs)
-    models = open_seeds(run, device=pick_device(device))
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    models = open_seeds(run, console.print, device=pick_device(device))
     loaded = models[0]
     with default_dtype(loaded.recipe.train.precision):
         inputs = open_inputs(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid)
         values = torch.stack([model.predict_flat(inputs.graphs, batch_size) for model in models]).mean(dim=0)
     write_predictions(out, values, loaded.task, inputs.graphs.ptr, inputs.rows, inputs.labels)
-    console = Console(highlight=False, soft_wrap=True)
     if skip_invalid:
         left_out = f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)}"
-        console.print(f"{left_out} left out that cannot be used", markup=False)
+        console.print(f"{left_out} left out that cannot be used")
     whose = f", the mean of {len(models)} seeds" if len(models) > 1 else ""
-    console.print(f"{values.shape[0]:,} predictions written to {out}{whose}", markup=False)
+    console.print(f"{values.shape[0]:,} predictions written to {out}{whose}")
 
 
 def _check_out(out: Path, graphs: Path) -> None:

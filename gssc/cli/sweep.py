@@ -103,7 +103,9 @@ def sweep(
     if not results:
         return
     known = [result for result in results if result["validation"]["mean"] is not None]
-    table = Table(title=escape(f"{base.name}: {len(known)} variants by validation {task.metric}"))
+    table = Table(
+        title=escape(f"{base.name}: {len(known)} variant{'s' * (len(known) != 1)} by validation {task.metric}")
+    )
     for heading in ("variant", "validation", "test", "parameters", "seconds"):
         table.add_column(heading)
     sign = -1.0 if task.higher_is_better else 1.0

@@ -198,6 +198,7 @@ def _arguments(local: nn.Module | None) -> tuple[str, ...]:
     takes = [
         name for name in ("edge_attr", "edge_weight", "node_mask", "edge_mask", "plan", "need_edges") if name in names
     ]
-    if any(getattr(local, name, 0) is None for name in ("edge_dim", "in_edge_channels")):
+    no_edges = any(getattr(local, name, 0) is None for name in ("edge_dim", "in_edge_channels"))
+    if no_edges or (isinstance(local, CGConv) and local.dim == 0):
         takes = [name for name in takes if name != "edge_attr"]
     return tuple(takes)

@@ -1,5 +1,6 @@
 """From a name, a folder or a URL to a model."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,16 +42,35 @@ def open_model(
     return load_run(folder, place)
 
 
-def open_seeds(source: str | Path, *, device: str | torch.device | None = None) -> list["LoadedRun"]:
-    """All seeds below OUT of `gssc train`, which have one recipe and the same data; else the model of `open_model`."""
+def open_seeds(
+    source: str | Path, say: Callable[[str], None], *, device: str | torch.device | None = None
+) -> list["LoadedRun"]:
+    """The finished seeds below OUT of `gssc train`, of one recipe and the same data; else the model of `open_model`.
+
+    ``say`` is told which seeds are not finished and left out.
+    """
+    from gssc.train.checkpoint import difference
+
     # As everywhere, the name of a model that ships goes before a folder of seeds.
     inside = [] if str(source) in pretrained_names() else seed_folders(source)
-    sources: list[str | Path] = [*inside] or [source]
-    models = [open_model(one, device=device) for one in sources]
+    if not inside:
+        return [open_model(source, device=device)]
+    finished = [seed for seed in inside if (seed / "summary.json").exists()]
+    others = ", ".join(seed.name for seed in inside if seed not in finished)
+    if not finished:
+        fail("run", "at least one finished seed", f"{source} with {others}, none of which is")
+    if others:
+        say(f"not finished, and left out: {others}")
+    models = [open_model(seed, device=device) for seed in finished]
+    first = models[0]
     for model in models[1:]:
-        if model.recipe != models[0].recipe or model.about != models[0].about:
-            differ = f"{model.folder.name} and {models[0].folder.name} of {source}, which differ in more"
-            fail("run", "runs that differ in their seeds alone", differ)
+        other = difference(
+            {"recipe": first.recipe.to_dict(), "dataset": first.about},
+            {"recipe": model.recipe.to_dict(), "dataset": model.about},
+        )
+        if other is not None:
+            where = f"{first.folder.name} there, {model.folder.name} here"
+            fail("run", "runs that differ in their seeds alone", f"{source}: another {other} ({where})")
     return models
 
 
@@ -82,7 +102,8 @@ def seed_folders(source: str | Path) -> list[Path]:
     if (folder / "config.yaml").exists() or not folder.is_dir():
         return []
     found = [path.parent for path in folder.glob("seed-*/config.yaml")]
-    return sorted(found, key=lambda seed: (len(seed.name), seed.name))
+    numbered = [seed for seed in found if seed.name.removeprefix("seed-").isdecimal()]
+    return sorted(numbered, key=lambda seed: int(seed.name.removeprefix("seed-")))
 
 
 def pretrained_folder() -> Path:

@@ -94,7 +94,14 @@ def load_checkpoint(
 
 
 def check_same_run(path: Path, about: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise, naming the key, where what was stored is of another recipe (but for `HABITS`), seed or dataset.
+    """Raise, naming the key, where what was stored is of another recipe (but for `HABITS`), seed or dataset."""
+    other = difference(about, expected)
+    if other is not None:
+        raise DamagedFileError(f"{path}: expected a checkpoint of the same run, got another {other}")
+
+
+def difference(about: dict[str, Any], expected: dict[str, Any]) -> str | None:
+    """The first thing in which a run that is stored differs from another, with both values; None where it does not.
 
     What is older than a key of recipes had its default; what is older than the digest of the graphs passes without.
     """
@@ -104,12 +111,13 @@ def check_same_run(path: Path, about: dict[str, Any], expected: dict[str, Any]) 
             stored, value = with_defaults(stored), with_defaults(value)
         if key == "dataset" and isinstance(stored, dict):
             # A former digest, "content", went by the order of edges as well, which packs change.
-            stored = {name: one for name, one in stored.items() if name != "content"}
             later = {"graphs", "edge_weights"} - set(stored)
-            value = {name: one for name, one in value.items() if name not in later}
+            value = {name: one for name, one in value.items() if name not in {"content", *later}}
+            older = {"graphs"} - set(value)
+            stored = {name: one for name, one in stored.items() if name not in {"content", *older}}
         if stored != value:
-            detail = _first_difference(stored, value)
-            raise DamagedFileError(f"{path}: expected a checkpoint of the same run, got another {key}{detail}")
+            return f"{key}{_first_difference(stored, value)}"
+    return None
 
 
 def _without_habits(value: Any) -> Any:

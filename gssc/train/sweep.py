@@ -29,6 +29,12 @@ class Axis:
     high: float | None = None
     log: bool = False
 
+    def holds(self, value: Any) -> bool:
+        """Whether the axis can take this value."""
+        if self.low is None or self.high is None:
+            return value in self.values
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
 
 def parse_axis(text: str, recipe: Recipe) -> Axis:
     """``section.key=a,b,c`` for values; ``section.key=low..high`` for a range, ``log:low..high`` on a log scale.
@@ -106,7 +112,7 @@ def run_study(
         fail("--trials", "the package optuna (pip install 'gssc[sweep]')", "no such package")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
-    results, all_read = _finished(out, list(spaces), trial)
+    results, all_read = _finished(out, {axis.key: axis for axis in axes}, trial)
     if not all_read:
         say(_stopped(len(results), trials))
         return results
@@ -116,12 +122,9 @@ def run_study(
         for result in results:
             score = result["validation"]["mean"]
             if score is not None:
-                tried = result["parameters_tried"]
-                try:
-                    past = optuna.trial.create_trial(params=tried, distributions=spaces, value=score)
-                except ValueError:
-                    fail("--out", "a new folder, or that of a study over the same values", f"{out} with {tried}")
-                study.add_trial(past)
+                study.add_trial(
+                    optuna.trial.create_trial(params=result["parameters_tried"], distributions=spaces, value=score)
+                )
         chosen = study.ask(spaces).params
         overrides = [_override(key, value) for key, value in chosen.items()]
         say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
@@ -134,25 +137,31 @@ def run_study(
     return results
 
 
-def _finished(out: Path, keys: list[str], trial: Trial) -> tuple[list[dict[str, Any]], bool]:
+def _finished(out: Path, axes: dict[str, Axis], trial: Trial) -> tuple[list[dict[str, Any]], bool]:
     """The trials of an earlier call, and whether those are all, as far as there was time to look at them.
 
     Each goes through ``trial``, which fails where the folder has a run of another recipe.
     """
     path = out / "sweep.json"
     kept = read_json(path) if path.exists() else []
-    results: list[dict[str, Any]] = []
+    expected = f"a new folder, or that of a study over {', '.join(axes)}"
     for entry in kept if isinstance(kept, list) else [kept]:
-        entry = entry if isinstance(entry, dict) else {}
-        tried = entry.get("parameters_tried")
-        if not isinstance(tried, dict) or set(tried) != set(keys):
+        tried = entry.get("parameters_tried") if isinstance(entry, dict) else None
+        if not isinstance(tried, dict) or set(tried) != set(axes):
             found = f"a study over {', '.join(tried)}" if isinstance(tried, dict) else "something else"
-            fail("--out", f"a new folder, or that of a study over {', '.join(keys)}", f"{out} with {found}")
+            fail("--out", expected, f"{out} with {found}")
+        for key, value in tried.items():
+            if not axes[key].holds(value):
+                fail("--out", f"{expected} in these values", f"{out} with {key}={value}")
+    results: list[dict[str, Any]] = []
+    for entry in kept:
         # Finished runs are read, not trained again; a seed that was not asked for before is trained now.
         summary = trial(entry["overrides"], out / str(entry["folder"]))
         if summary is None:
             return results, False
-        results.append({**entry, **summary})
+        results.append({key: entry[key] for key in ("overrides", "parameters_tried", "folder")} | summary)
+    if results != kept:
+        write_json(path, results)
     return results, True
 
 

@@ -64,15 +64,31 @@ def test_several_seeds_and_all_of_them_together(root, tmp_path):
 def test_a_model_that_ships_goes_before_a_folder_of_seeds(root, tmp_path, monkeypatch):
     run_small(tmp_path, "molhiv/seed-0")
     monkeypatch.chdir(tmp_path)
-    assert open_seeds("molhiv")[0].recipe.name == "molhiv"
-    assert open_seeds("./molhiv")[0].recipe.name == "cycles-3"
+    assert open_seeds("molhiv", print)[0].recipe.name == "molhiv"
+    assert open_seeds("./molhiv", print)[0].recipe.name == "cycles-3"
 
 
 def test_seeds_of_different_recipes_are_not_put_together(root, tmp_path):
     run_small(tmp_path, "out/seed-0")
     run_small(tmp_path, "out/seed-1", "model.channels=12", seed=1)
-    with pytest.raises(ValueError, match=r"^run: expected runs that differ in their seeds alone, got seed-1 and"):
+    with pytest.raises(
+        ValueError, match=r"^run: expected runs that differ in their seeds alone, got .*out: another recipe \(model.ch"
+    ):
         evaluated(tmp_path, run="out")
+    # Keys that change nothing of the training may differ; what is not finished, or no seed, is not taken.
+    run_small(tmp_path, "more/seed-0")
+    run_small(tmp_path, "more/seed-10", "train.checkpoint_minutes=3", seed=10)
+    for name in ("seed-2", "seed-0-old"):
+        shutil.copytree(tmp_path / "more/seed-0", tmp_path / "more" / name)
+    (tmp_path / "more/seed-2/summary.json").unlink()
+    lines = evaluated(tmp_path, run="more").splitlines()
+    assert lines[0] == "not finished, and left out: seed-2"
+    assert [line.partition(":")[0] for line in lines[1:3]] == ["cycles-3, seed-0", "cycles-3, seed-10"]
+    assert lines[3].startswith("cycles-3, the mean of 2 predictions: ")
+    shutil.rmtree(tmp_path / "more/seed-0")
+    shutil.rmtree(tmp_path / "more/seed-10")
+    with pytest.raises(ValueError, match=r"^run: expected at least one finished seed, got .*more with seed-2, none of"):
+        evaluated(tmp_path, run="more")
 
 
 @pytest.mark.parametrize("name", ["dataset.json", "summary.json"])

@@ -174,7 +174,7 @@ def test_stopped_sweep_says_how_to_go_on(tmp_path, monkeypatch, study):
     output, results = sweep(tmp_path, "optim.lr=0.001,0.002", *study)
     assert len(results) == 1
     assert "stopped: 1 of 2 variants are done" in output
-    assert "1 variants by validation" in output
+    assert "1 variant by validation" in output
 
 
 def test_one_seed_has_no_deviation(tmp_path):
@@ -196,10 +196,12 @@ def test_a_study_takes_up_its_own_trials_alone(tmp_path):
     other = r"^--out: expected a new folder, or that of a study over .*, got .*out with a study over optim.lr$"
     with pytest.raises(ValueError, match=other):
         sweep(tmp_path, axis, "model.layers=1..2", "--trials", "2")
-    with pytest.raises(ValueError, match=r"^--out: expected a new folder, or that of a study over the same values"):
-        sweep(tmp_path, "optim.lr=log:1e-8..1e-7", "--trials", "2")
+    with pytest.raises(ValueError, match=r"study over optim.lr in these values, got .*out with optim.lr=0.0"):
+        sweep(tmp_path, "optim.lr=log:1e-8..1e-7", "--trials", "1")
     _, results = sweep(tmp_path, axis, "--trials", "2", "--seeds", "0-1")
     assert [result["seeds"] for result in results] == [[0, 1], [0, 1]]
+    _, results = sweep(tmp_path, axis, "--trials", "2", "--seeds", "0-2")
+    assert [result["seeds"] for result in results] == [[0, 1, 2], [0, 1, 2]]
     (tmp_path / "out" / "sweep.json").write_text('{"a": 1}')
     with pytest.raises(ValueError, match=r"got .*out with something else$"):
         sweep(tmp_path, axis, "--trials", "2")

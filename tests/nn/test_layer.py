@@ -26,6 +26,8 @@ PYG_CONVS = {
     "gat": lambda: GATConv(C, C),
     "gat with edges": lambda: GATConv(C, C, edge_dim=C),
     "gatv2": lambda: GATv2Conv(C, C // 2, heads=2, residual=True),
+    "crystal": lambda: CGConv(C),
+    "crystal with edges": lambda: CGConv(C, dim=C),
     "general": lambda: GeneralConv(C, C),
     "gin": lambda: GINConv(MLP),
     "gine": lambda: GINEConv(MLP),
