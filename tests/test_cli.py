@@ -2,8 +2,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+import gssc.cli
 from gssc.cli import app
 from gssc.datasets import cycles
 
@@ -51,3 +53,33 @@ def test_help_explains(command):
     output = runner.invoke(app, [*command, "--help"], catch_exceptions=False).output
     assert "Usage" in output
     assert len(output) > 200
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (MemoryError(), "nothing more was said"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory\nmore"), "can't allocate memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"), "Tried to allocate 9 GiB"),
+    ],
+)
+def test_too_little_memory_is_one_line(monkeypatch, capsys, error, shown):
+    def command():
+        raise error
+
+    monkeypatch.setattr(gssc.cli, "app", command)
+    with pytest.raises(SystemExit):
+        gssc.cli.main()
+    line = capsys.readouterr().err
+    assert line.startswith("error: memory: expected enough for this model and batch, got too little (")
+    assert shown in line
+    assert line.count("\n") == 1
+
+
+def test_other_errors_keep_their_traceback(monkeypatch):
+    def command():
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(gssc.cli, "app", command)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        gssc.cli.main()

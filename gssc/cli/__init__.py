@@ -44,6 +44,8 @@ def _root() -> None:
 
 def main() -> None:
     """Run the command; errors meant for people are one line, without a traceback."""
+    from torch import OutOfMemoryError
+
     from gssc.datasets import DatasetError
     from gssc.spectra import SpectrumError
     from gssc.train.loop import NonFiniteLossError
@@ -56,6 +58,12 @@ def main() -> None:
         # What is written is written beside its place first; people know the place.
         place = re.sub(r"/\.([^/]+)\.[0-9a-f]{32}\.tmp\b", r"/\1", str(error.filename or ""))
         _say(f"{place}: {error.strerror}" if place and error.strerror else str(error) or type(error).__name__)
+    except (MemoryError, RuntimeError) as error:
+        # A GPU's allocator has an error of its own, a CPU's none.
+        if not isinstance(error, MemoryError | OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else "nothing more was said"
+        _say(f"memory: expected enough for this model and batch, got too little ({reason})")
 
 
 def _say(error: str) -> NoReturn:

@@ -85,6 +85,10 @@ def grid(axes: list[Axis]) -> Iterator[list[str]]:
 
 def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Train every combination that is not finished yet; None of ``trial`` means that time ran out."""
+    path = out / "sweep.json"
+    kept = read_json(path) if path.exists() else []
+    if any("parameters_tried" in entry for entry in kept):
+        fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
     results: list[dict[str, Any]] = []
     for overrides in grid(axes):
         folder = out / _folder_name(overrides)
@@ -94,7 +98,7 @@ def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], Non
             say(_stopped(len(results), math.prod(len(axis.values) for axis in axes)))
             return results
         results.append({"overrides": overrides, "folder": folder.name, **summary})
-        write_json(out / "sweep.json", results)
+        write_json(path, results)
     return results
 
 

@@ -214,6 +214,14 @@ def test_a_study_in_the_folder_of_a_grid(tmp_path):
         sweep(tmp_path, "optim.lr=log:1e-4..1e-2", "--trials", "1")
 
 
+def test_a_grid_in_the_folder_of_a_study(tmp_path):
+    pytest.importorskip("optuna")
+    _, before = sweep(tmp_path, "optim.lr=log:1e-4..1e-2", "--trials", "1")
+    with pytest.raises(ValueError, match=r"^--out: expected a new folder, or that of a grid, got .*out with a study"):
+        sweep(tmp_path, "optim.lr=0.001")
+    assert read_json(tmp_path / "out" / "sweep.json") == before
+
+
 @pytest.mark.parametrize("study", [False, True])
 def test_a_variant_that_diverges_is_left_out(tmp_path, study):
     if study:
