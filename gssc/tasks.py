@@ -91,16 +91,17 @@ class Task:
 
         Args:
             prediction: Raw outputs of the model, [rows, outputs].
-            target: As `targets` makes them.
+            target: As `targets` makes them; for classes also their probabilities, [rows, outputs].
             mask: Rows that count, [rows].
             reduce: Sums a statistic over the processes that share a batch; each then returns its part of the mean.
         """
         reduce = reduce or (lambda statistic: statistic)
-        total, count = (
-            self._multiclass(prediction, target, mask, reduce)
-            if self.kind == "multiclass"
-            else (self._elementwise(prediction, target, mask))
-        )
+        if self.kind != "multiclass":
+            total, count = self._elementwise(prediction, target, mask)
+        elif target.is_floating_point():
+            total, count = self._probabilities(prediction, target, mask, reduce)
+        else:
+            total, count = self._multiclass(prediction, target, mask, reduce)
         return total / reduce(count.detach()).clamp(min=torch.finfo(count.dtype).tiny)
 
     def _elementwise(self, prediction: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -122,13 +123,18 @@ class Task:
         weight = known.to(prediction.dtype)
         each = F.cross_entropy(prediction, target, reduction="none")
         if self.weighted:
-            # The weight of a class falls with its share of the batch, as the SBM benchmarks define it.
-            counts = reduce(
-                torch.zeros(self.outputs, dtype=weight.dtype, device=weight.device).index_add(0, target, weight)
-            )
-            total = counts.sum().clamp(min=1.0)
-            weight = weight * torch.where(counts > 0, (total - counts) / total, 0.0)[target]
+            counts = torch.zeros(self.outputs, dtype=weight.dtype, device=weight.device).index_add(0, target, weight)
+            weight = weight * _class_weights(reduce(counts))[target]
         return (each * weight).sum(), weight.sum()
+
+    def _probabilities(
+        self, prediction: Tensor, target: Tensor, mask: Tensor | None, reduce: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """As `_multiclass`, where each row belongs to every class in part."""
+        part = target if mask is None else torch.where(mask.unsqueeze(1), target, torch.zeros_like(target))
+        if self.weighted:
+            part = part * _class_weights(reduce(part.detach().sum(0)))
+        return -(part * prediction.log_softmax(dim=1)).sum(), part.sum()
 
     def make_metric(self, device: str | torch.device = "cpu") -> "RunningMetric":
         """An empty metric to be fed batch by batch."""
@@ -211,6 +217,12 @@ class RunningMetric:
 def _like(number: float | Sequence[float], values: Tensor) -> Tensor | float:
     """One number as it is, one number per column as a row."""
     return torch.tensor(number, dtype=values.dtype, device=values.device) if isinstance(number, Sequence) else number
+
+
+def _class_weights(counts: Tensor) -> Tensor:
+    """The weight of a class falls with its share of the batch, as the SBM benchmarks define it; [classes]."""
+    total = counts.sum().clamp(min=1.0)
+    return torch.where(counts > 0, (total - counts) / total, 0.0)
 
 
 def _squashed(logits: Tensor) -> Tensor:

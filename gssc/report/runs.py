@@ -23,6 +23,7 @@ from gssc.checks import fail
 from gssc.config import with_defaults
 
 SEED_FOLDER = re.compile(r"seed-(\d+)")
+TEACHERS = "teachers"  # the folder of gssc.train.teachers, which needs PyTorch
 NEEDED = ("metric", "validation", "test")  # of a seed's summary.json
 
 
@@ -128,8 +129,8 @@ def find_seed_folders(path: Path) -> list[Path]:
     if SEED_FOLDER.fullmatch(path.resolve().name):
         return [path]
     found = [below for below in path.rglob("seed-*") if below.is_dir() and SEED_FOLDER.fullmatch(below.name)]
-    # A folder with a dot is what a command that was killed has left.
-    found = [below for below in found if not any(part.startswith(".") for part in below.relative_to(path).parts)]
+    # A folder with a dot is what a command that was killed has left; teachers belong to the run that they are in.
+    found = [b for b in found if not any(p.startswith(".") or p == TEACHERS for p in b.relative_to(path).parts)]
     if not found and any((path / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
         return [path]  # a seed folder under another name
     if not found:

@@ -11,6 +11,7 @@ from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.protocols import due
+from gssc.train import teachers
 from gssc.train.build import build_stores
 from gssc.train.evaluate import default_dtype
 from gssc.train.final_scores import in_order_of_scoring
@@ -39,8 +40,8 @@ def train_side_by_side(
 ) -> list[dict[str, Any] | None]:
     """`train` for several seeds that take their steps together; the kernels for small graphs must take the recipe.
 
-    Those that are not finished must stand at the same step. One whose loss is no number drops out, and is an error once
-    the others have come to their end.
+    Those that are not finished must stand at the same step; only one may have teachers. One whose loss is no number
+    drops out, and is an error once the others have come to their end.
     """
     runs = [SingleRun(recipe, dataset, *own, settings) for own in zip(seeds, folders, strict=True)]
     results: dict[int, dict[str, Any] | None] = {}
@@ -52,6 +53,9 @@ def train_side_by_side(
         elif settings.finish and not run.folder.checkpoint.exists():
             fail("finish", "a run with a checkpoint", str(run.folder.path))
     runs = [run for run in runs if run.seed not in results]
+    if recipe.train.teachers:
+        results |= {run.seed: None for run in runs if not _teach(run)}
+        runs = [run for run in runs if run.seed not in results]
     if runs:
         try:
             with default_dtype(recipe.train.precision):
@@ -62,11 +66,30 @@ def train_side_by_side(
     return [results[seed] for seed in seeds]
 
 
+def _teach(run: SingleRun) -> bool:
+    """Train the teachers of a run that has none yet, one after another; False where time ran out."""
+    recipe, settings, folder = run.recipe, run.settings, run.folder.path
+    if settings.processes.world > 1:
+        fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
+    if teachers.targets_file(folder).exists():
+        return True
+    alone = teachers.without_teachers(recipe)
+    for seed, place in teachers.runs_of(recipe, run.seed, folder):
+        if train(alone, run.dataset, seed, place, teachers.settings_of(settings)) is None:
+            return False
+    teachers.write_targets(recipe, run.dataset, run.seed, folder, run.folder.identity, settings)
+    return True
+
+
 def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     start = time.perf_counter()
     stores = build_stores(dataset, recipe, settings.device, settings.cache, progress=False)
+    if recipe.train.teachers:
+        (run,) = runs  # every seed has targets of its own
+        targets, run.teachers = teachers.read_targets(run.folder.path, run.folder.identity)
+        stores["train"].replace_targets(targets)
     prepare_seconds = time.perf_counter() - start
     models, seeds = [run.new_model() for run in runs], [run.seed for run in runs]
     together, remarks = make_trainers(

@@ -15,7 +15,7 @@ from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.files import write_json
-from gssc.train import captured, molecule_fit
+from gssc.train import captured, molecule_fit, teachers
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
 from gssc.train.run import train, train_side_by_side
@@ -47,6 +47,13 @@ def train_seeds(
     they are threads with a stream each where one GPU replays captured steps, else processes. Each is the same run that
     it would be alone, as long as it has as many threads.
     """
+    if jobs > 1 and recipe.train.teachers:
+        # All of them first: there are more teachers than students, and each student then finds its own.
+        runs = [own for place in zip(seeds, folders, strict=True) for own in teachers.runs_of(recipe, *place)]
+        alone, numbers, places = teachers.without_teachers(recipe), [r[0] for r in runs], [r[1] for r in runs]
+        found = train_seeds(alone, dataset, numbers, places, teachers.settings_of(settings), jobs) if runs else []
+        if len(found) < len(runs) or None in found:
+            return [None] * len(seeds)
     if jobs == 1 or len(seeds) == 1:
         return _in_turn(recipe, dataset, [[seed] for seed in seeds], [[folder] for folder in folders], settings)
     if settings.processes.world > 1:
@@ -54,7 +61,8 @@ def train_seeds(
     # Displays that move would overwrite each other.
     settings = replace(settings, live=False)
     if molecule_fit.why_not(recipe, dataset, settings.device, settings.processes) is None:
-        groups = [slice(start, start + jobs) for start in range(0, len(seeds), jobs)]
+        together = 1 if recipe.train.teachers else jobs  # one set of targets for all
+        groups = [slice(start, start + together) for start in range(0, len(seeds), together)]
         return _in_turn(recipe, dataset, [seeds[g] for g in groups], [folders[g] for g in groups], settings)
     against_capture = captured.why_not(recipe, settings.device, settings.processes, dataset.node_counts())
     replays = recipe.train.capture and against_capture is None

@@ -50,6 +50,7 @@ class SingleRun:
         self.saved = "there is no checkpoint yet"
         self.error: NonFiniteLossError | None = None
         self.found: dict[str, Any] = {}  # by the evaluations after an epoch
+        self.teachers: dict[str, Any] = {}  # their seeds and time, where the run has any
         self.protocols: dict[str, dict[str, Any]] = {}  # scores at the end, where the run follows several
         self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
 
@@ -206,6 +207,8 @@ class SingleRun:
         }
         if protocols:
             summary["protocols"] = protocols
+        if self.teachers:
+            summary["teachers"] = self.teachers["seeds"]
         if not self.folder.writes:
             return summary
         with exact_products():
@@ -217,6 +220,8 @@ class SingleRun:
         self.folder.write_model(trainer.evaluated.state_dict(), summary=summary)
         seconds = self.folder.train_seconds()
         summary |= {"train_seconds": round(seconds, 3), "prepare_seconds": round(self.prepare_seconds, 3)}
+        if self.teachers:
+            summary["teacher_seconds"] = self.teachers["train_seconds"]
         self.folder.write_summary(summary)
         self.show.result(summary, seconds)
         return summary

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs
 from gssc.train.shapes import Shape
 
@@ -119,6 +120,12 @@ class GraphStore:
         if padded or rows < at.numel():
             mask = real if mask is None else mask & real
         return Batch(inputs, self.y[at], mask, at, rows)
+
+    def replace_targets(self, y: Tensor) -> None:
+        """Learn something else: [rows, outputs], for classes their probabilities."""
+        if y.shape[0] != self.y.shape[0] - 1:
+            fail("targets", f"{self.y.shape[0] - 1} rows", tuple(y.shape))
+        self.y = _with_zero_row(_in_precision(y)).to(self.device)
 
     def _slots(self, ends: Tensor, shifts: Tensor, total: int, zero_row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Owner and source row of each of ``total`` slots, of which graph b takes those before ``ends[b]``.
