@@ -54,6 +54,7 @@ def model_card(
                 f"{summary['epoch_selected']:,}; complete in `config.yaml`",
                 f"- commit: `{came['commit']}`; hardware: {came['hardware']}; date: {came['date']}",
                 f"- time of this seed: {duration(summary.get('train_seconds') or 0.0)} of training",
+                *_teachers(summary),
             ]
         ),
         "## Data",
@@ -64,6 +65,16 @@ def model_card(
         notes.get("licence", f"Licence of weights and data: {NOT_STATED}."),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _teachers(summary: Mapping[str, Any]) -> list[str]:
+    """Of a run that has learned from others, who they were and what they cost."""
+    if not summary.get("teachers"):
+        return []
+    seeds, seconds = ", ".join(map(str, summary["teachers"])), duration(summary.get("teacher_seconds") or 0.0)
+    return [
+        f"- teachers: it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
+    ]
 
 
 def _sentence(dataset: str, task: Task) -> str:

@@ -86,6 +86,18 @@ def test_the_card_knows_molecules(root, features, file):
     assert f"gssc predict mine {file} " in card
 
 
+def test_the_card_names_teachers(root):
+    names = ("dataset.json", "environment.json", "summary.json", "seeds.json")
+    about, environment, summary, seeds = (read_json(root / "small-cycles" / name) for name in names)
+    plain, taught = (
+        model_card("mine", small_recipe().to_dict(), about, environment, summary | teachers, seeds, {})
+        for teachers in ({}, {"teachers": [2, 3], "teacher_seconds": 90.0})
+    )
+    line = "- teachers: it has learned the mean prediction of models with the seeds 2, 3, 1.5 min of training in all\n"
+    assert line in taught
+    assert taught.replace(line, "") == plain
+
+
 def test_predictions_and_score_are_those_of_the_run(root):
     recorded, _ = load_tensors(run_of(root) / "predictions.safetensors")
     loaded = open_model(root / "small-cycles")
