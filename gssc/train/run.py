@@ -74,7 +74,11 @@ def _teach(run: SingleRun) -> bool:
     if teachers.targets_file(folder).exists():
         return True
     alone = teachers.without_teachers(recipe)
-    for seed, place in teachers.runs_of(recipe, run.seed, folder):
+    if to_come := teachers.missing(recipe, run.seed, folder):
+        teachers.announce(recipe, to_come, settings)
+    for seed, place in teachers.runs_of(
+        recipe, run.seed, folder
+    ):  # those that are finished are compared with the recipe
         if train(alone, run.dataset, seed, place, teachers.settings_of(settings)) is None:
             return False
     teachers.write_targets(recipe, run.dataset, run.seed, folder, run.folder.identity, settings)

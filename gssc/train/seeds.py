@@ -47,13 +47,8 @@ def train_seeds(
     they are threads with a stream each where one GPU replays captured steps, else processes. Each is the same run that
     it would be alone, as long as it has as many threads.
     """
-    if jobs > 1 and recipe.train.teachers:
-        # All of them first: there are more teachers than students, and each student then finds its own.
-        runs = [own for place in zip(seeds, folders, strict=True) for own in teachers.runs_of(recipe, *place)]
-        alone, numbers, places = teachers.without_teachers(recipe), [r[0] for r in runs], [r[1] for r in runs]
-        found = train_seeds(alone, dataset, numbers, places, teachers.settings_of(settings), jobs) if runs else []
-        if len(found) < len(runs) or None in found:
-            return [None] * len(seeds)
+    if jobs > 1 and recipe.train.teachers and not _train_teachers(recipe, dataset, seeds, folders, settings, jobs):
+        return [None] * len(seeds)
     if jobs == 1 or len(seeds) == 1:
         return _in_turn(recipe, dataset, [[seed] for seed in seeds], [[folder] for folder in folders], settings)
     if settings.processes.world > 1:
@@ -73,6 +68,19 @@ def train_seeds(
             for seed, folder in zip(seeds, folders, strict=True)
         ]
     return [_result(seed, future) for seed, future in zip(seeds, futures, strict=True)]
+
+
+def _train_teachers(
+    recipe: Recipe, dataset: GraphDataset, seeds: list[int], folders: list[Path], settings: RunSettings, jobs: int
+) -> bool:
+    """The teachers of all seeds, ``jobs`` at a time: there are more of them than students. False where time ran out."""
+    runs = [own for place in zip(seeds, folders, strict=True) for own in teachers.missing(recipe, *place)]
+    if not runs:
+        return True
+    teachers.announce(recipe, runs, settings)
+    alone, (numbers, places) = teachers.without_teachers(recipe), zip(*runs, strict=True)
+    found = train_seeds(alone, dataset, list(numbers), list(places), teachers.settings_of(settings), jobs)
+    return len(found) == len(runs) and None not in found
 
 
 def _in_turn(

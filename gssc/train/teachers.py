@@ -10,6 +10,7 @@ stay as they are. The teachers of seed s are the runs of the same recipe without
 T s + T - 1, so that no two students share one, in ``OUT/seed-s/teachers/seed-t``.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gssc.datasets.flat import GraphDataset
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.train.build import build_store
 from gssc.train.checkpoint import check_same_run
+from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype, exact_products, raw_outputs
 from gssc.train.loaded import load_run
 from gssc.train.settings import RunSettings
@@ -43,6 +45,19 @@ def runs_of(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:
     """Seed and folder of each teacher of a student, given its own."""
     first = recipe.train.teachers * seed
     return [(one, student / FOLDER / f"seed-{one}") for one in range(first, first + recipe.train.teachers)]
+
+
+def missing(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:
+    """Those of `runs_of` that are still to be trained: none once they have said all, or the student is finished."""
+    if targets_file(student).exists() or (student / "summary.json").exists():
+        return []
+    return [(one, folder) for one, folder in runs_of(recipe, seed, student) if not (folder / "summary.json").exists()]
+
+
+def announce(recipe: Recipe, runs: Sequence[tuple[int, Path]], settings: RunSettings) -> None:
+    """Say that the runs to come, given as by `missing`, are those of teachers."""
+    seeds = ", ".join(str(one) for one, _ in runs)
+    Display(recipe.name, 0, "", settings.quiet).say(f"teachers first, seed{'s' * (len(runs) > 1)} {seeds}")
 
 
 def targets_file(student: Path) -> Path:

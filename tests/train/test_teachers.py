@@ -45,6 +45,14 @@ def test_a_student_learns_the_mean_prediction_of_its_teachers(tmp_path, settings
     assert (plain["validation"], plain["test"]) == (summary["validation"], summary["test"])
 
 
+def test_teachers_are_announced(tmp_path, settings, capsys):
+    dataset, recipe = small_dataset(tmp_path), small_recipe("train.teachers=2", "train.epochs=1")
+    train(recipe, dataset, 1, tmp_path / "seed-1", replace(settings, quiet=False, live=False))
+    said = capsys.readouterr().out
+    assert "cycles-3: teachers first, seeds 2, 3\n" in said
+    assert said.index("teachers first") < said.index("cycles-3 seed 2") < said.index("cycles-3 seed 1")
+
+
 def test_students_of_different_seeds_share_no_teacher(tmp_path, settings):
     dataset, recipe = small_dataset(tmp_path), small_recipe("train.teachers=2", "train.epochs=1")
     folders = [tmp_path / f"seed-{seed}" for seed in (0, 1)]
@@ -66,6 +74,11 @@ def test_several_jobs_train_the_same_students(tmp_path, settings):
     finally:
         torch.set_num_threads(before)
     assert outcome(folders[0]) == outcome(tmp_path / "alone")
+    # Those that have said all are not trained again.
+    for file in (folders[0] / "teachers").rglob("summary.json"):
+        file.unlink()
+    train_seeds(recipe, dataset, [0, 1], folders, replace(settings, resume=True), jobs=2)
+    assert not list((folders[0] / "teachers").rglob("summary.json"))
     assert (together[0]["validation"], together[0]["test"]) == (alone["validation"], alone["test"])
 
 
