@@ -76,9 +76,8 @@ def _teach(run: SingleRun) -> bool:
     alone = teachers.without_teachers(recipe)
     if to_come := teachers.missing(recipe, run.seed, folder):
         teachers.announce(recipe, to_come, settings)
-    for seed, place in teachers.runs_of(
-        recipe, run.seed, folder
-    ):  # those that are finished are compared with the recipe
+    # All of them: those that are finished are read back, and checked to be of this recipe.
+    for seed, place in teachers.runs_of(recipe, run.seed, folder):
         if train(alone, run.dataset, seed, place, teachers.settings_of(settings)) is None:
             return False
     teachers.write_targets(recipe, run.dataset, run.seed, folder, run.folder.identity, settings)
