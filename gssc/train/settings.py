@@ -19,4 +19,5 @@ class RunSettings:
     deadline: float | None = None  # on time.monotonic()
     quiet: bool = False
     live: bool = True  # a display that moves, in a terminal
+    called: str = "seed"  # what the display calls a run, before its number
     processes: Processes = field(default_factory=Processes)

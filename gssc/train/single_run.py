@@ -69,7 +69,7 @@ class SingleRun:
         recipe, settings = self.recipe, self.settings
         self.trainer, self.prepare_seconds = trainer, prepare_seconds
         quiet = settings.quiet or not self.folder.writes
-        title = f"{recipe.name} seed {self.seed}"
+        title = f"{recipe.name} {settings.called} {self.seed}"
         self.show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
         self.progress = progress = self.folder.begin(trainer, settings.device, settings.resume)
         if settings.resume and self.folder.checkpoint.exists():

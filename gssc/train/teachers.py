@@ -38,7 +38,7 @@ def without_teachers(recipe: Recipe) -> Recipe:
 
 def settings_of(settings: RunSettings) -> RunSettings:
     """Where and how teachers are trained: those that are there already are kept."""
-    return replace(settings, resume=True, finish=False)
+    return replace(settings, resume=True, finish=False, called="teacher, seed")
 
 
 def runs_of(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:

@@ -50,7 +50,7 @@ def test_teachers_are_announced(tmp_path, settings, capsys):
     train(recipe, dataset, 1, tmp_path / "seed-1", replace(settings, quiet=False, live=False))
     said = capsys.readouterr().out
     assert "cycles-3: teachers first, seeds 2, 3\n" in said
-    assert said.index("teachers first") < said.index("cycles-3 seed 2") < said.index("cycles-3 seed 1")
+    assert said.index("teachers first") < said.index("cycles-3 teacher, seed 2") < said.index("cycles-3 seed 1")
 
 
 def test_students_of_different_seeds_share_no_teacher(tmp_path, settings):
