@@ -1,7 +1,7 @@
 """Models that learn from others: several are trained first, and what they say together becomes the target of one more.
 
-The mean prediction of models that differ in their seeds is better as a rule than that of each, and one model of the same
-size can learn it (knowledge distillation): for a training graph g with teachers f_1, ..., f_T
+The mean prediction of models that differ in their seeds is as a rule better than that of each, and one model of the
+same size can learn it (knowledge distillation): for a training graph g with teachers f_1, ..., f_T
 
     y_g  ←  (f_1(g) + ... + f_T(g)) / T,
 
