@@ -115,6 +115,7 @@ class TrainConfig:
     batch_size: int = 32
     accumulate: int = 1  # batches per optimiser step
     teachers: int = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
+    recombined: int = 0  # new graphs per training graph that teachers speak of too; see gssc.datasets.recombine
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
     precision: Literal["float32", "tf32", "bf16", "float64"] = "float32"  # tf32: float32 with coarser products
@@ -134,6 +135,13 @@ class TrainConfig:
         for name in ("epochs", "batch_size", "accumulate", "eval_every", "also_every", "checkpoint_every"):
             check_positive(f"train.{name}", getattr(self, name))
         check_at_least_zero("train.teachers", self.teachers)
+        check_at_least_zero("train.recombined", self.recombined)
+        if self.recombined and not self.teachers:
+            fail(
+                "train.recombined",
+                "0 where there are no train.teachers to say what is true of new graphs",
+                self.recombined,
+            )
         check_probability("train.ema", self.ema)
         check_at_least_zero("train.checkpoint_minutes", self.checkpoint_minutes)
         followed(self)  # raises where ``also`` cannot be read

@@ -229,9 +229,13 @@ def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
 def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
     counts = ptr.diff()[graphs]
-    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    within = torch.arange(int(starts[-1])) - starts[:-1].repeat_interleave(counts)
-    return ptr[graphs].repeat_interleave(counts) + within, starts
+    return expand(ptr[graphs], counts), torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def expand(starts: Tensor, counts: Tensor) -> Tensor:
+    """``start, ..., start + count - 1`` for each of them, end to end."""
+    before = counts.cumsum(0) - counts
+    return torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
 
 
 def collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:

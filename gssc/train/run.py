@@ -80,7 +80,8 @@ def _teach(run: SingleRun) -> bool:
     for seed, place in teachers.runs_of(recipe, run.seed, folder):
         if train(alone, run.dataset, seed, place, teachers.settings_of(settings)) is None:
             return False
-    teachers.write_targets(recipe, run.dataset, run.seed, folder, run.folder.identity, settings)
+    told = teachers.lessons(recipe, run.dataset, run.seed)
+    teachers.write_targets(recipe, told, run.seed, folder, run.folder.identity, settings)
     return True
 
 
@@ -88,9 +89,11 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     start = time.perf_counter()
-    stores = build_stores(dataset, recipe, settings.device, settings.cache, progress=False)
     if recipe.train.teachers:
         (run,) = runs  # every seed has targets of its own
+        dataset = teachers.lessons(recipe, dataset, run.seed)
+    stores = build_stores(dataset, recipe, settings.device, settings.cache, progress=False)
+    if recipe.train.teachers:
         targets, run.teachers = teachers.read_targets(run.folder.path, run.folder.identity)
         stores["train"].replace_targets(targets)
     prepare_seconds = time.perf_counter() - start
