@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gssc.datasets.flat import pack_columns
+from gssc.datasets.molecules import flat_molecules
 from gssc.datasets.recombine import SMALLEST_PIECE, recombine
+from gssc.datasets.smiles import read_molecules
+from gssc.datasets.zinc_atoms import zinc_molecule
 
 SIZES = (9, 14, 3, 30, 7, 22, 1, 11)
 
@@ -95,6 +98,28 @@ def test_edges_of_one_kind_are_not_joined_to_those_of_another():
         x, _, attributes = parts(new, number)
         assert len(set((x.view(-1) // 8).tolist())) == 1
         assert attributes.unique().numel() == 1
+
+
+def test_molecules_give_molecules():
+    """Valences hold: every atom has as many bonds of each order as before."""
+    Chem = pytest.importorskip("rdkit.Chem")
+    smiles = [
+        "CC(=O)Oc1ccccc1C(=O)O",
+        "CN1CCN(c2ccc([N+](=O)[O-])cc2)CC1",
+        "C=CCc1ccc(O)c(OC)c1",
+        "CC(C)Cc1ccc(cc1)C(C)C(=O)O",
+        "OC(=O)CCCc1cc2ccccc2[nH]1",
+        "C1CCC(CC1)C(=C2CCOCC2)C#N",
+    ]
+    read = read_molecules(smiles, smiles, encoding="zinc")
+    new = recombine(flat_molecules(read, torch.zeros(len(smiles), 1)), 200, 0)
+    found = set()
+    for number in range(200):
+        x, ends, bonds = parts(new, number)
+        molecule = zinc_molecule(x[:, 0].tolist(), [(u, v) for u, v in ends.T.tolist()], bonds[:, 0].tolist())
+        Chem.SanitizeMol(molecule)
+        found.add(Chem.MolToSmiles(molecule))
+    assert len(found - {Chem.CanonSmiles(one) for one in smiles}) > 50
 
 
 def test_the_seed_decides_and_targets_are_left_open():
