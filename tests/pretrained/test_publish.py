@@ -96,6 +96,10 @@ def test_the_card_names_teachers(root):
     line = "- teachers: it has learned the mean prediction of models with the seeds 2, 3, 1.5 min of training in all\n"
     assert line in taught
     assert taught.replace(line, "") == plain
+    config = small_recipe("train.teachers=2", "train.recombined=3").to_dict()
+    said = {"teachers": [2, 3], "teacher_seconds": 90.0}
+    told = model_card("mine", config, about, environment, summary | said, seeds, {})
+    assert "1.5 min of training in all, of the training graphs and of 3 new graphs for each of them\n" in told
 
 
 def test_predictions_and_score_are_those_of_the_run(root):
