@@ -73,6 +73,7 @@ def _teach(run: SingleRun) -> bool:
         fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
     if teachers.targets_file(folder).exists():
         return True
+    told = teachers.lessons(recipe, run.dataset, run.seed)  # graphs that cannot be recombined: an error before training
     alone = teachers.without_teachers(recipe)
     if to_come := teachers.missing(recipe, run.seed, folder):
         teachers.announce(recipe, to_come, settings)
@@ -80,7 +81,6 @@ def _teach(run: SingleRun) -> bool:
     for seed, place in teachers.runs_of(recipe, run.seed, folder):
         if train(alone, run.dataset, seed, place, teachers.settings_of(settings)) is None:
             return False
-    told = teachers.lessons(recipe, run.dataset, run.seed)
     teachers.write_targets(recipe, told, run.seed, folder, run.folder.identity, settings)
     return True
 

@@ -77,6 +77,7 @@ def _train_teachers(
     runs = [own for place in zip(seeds, folders, strict=True) for own in teachers.missing(recipe, *place)]
     if not runs:
         return True
+    teachers.lessons(recipe, dataset, seeds[0])  # graphs that cannot be recombined: an error before training
     teachers.announce(recipe, runs, settings)
     alone, (numbers, places) = teachers.without_teachers(recipe), zip(*runs, strict=True)
     found = train_seeds(alone, dataset, list(numbers), list(places), teachers.settings_of(settings), jobs)

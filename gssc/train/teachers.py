@@ -34,7 +34,7 @@ from gssc.train.settings import RunSettings
 
 FOLDER = "teachers"  # below that of the student
 KIND = "targets by teachers"
-AT_ONCE = 1024  # graphs that teachers look at; what they say does not depend on it
+NODES_AT_ONCE = 2**15  # that teachers look at, if a batch is not larger; what they say does not depend on it
 RECOMBINED = 2  # sets these random numbers apart from those of the steps
 
 
@@ -99,7 +99,8 @@ def write_targets(
     config, task = recipe.train, dataset.task
     with default_dtype(config.precision), exact_products():
         store = build_store(dataset.splits["train"], recipe, task.level, settings.device, settings.cache)
-        raws = [raw_outputs(run.model, store, AT_ONCE, config.precision) for run in runs]
+        at_once = NODES_AT_ONCE * store.num_graphs // max(int(store.node_counts.sum()), 1)
+        raws = [raw_outputs(run.model, store, max(at_once, config.batch_size), config.precision) for run in runs]
         targets = task.predict(task.mean(raws)).cpu()
     seconds = sum((run.summary or {}).get("train_seconds", 0.0) for run in runs)
     about = {"teachers": {"seeds": [one for one, _ in places], "train_seconds": round(seconds, 3)}}

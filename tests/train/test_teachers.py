@@ -7,7 +7,7 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 import torch
-from graphs import from_networkx
+from graphs import cycle, from_networkx
 from small_run import outcome, small_dataset, small_recipe
 
 from gssc.datasets import GraphDataset, flatten
@@ -90,6 +90,19 @@ def test_a_student_of_new_graphs_is_resumed(tmp_path, settings):
     assert train(recipe, dataset, 0, tmp_path / "run", over) is None
     assert train(recipe, dataset, 0, tmp_path / "run", replace(settings, resume=True))["test"] == whole["test"]
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_graphs_that_cannot_be_recombined_are_an_error_before_training(tmp_path, settings, jobs):
+    dataset, recipe = tree_dataset(), small_recipe("train.teachers=1", "train.recombined=1", "train.epochs=1")
+    rings = [cycle(6 + number) for number in range(3)]
+    for ring in rings:
+        ring.y = torch.zeros(1)
+    dataset = replace(dataset, splits=dataset.splits | {"train": flatten(rings, dataset.task)})
+    folders = [tmp_path / "seed-0", tmp_path / "seed-1"]
+    with pytest.raises(ValueError, match=r"graphs: expected some with a bridge between pieces of 3 nodes or more"):
+        train_seeds(recipe, dataset, [0, 1], folders, settings, jobs=jobs)
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_new_graphs_need_teachers():
