@@ -38,8 +38,7 @@ def find_bridges(graphs: FlatGraphs) -> tuple[FlatGraphs, Bridges]:
     Every edge must stand in both directions. Edges come back sorted.
     """
     graphs = graphs.sorted_by_destination()
-    shift = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
-    sources, destinations = graphs.edge_index + shift
+    sources, destinations = ends = graphs.ends()
     edges_into = torch.searchsorted(destinations, torch.arange(graphs.num_nodes + 1))
     order, found = _search(sources.tolist(), edges_into.tolist())
     # Graphs are searched one after another, so that each keeps its range of nodes.
@@ -49,7 +48,7 @@ def find_bridges(graphs: FlatGraphs) -> tuple[FlatGraphs, Bridges]:
     renamed = FlatGraphs(
         graphs.ptr,
         graphs.edge_ptr,
-        torch.stack([place[sources], place[destinations]]) - shift,
+        graphs.edge_index + place[ends] - ends,
         None if graphs.x is None else graphs.x[ordered],
         graphs.edge_attr,
         graphs.y[:0],

@@ -13,8 +13,7 @@ def degree_profile(graphs: PackedGraphs) -> Tensor:
     PyG's ``LocalDegreeProfile``, for all graphs at once.
     """
     nodes = graphs.num_nodes
-    starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
-    source, destination = graphs.edge_index + starts
+    source, destination = graphs.ends()
     dtype = torch.get_default_dtype()
     degree = torch.bincount(source, minlength=nodes).to(dtype)
     around = degree[destination]

@@ -53,13 +53,16 @@ class FlatGraphs:
         """The graphs alone, as `prepare_spectra` reads them."""
         return PackedGraphs(self.edge_index.cpu(), self.weight, self.ptr.cpu(), self.edge_ptr.cpu())
 
+    def ends(self) -> Tensor:
+        """Source and destination of every edge, [2, E], with nodes counted through all graphs."""
+        return self.edge_index + self.ptr[:-1].repeat_interleave(self.edge_ptr.diff())
+
     def sorted_by_destination(self) -> "FlatGraphs":
         """The same graphs with the edges of each ordered by destination, then source: once, for all batches.
 
         Parallel edges keep their order. Graphs that are ordered already come back as they are.
         """
-        starts = self.ptr[:-1].repeat_interleave(self.edge_ptr.diff())
-        source, destination = self.edge_index + starts
+        source, destination = self.ends()
         key = destination * max(self.num_nodes, 1) + source
         if bool((key[1:] >= key[:-1]).all()):
             return self
@@ -164,8 +167,7 @@ def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
         if present and len(present) < len(values):
             fail(field.name, "given in every part or in none", f"{len(present)} of {len(values)}")
         if field.name in ("ptr", "edge_ptr"):
-            counts = torch.cat([value.diff() for value in values])
-            joined[field.name] = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+            joined[field.name] = pointers(torch.cat([value.diff() for value in values]))
         else:
             joined[field.name] = torch.cat(present, dim=1 if field.name == "edge_index" else 0) if present else None
     return FlatGraphs(**joined)  # type: ignore[arg-type]
@@ -229,7 +231,12 @@ def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
 def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
     counts = ptr.diff()[graphs]
-    return expand(ptr[graphs], counts), torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return expand(ptr[graphs], counts), pointers(counts)
+
+
+def pointers(counts: Tensor) -> Tensor:
+    """Where each of several ranges begins that lie end to end, and where the last one ends."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def expand(starts: Tensor, counts: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.flat import FlatGraphs, GraphDataset, select
+from gssc.datasets.flat import FlatGraphs, GraphDataset, pointers, select
 from gssc.datasets.infer import infer_task, scale_to_training
 from gssc.datasets.smiles import Molecules, read_molecules
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
@@ -61,9 +61,7 @@ def open_csv(
 
 def flat_molecules(molecules: Molecules, y: Tensor) -> FlatGraphs:
     """Molecules with their targets."""
-    ptr, edge_ptr = (
-        torch.cat([counts.new_zeros(1), counts.cumsum(0)]) for counts in (molecules.counts, molecules.bonds)
-    )
+    ptr, edge_ptr = pointers(molecules.counts), pointers(molecules.bonds)
     return FlatGraphs(ptr, edge_ptr, molecules.edge_index, molecules.x, molecules.edge_attr, y)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gssc.checks import check_positive, fail
 from gssc.datasets.bridges import Bridges, find_bridges
-from gssc.datasets.flat import FlatGraphs, expand
+from gssc.datasets.flat import FlatGraphs, expand, pointers
 
 SMALLEST_PIECE = 3  # nodes: smaller ones would exchange leaves, and hardly make another graph
 
@@ -55,7 +55,7 @@ def _check(graphs: FlatGraphs) -> None:
     if graphs.edge_attr is not None and graphs.edge_attr.is_floating_point():
         fail("edge_attr", "categories where graphs are recombined", str(graphs.edge_attr.dtype))
     graphs = graphs.sorted_by_destination()
-    source, destination = _ends(graphs)
+    source, destination = graphs.ends()
     turned = torch.argsort(source * max(graphs.num_nodes, 1) + destination, stable=True)
     if not torch.equal(torch.stack([destination, source])[:, turned], torch.stack([source, destination])):
         fail("graphs", "every edge in both directions where graphs are recombined", "directed edges")
@@ -63,13 +63,8 @@ def _check(graphs: FlatGraphs) -> None:
         fail("edge_attr", "the same in both directions of an edge where graphs are recombined", "different features")
 
 
-def _ends(graphs: FlatGraphs) -> Tensor:
-    """Source and destination of every edge, [2, E], nodes counted through all graphs."""
-    return graphs.edge_index + graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
-
-
 def _draw(graphs: FlatGraphs, bridges: Bridges, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Numbers of pairs of bridges with the same features, each of a graph that is as likely as any other with such."""
+    """Numbers of pairs of bridges with the same features; one of k bridges of its graph is drawn with weight 1 / k."""
     owner = torch.searchsorted(graphs.ptr, bridges.start, right=True) - 1
     kinds = torch.zeros_like(owner)
     if graphs.edge_attr is not None:
@@ -77,8 +72,8 @@ def _draw(graphs: FlatGraphs, bridges: Bridges, count: int, generator: torch.Gen
         kinds = torch.unique(features, dim=0, return_inverse=True)[1]
     by_kind = torch.argsort(kinds, stable=True)
     weights = 1.0 / torch.bincount(owner)[owner[by_kind]].double()
-    ends = _pointers(weights)
-    places = _pointers(torch.bincount(kinds))
+    ends = pointers(weights)
+    places = pointers(torch.bincount(kinds))
 
     def draw(start: Tensor, stop: Tensor) -> Tensor:
         """A bridge for each of these ranges of ``by_kind``."""
@@ -92,7 +87,7 @@ def _draw(graphs: FlatGraphs, bridges: Bridges, count: int, generator: torch.Gen
 
 def _edge(graphs: FlatGraphs, source: Tensor, destination: Tensor) -> Tensor:
     """Numbers of the edges between these nodes; edges are sorted."""
-    ends = _ends(graphs)
+    ends = graphs.ends()
     return torch.searchsorted(ends[1] * graphs.num_nodes + ends[0], destination * graphs.num_nodes + source)
 
 
@@ -114,11 +109,11 @@ def _join(graphs: FlatGraphs, pieces: list[Tensor]) -> FlatGraphs:
     both = torch.stack(pieces, 1)  # [count, 2, 6]
     starts, stops = both[..., 0:4:2], both[..., 1:4:2]  # [count, 2 pieces, 2 ranges]
     lengths = stops - starts
-    ptr = _pointers(lengths.sum((1, 2)))
+    ptr = pointers(lengths.sum((1, 2)))
     offsets = (lengths.flatten().cumsum(0) - lengths.flatten()).view_as(lengths) - ptr[:-1, None, None]
     nodes = expand(starts.flatten(), lengths.flatten())
 
-    ends = _ends(graphs)
+    ends = graphs.ends()
     into = torch.searchsorted(ends[1], torch.arange(graphs.num_nodes + 1))
     edge_counts = into[stops] - into[starts]
     edges = expand(into[starts].flatten(), edge_counts.flatten())
@@ -137,13 +132,9 @@ def _join(graphs: FlatGraphs, pieces: list[Tensor]) -> FlatGraphs:
     source, at = torch.where(cut, inside[other], source), torch.where(cut, other, of_piece)
     return FlatGraphs(
         ptr,
-        _pointers(edge_counts.sum((1, 2))),
+        pointers(edge_counts.sum((1, 2))),
         torch.stack([renamed(source, at), renamed(destination, of_piece)]),
         None if graphs.x is None else graphs.x[nodes],
         None if graphs.edge_attr is None else graphs.edge_attr[edges],
         graphs.y,
     )
-
-
-def _pointers(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -22,8 +22,7 @@ def about_data(recipe: Recipe, dataset: GraphDataset) -> dict[str, Any]:
     about = dataset.about()
     if recipe.model.local == "pna":
         graphs = dataset.splits["train"]
-        starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
-        degrees = torch.bincount(graphs.edge_index[1] + starts, minlength=graphs.num_nodes)
+        degrees = torch.bincount(graphs.ends()[1], minlength=graphs.num_nodes)
         about["degree_histogram"] = torch.bincount(degrees).tolist()
     return about
 
