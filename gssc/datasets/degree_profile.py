@@ -13,7 +13,8 @@ def degree_profile(graphs: PackedGraphs) -> Tensor:
     PyG's ``LocalDegreeProfile``, for all graphs at once.
     """
     nodes = graphs.num_nodes
-    source, destination = graphs.ends()
+    starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
+    source, destination = graphs.edge_index + starts
     dtype = torch.get_default_dtype()
     degree = torch.bincount(source, minlength=nodes).to(dtype)
     around = degree[destination]
