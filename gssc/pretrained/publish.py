@@ -13,12 +13,14 @@ from typing import Any
 import yaml
 
 from gssc.checks import fail
-from gssc.files import load_tensors, read_json, save_tensors, sync_folder, write_atomic
+from gssc.config import load_recipe
+from gssc.files import load_tensors, read_json, read_object, save_tensors, sync_folder, write_atomic
 from gssc.pretrained.card import model_card
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
 from gssc.report.notes import read_notes
 from gssc.report.origin import public_command, public_config
 from gssc.report.runs import find_seed_folders
+from gssc.train.checkpoint import difference
 from gssc.train.loaded import LoadedRun, load_run
 from gssc.train.seeds import aggregate
 
@@ -54,10 +56,11 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
         fail("out", "a new folder (--replace replaces a published model)", str(out))
     found = [(folder, _finished(folder)) for folder in find_seed_folders(runs)]
     summaries = [summary for _, summary in found]
+    first = found[0][0]
     for folder, _ in found[1:]:
-        for file in ("config.yaml", "dataset.json"):
-            if (folder / file).read_bytes() != (found[0][0] / file).read_bytes():
-                fail("runs", f"seeds of one recipe, with the same {file}", f"{found[0][0]} and {folder}, which differ")
+        other = difference(_training(first), _training(folder))
+        if other is not None:
+            fail("runs", "seeds of one training", f"{first} there and {folder} here: another {other}")
     sign = 1.0 if summaries[0]["higher_is_better"] else -1.0
     folder, summary = max(found, key=lambda one: (sign * one[1]["validation"], -one[1]["seed"]))
     loaded = load_run(folder)  # the weights are intact and are those of the model
@@ -75,6 +78,11 @@ def _finished(folder: Path) -> dict[str, Any]:
     if not isinstance(summary.get("validation"), float):
         fail("run", "one with a validation score", str(folder))
     return summary
+
+
+def _training(folder: Path) -> dict[str, Any]:
+    """What the seeds of one training share."""
+    return {"recipe": load_recipe(folder / "config.yaml").to_dict(), "dataset": read_object(folder / "dataset.json")}
 
 
 def _contents(

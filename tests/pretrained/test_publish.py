@@ -208,6 +208,17 @@ def test_a_damaged_download_leaves_nothing(root, tmp_path):
             read_manifest(json.dumps({"format": 1, "files": bad}).encode(), "here")
 
 
+def test_seeds_of_a_former_version_belong_to_the_same_training(root, tmp_path):
+    runs = tmp_path / "runs"
+    shutil.copytree(root / "runs", runs)
+    config = runs / "seed-1/config.yaml"
+    older = config.read_text().replace("  teachers: 0\n", "").replace("  recombined: 0\n", "")
+    assert older != config.read_text()  # a key that this version has and the former had not
+    config.write_text(older)
+    published = publish(runs, tmp_path / "model")
+    assert read_json(published.folder / "seeds.json")["seeds"] == [0, 1]
+
+
 def test_what_cannot_be_published(root, tmp_path):
     with pytest.raises(ValueError, match=r"out: expected a new folder"):
         publish(root / "runs", root / "small-cycles")
@@ -218,9 +229,11 @@ def test_what_cannot_be_published(root, tmp_path):
         publish(root / "runs", root / "runs", replace=True)
     runs = tmp_path / "runs"
     shutil.copytree(root / "runs", runs)
-    with (runs / "seed-1/config.yaml").open("a") as file:
-        file.write("# another\n")
-    with pytest.raises(ValueError, match=r"runs: expected seeds of one recipe, with the same config\.yaml"):
+    config = runs / "seed-1/config.yaml"
+    config.write_text(config.read_text().replace("epochs: 2\n", "epochs: 3\n"))
+    with pytest.raises(
+        ValueError, match=r"seeds of one training, got .*: another recipe \(train\.epochs: 2 there, 3 here\)"
+    ):
         publish(runs, tmp_path / "model")
     (runs / "seed-1/summary.json").unlink()
     with pytest.raises(ValueError, match=r"run: expected a finished one, with its summary\.json"):
