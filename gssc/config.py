@@ -114,6 +114,7 @@ class TrainConfig:
     epochs: int = 100
     batch_size: int = 32
     accumulate: int = 1  # batches per optimiser step
+    start: str | None = None  # a trained model whose weights it begins with; see gssc.train.start
     teachers: int = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
     recombined: int = 0  # new graphs per training graph that teachers speak of too; see gssc.datasets.recombine
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none

@@ -54,6 +54,7 @@ def model_card(
                 f"{summary['epoch_selected']:,}; complete in `config.yaml`",
                 f"- commit: `{came['commit']}`; hardware: {came['hardware']}; date: {came['date']}",
                 f"- time of this seed: {duration(summary.get('train_seconds') or 0.0)} of training",
+                *([f"- it began with the weights of `{start}`"] if (start := config["train"].get("start")) else []),
                 *_teachers(summary, config["train"].get("recombined", 0)),
             ]
         ),

@@ -39,6 +39,8 @@ def public_command(text: str) -> str:
         option, equals, value = word.partition("=")
         if before in PLACES or word in (*PLACES, *FLAGS) or (equals and option in PLACES):
             pass
+        elif option == "train.start":
+            kept.append(f"{option}={_public_place(value)}")
         elif before in FILES or (equals and option in (*FILES, "data.file")):
             kept.append(Path(word).name if before in FILES else f"{option}={Path(value).name}")
         else:
@@ -46,6 +48,11 @@ def public_command(text: str) -> str:
             kept.append(Path(word).name if word.endswith((".yaml", ".yml")) and not equals else word)
         before = word
     return shlex.join(kept)
+
+
+def _public_place(start: str) -> str:
+    """``train.start`` without the folders of a machine: a name, a URL, or a folder below the present one."""
+    return Path(start).name if Path(start).is_absolute() else start
 
 
 def command_today(text: str, overrides: Sequence[str]) -> str:
@@ -75,11 +82,13 @@ def _seeds_option(seeds: Sequence[str]) -> str:
 
 
 def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe whose own data go by the name of their file."""
-    data = config.get("data")
-    if not isinstance(data, Mapping) or not data.get("file"):
-        return dict(config)
-    return dict(config) | {"data": dict(data) | {"file": Path(str(data["file"])).name}}
+    """A recipe whose own data go by the name of their file, and likewise the weights it begins with."""
+    found, data, train = dict(config), config.get("data"), config.get("train")
+    if isinstance(data, Mapping) and data.get("file"):
+        found["data"] = dict(data) | {"file": Path(str(data["file"])).name}
+    if isinstance(train, Mapping) and train.get("start"):
+        found["train"] = dict(train) | {"start": _public_place(str(train["start"]))}
+    return found
 
 
 def schedule(config: Mapping[str, Any], run: int | None = None) -> str:

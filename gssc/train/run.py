@@ -88,6 +88,7 @@ def _teach(run: SingleRun) -> bool:
 def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
+    models, seeds = [run.new_model() for run in runs], [run.seed for run in runs]
     start = time.perf_counter()
     if recipe.train.teachers:
         (run,) = runs  # every seed has targets of its own
@@ -97,7 +98,6 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
         targets, run.teachers = teachers.read_targets(run.folder.path, run.folder.identity)
         stores["train"].replace_targets(targets)
     prepare_seconds = time.perf_counter() - start
-    models, seeds = [run.new_model() for run in runs], [run.seed for run in runs]
     together, remarks = make_trainers(
         recipe, dataset, settings.device, settings.processes, stores["train"], models, seeds
     )

@@ -27,6 +27,7 @@ from gssc.train.randomness import mix
 from gssc.train.replay import ONE_AT_A_TIME
 from gssc.train.run_folder import RunFolder
 from gssc.train.settings import RunSettings
+from gssc.train.start import take_weights
 from gssc.train.store import GraphStore
 
 
@@ -50,15 +51,20 @@ class SingleRun:
         self.saved = "there is no checkpoint yet"
         self.error: NonFiniteLossError | None = None
         self.found: dict[str, Any] = {}  # by the evaluations after an epoch
+        self.beginning = ""  # what is to be said of its first weights
         self.teachers: dict[str, Any] = {}  # their seeds and time, where the run has any
         self.protocols: dict[str, dict[str, Any]] = {}  # scores at the end, where the run follows several
         self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
 
     def new_model(self) -> GSSC:
-        """The model as the seed makes it."""
+        """The model as the seed makes it, or as it was left by another run (``train.start``)."""
         with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
             torch.manual_seed(mix(self.seed))
             model = build_model(self.recipe, self.about)
+            start = self.recipe.train.start
+            # A checkpoint has all weights: those that the run began with may be gone.
+            if start is not None and not (self.settings.resume and self.folder.checkpoint.exists()):
+                self.beginning = take_weights(model, start, self.seed)
         model = model.to(self.settings.device)
         if self.settings.processes.world > 1:
             synchronize_batch_norms(model)
@@ -81,6 +87,8 @@ class SingleRun:
             f"prepared in {prepare_seconds:.1f} s"
             + (f"; resumed after epoch {progress.epoch}" if progress.epoch or progress.step else "")
         )
+        if self.beginning:
+            self.show.say(self.beginning)
         if recipe.train.tensorboard:
             self.folder.open_events(progress.epoch)
 

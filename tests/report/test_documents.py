@@ -251,6 +251,9 @@ def test_words_of_origin():
     assert public_command(command) == "gssc train zinc-12k model.glob=none --seeds 0-4"
     assert public_command("gssc train --data /x/y.pt --csv=/x/z.csv") == "gssc train --data y.pt --csv=z.csv"
     assert public_config({"name": "mine", "data": {"file": "/x/y.pt"}})["data"] == {"file": "y.pt"}
+    assert public_command("gssc train zinc-full train.start=/x/zinc") == "gssc train zinc-full train.start=zinc"
+    assert public_command("gssc train zinc-full train.start=runs/zinc") == "gssc train zinc-full train.start=runs/zinc"
+    assert public_config({"train": {"start": "/x/zinc", "epochs": 1}})["train"] == {"start": "zinc", "epochs": 1}
     assert schedule({"name": "zinc-12k", "train": {"epochs": 2000}}) == ""
     assert schedule({"name": "mine", "train": {"epochs": 3}}) == ""
     assert schedule({"name": "zinc-12k", "train": {"epochs": 2000}}, 2000) == ""

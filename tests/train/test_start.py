@@ -1,0 +1,113 @@
+import shutil
+
+import pytest
+import torch
+from small_run import outcome, run_small, small_dataset, small_recipe
+
+from gssc.pretrained.publish import publish
+from gssc.train import build_model, load_run
+from gssc.train.build import about_data
+from gssc.train.start import take_weights
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Two seeds, trained; ``published`` is a model made of them."""
+    folder = tmp_path_factory.mktemp("start")
+    for seed in (0, 1):
+        run_small(folder, f"first/seed-{seed}", "train.epochs=2", seed=seed)
+    publish(folder / "first", folder / "published")
+    return folder
+
+
+def parameters(folder):
+    return {name: tensor.detach() for name, tensor in load_run(folder).model.named_parameters()}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def test_a_run_begins_where_another_ended(root):
+    still = ("train.epochs=1", "optim.lr=0.0")
+    folder, _ = run_small(root, "second", f"train.start={root / 'first/seed-0'}", *still)
+    assert_same(parameters(folder), parameters(root / "first/seed-0"))
+    away, _ = run_small(root, "anew", *still)
+    trained, fresh = parameters(folder), parameters(away)
+    assert sum(not torch.equal(fresh[name], tensor) for name, tensor in trained.items()) > len(trained) / 2
+
+
+def test_statistics_of_norms_are_taken_too(root):
+    recipe, dataset = small_recipe(), small_dataset(root)
+    model = build_model(recipe, about_data(recipe, dataset))
+    assert take_weights(model, str(root / "first/seed-1"), 0).endswith("first/seed-1")
+    assert_same(model.state_dict(), load_run(root / "first/seed-1").model.state_dict())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_of_several_seeds_each_continues_its_own(root, seed):
+    folder, _ = run_small(
+        root, f"third/seed-{seed}", f"train.start={root / 'first'}", "train.epochs=1", "optim.lr=0.0", seed=seed
+    )
+    assert_same(parameters(folder), parameters(root / f"first/seed-{seed}"))
+
+
+def test_published_models_are_beginnings_and_are_checked(root, tmp_path):
+    model = load_run(root / "first/seed-0").model
+    take_weights(model, str(root / "published"), 5)
+    assert_same(model.state_dict(), load_run(root / "published").model.state_dict())
+    shutil.copytree(root / "published", tmp_path / "damaged")
+    with (tmp_path / "damaged/model.safetensors").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match=r"^train\.start: .*model\.safetensors"):
+        take_weights(model, str(tmp_path / "damaged"), 0)
+
+
+def test_what_has_another_shape_begins_as_the_seed_makes_it(root):
+    recipe = small_recipe()
+    about = about_data(recipe, small_dataset(root))
+    about["task"]["outputs"] = 3
+    torch.manual_seed(3)
+    model = build_model(recipe, about)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    trained = load_run(root / "first/seed-0").model.state_dict()
+    said = take_weights(model, str(root / "first/seed-0"), 0)
+    others = {name for name, tensor in before.items() if trained[name].shape != tensor.shape}
+    count = sum(before[name].numel() for name in others)
+    assert len(others) == 2  # weight and bias of the last Linear
+    assert f"but for {count} that begin anew ({', '.join(n for n in before if n in others)})" in said
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name] if name in others else trained[name]), name
+
+
+def test_a_resumed_run_does_not_need_its_beginning_any_more(root, tmp_path):
+    shutil.copytree(root / "first/seed-0", tmp_path / "here")
+    start = f"train.start={tmp_path / 'here'}"
+    whole, _ = run_small(root, "whole", start, "train.epochs=2")
+    cut, summary = run_small(root, "cut", start, "train.epochs=2", deadline=0.0)
+    assert summary is None
+    assert (cut / "checkpoints/last.safetensors").exists()
+    shutil.rmtree(tmp_path / "here")
+    run_small(root, "cut", start, "train.epochs=2", resume=True)
+    assert outcome(cut)["model.safetensors"] == outcome(whole)["model.safetensors"]
+    with pytest.raises(ValueError, match=r"train\.start"):
+        run_small(root, "late", start, "train.epochs=2")
+    assert not (root / "late/config.yaml").exists()
+
+
+def test_beginnings_that_do_not_exist_or_do_not_fit(root):
+    model = load_run(root / "first/seed-0").model
+    for bad, message in (
+        ("zinc-12", r"^train\.start: model: expected .*zinc-12k"),
+        ("no/such", r"^train\.start: run: expected the folder of a run"),
+        (str(root / "first"), r"^train\.start: expected a folder with seed-7, got .*first with seed-0, seed-1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            take_weights(model, bad, 7)
+    recipe = small_recipe("model.channels=6", "model.phi_channels=6")
+    about = about_data(recipe, small_dataset(root))
+    about["task"]["outputs"] = 3
+    with pytest.raises(ValueError, match=r"^train\.start: expected a model that shares weights with this one"):
+        take_weights(build_model(recipe, about), str(root / "first/seed-0"), 0)
