@@ -100,6 +100,9 @@ def test_the_card_names_teachers(root):
     said = {"teachers": [2, 3], "teacher_seconds": 90.0}
     told = model_card("mine", config, about, environment, summary | said, seeds, {})
     assert "1.5 min of training in all, of the training graphs and of 3 new graphs for each of them\n" in told
+    later = small_recipe("train.start=runs/first").to_dict()
+    line = "- it began with the weights of `runs/first`\n"
+    assert model_card("mine", later, about, environment, summary, seeds, {}).replace(line, "") == plain
 
 
 def test_predictions_and_score_are_those_of_the_run(root):
