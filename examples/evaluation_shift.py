@@ -50,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", default="zinc-full", help="a pretrained model, or the folder of a run")
     parser.add_argument("--data-root", default="data", help="where its dataset is, or is downloaded to")
-    parser.add_argument("--split", default="val", help="the graphs to look at: train, val or test")
+    parser.add_argument("--split", default="val", choices=("train", "val", "test"), help="the graphs to look at")
     parser.add_argument("--graphs", type=int, default=5000, help="how many of them, and of the training graphs")
     parser.add_argument("--seed", type=int, default=0, help="of dropout")
     options = parser.parse_args()
