@@ -27,7 +27,7 @@ from gssc.bench.kernels_conv import Result
 from gssc.bench.kernels_models import Graph
 from gssc.bench.kernels_timing import copy_bandwidth
 from gssc.environment import hardware
-from gssc.ops.gssc_conv.fused import Tuning
+from gssc.ops.conv.triton import Tuning
 
 CANDIDATES = [
     Tuning(rows=rows, warps=warps, stages=stages, tiles=tiles)

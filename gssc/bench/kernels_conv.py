@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gssc import ops
 from gssc.bench.kernels_timing import Timing, measure
-from gssc.ops.gssc_conv import fused
+from gssc.ops.conv import triton as fused
 from gssc.ops.messages import Backend
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -46,7 +46,7 @@ def fused_norm(
     site: int = 0,
     activation: bool = False,
 ) -> Tensor:
-    """`gssc.ops.residual_norm` with the settings of ``norm``, which all branches share."""
+    """`gssc.ops.norm` with the settings of ``norm``, which all branches share."""
     assert isinstance(norm, BatchNorm)
     form = Form(norm.training, norm.momentum, norm.eps, activation, site)
     return residual_norm(branches, x, mask, seed=seed, form=form)

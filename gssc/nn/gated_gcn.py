@@ -10,7 +10,7 @@ from gssc.nn.fused_norm import as_branch, fused_norm, norms_fuse
 from gssc.nn.norm import BatchNorm, NormName, apply_norm, make_norm
 from gssc.nn.plain_modules import plain_linears
 from gssc.ops import EdgeNorm, EdgePlan, Origin, gated_gcn, new_seeds
-from gssc.ops.residual_norm.fused import move_running_statistics
+from gssc.ops.norm.triton import move_running_statistics
 from gssc.ops.triton_support import can_fuse, exporting
 
 MERGED = 1 << 21  # numbers, N × C, up to which one product makes all four of what nodes tell, which is then kept

@@ -17,7 +17,7 @@ class GINE(GINEConv):
 
     .. math:: x_i \leftarrow \mathrm{MLP}\Big((1 + \epsilon) x_i + \sum_j \mathrm{ReLU}(x_j + e_{ij})\Big)
 
-    On a GPU the sum is one op (``gssc.ops.gine_messages``) that stores nothing of size E × C; layers that share edges
+    On a GPU the sum is one op (``gssc.ops.gine``) that stores nothing of size E × C; layers that share edges
     should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``.
 
     Args:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gssc.checks import check_positive, check_shape, fail
 from gssc.nn.plain_modules import plain_layer_norms, plain_linears, plain_sequences, plain_silus
 from gssc.ops import deep_set
-from gssc.ops.deep_set.fused import fits
+from gssc.ops.phi.triton import fits
 from gssc.ops.triton_support import can_fuse
 
 
@@ -55,7 +55,7 @@ class DeepSetPhi(Phi):
     .. math:: e_k \leftarrow e_k + \mathrm{mean}_l(\mathrm{MLP}_1(e_l)) \odot \mathrm{MLP}_2(e_k)
 
     three times, starting from an embedding of sign(λ)√|λ|; the mean runs over the valid frequencies of the graph. On a
-    GPU all of it is one op, ``gssc.ops.deep_set``, where that can stand for the modules.
+    GPU all of it is one op, ``gssc.ops.phi``, where that can stand for the modules.
 
     Args:
         channels: c, channels of Φ.

@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from gssc.checks import check_choice, check_shape, fail
-from gssc.ops.batch_to_ptr import batch_to_ptr
+from gssc.ops.ptr import batch_to_ptr
 from gssc.ops.edges.plan import EdgePlan, edge_plan
 from gssc.ops.encodings import deep_set
 from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
-from gssc.ops.gssc_conv import fused as _conv_fused
-from gssc.ops.gssc_conv import naive as _conv_naive
-from gssc.ops.gssc_conv import plain as _conv_plain
+from gssc.ops.conv import triton as _conv_fused
+from gssc.ops.conv import naive as _conv_naive
+from gssc.ops.conv import plain as _conv_plain
 from gssc.ops.messages import Backend, gated_gcn, gine_messages, neighbor_sum, takes_kernels
 from gssc.ops.norms import degree_scale, new_seeds, relu_dropout, residual_norm
-from gssc.ops.residual_norm.types import Branch, Form
-from gssc.ops.selective_gssc_conv import eager as _selective_eager
-from gssc.ops.selective_gssc_conv import fused as _selective_fused
-from gssc.ops.selective_gssc_conv import naive as _selective_naive
+from gssc.ops.norm.types import Branch, Form
+from gssc.ops.selective import torch as _selective_eager
+from gssc.ops.selective import triton as _selective_fused
+from gssc.ops.selective import naive as _selective_naive
 from gssc.ops.states import from_state, segment_sum, to_state
 from gssc.ops.triton_support import can_fuse, check_fusible
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from gssc.checks import check_shape, fail
-from gssc.ops.deep_set import fused as _deep_fused
-from gssc.ops.deep_set import naive as _deep_naive
+from gssc.ops.phi import triton as _deep_fused
+from gssc.ops.phi import naive as _deep_naive
 from gssc.ops.messages import Backend, takes_kernels
 
 

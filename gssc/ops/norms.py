@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from gssc.checks import check_choice, check_probability, check_shape, fail
-from gssc.ops.degree_scale import fused as _degree_fused
+from gssc.ops.degree_scale import triton as _degree_fused
 from gssc.ops.degree_scale import naive as _degree_naive
 from gssc.ops.messages import Backend, takes_kernels
-from gssc.ops.relu_dropout import fused as _relu_fused
+from gssc.ops.relu_dropout import triton as _relu_fused
 from gssc.ops.relu_dropout import naive as _relu_naive
-from gssc.ops.residual_norm import fused as _norm_fused
-from gssc.ops.residual_norm import naive as _norm_naive
-from gssc.ops.residual_norm.types import Branch, Form
+from gssc.ops.norm import triton as _norm_fused
+from gssc.ops.norm import naive as _norm_naive
+from gssc.ops.norm.types import Branch, Form
 from gssc.ops.triton_support import HAS_TRITON, interpreting
 
 BACKENDS = ("naive", "fused")

@@ -9,7 +9,7 @@ from batches import make_ptr, make_vectors
 
 from gssc import GSSConv
 from gssc.nn import gssconv
-from gssc.ops.gssc_conv import side_by_side
+from gssc.ops.conv import side_by_side
 from gssc.testing import assert_close
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from gssc.ops.cpu_layer.composed import composed_gradients
 from gssc.ops.edges.plan import EdgePlan
-from gssc.ops.gine_messages import eager
-from gssc.ops.gine_messages.planned import bags
+from gssc.ops.gine import torch as eager
+from gssc.ops.gine.planned import bags
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]  # W₁ [D, C], b₁ [D], W₂ [C, D], b₂ [C]
 

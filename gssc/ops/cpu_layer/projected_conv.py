@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gssc.ops.cpu_layer.composed import composed_gradients
-from gssc.ops.gssc_conv import plain
+from gssc.ops.conv import plain
 from gssc.ops.plain import is_plain_cpu, one_type_on_cpu
 
 

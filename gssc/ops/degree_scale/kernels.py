@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from gssc.ops.residual_norm.kernels.common import columns, load, put, store, vector
+from gssc.ops.norm.kernels.common import columns, load, put, store, vector
 
 
 @triton.jit

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from gssc.ops.gssc_conv.kernels import load_rows, locate
+from gssc.ops.conv.kernels import load_rows, locate
 
 
 @triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])

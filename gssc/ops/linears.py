@@ -1,0 +1,76 @@
+"""Several Linears of one input as one product, where nothing stands in the way."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gssc.ops.op import is_traced
+
+MERGED = 1 << 21  # numbers of the input, N × C, up to which one product pays: launches take longer than products
+
+
+def unmodified(module: nn.Module | None, kind: type[nn.Module] = nn.Linear) -> bool:
+    """Whether the weights of a module may be used without calling it: PyTorch's own class, and nobody listens.
+
+    One that was replaced (adapters, quantisation) or has hooks (pruning, spectral norm, probes) must be called.
+    """
+    if type(module) is not kind:
+        return False
+    assert module is not None
+    state = module.__dict__
+    return not (state["_forward_hooks"] or state["_forward_pre_hooks"] or state["_backward_hooks"]
+                or state["_backward_pre_hooks"])  # fmt: skip
+
+
+def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
+    """``module(x)`` of every module, for x [N, D]; results may be columns of one tensor."""
+    if len(modules) < 2 or x.numel() > MERGED or is_traced(x) or not _mergeable(modules):
+        return tuple(module(x) for module in modules)
+    weight = torch.cat([module.weight for module in modules])  # type: ignore[misc]
+    bias = None
+    if modules[0].bias is not None:
+        bias = torch.cat([module.bias for module in modules])  # type: ignore[misc]
+    return _Columns.apply(F.linear(x, weight, bias), len(modules))
+
+
+def _mergeable(modules: tuple[nn.Module, ...]) -> bool:
+    biased = getattr(modules[0], "bias", None) is not None
+    for module in modules:
+        if not unmodified(module) or module.out_features != modules[0].out_features:
+            return False
+        if (module.bias is not None) != biased:
+            return False
+    return True
+
+
+class _Columns(torch.autograd.Function):
+    """The parts of a tensor [N, parts · C] as [N, C] each; their gradients are joined without a copy where they can."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, parts: int) -> Any:
+        return rows.chunk(parts, dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return joined(grads), None
+
+
+def empty_columns(like: Tensor, parts: int) -> tuple[Tensor, ...]:
+    """Uninitialised gradients [N, C] of ``parts`` inputs side by side in one tensor, as `joined` takes them."""
+    rows = like.new_empty(like.shape[0], parts * like.shape[1])
+    return rows.chunk(parts, dim=1)
+
+
+def joined(columns: tuple[Tensor, ...]) -> Tensor:
+    """Tensors [N, C] side by side, [N, parts · C]: a view where they stand so in memory already."""
+    first, parts = columns[0], len(columns)
+    rows, c = first.shape
+    if rows and first.stride() == (parts * c, 1) and not torch.is_grad_enabled():
+        start, place = first.data_ptr(), c * first.element_size()
+        for number, column in enumerate(columns):
+            if column.data_ptr() != start + number * place or column.stride() != first.stride():
+                return torch.cat(columns, dim=1)
+        return first.as_strided((rows, parts * c), (parts * c, 1))
+    return torch.cat(columns, dim=1)
