@@ -68,9 +68,10 @@ def joined(columns: tuple[Tensor, ...]) -> Tensor:
     first, parts = columns[0], len(columns)
     rows, c = first.shape
     if rows and first.stride() == (parts * c, 1) and not torch.is_grad_enabled():
-        start, place = first.data_ptr(), c * first.element_size()
+        storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
         for number, column in enumerate(columns):
-            if column.data_ptr() != start + number * place or column.stride() != first.stride():
+            place = (column.untyped_storage().data_ptr(), column.storage_offset(), column.stride(), column.dtype)
+            if place != (storage, start + number * c, first.stride(), first.dtype):
                 return torch.cat(columns, dim=1)
         return first.as_strided((rows, parts * c), (parts * c, 1))
     return torch.cat(columns, dim=1)
