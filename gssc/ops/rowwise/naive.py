@@ -1,4 +1,4 @@
-"""ReLU and dropout by PyTorch, with the random numbers of the kernels: the judge."""
+"""What happens row by row with PyTorch's ops, and with the random numbers of the kernels: the judge."""
 
 import torch
 from torch import Tensor
@@ -44,3 +44,8 @@ def dropped(x: Tensor, seed: Tensor | None, site: int, p: float) -> Tensor:
 def relu_dropout(x: Tensor, p: float, seed: Tensor | None, site: int) -> Tensor:
     """drop(ReLU(x)), [N, C]."""
     return dropped(x.relu(), seed, site, p)
+
+
+def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
+    """X ⊙ (a + b log(1 + d)), [N, C]."""
+    return x * (scale + log_scale * torch.log1p(degree.to(x.dtype)).unsqueeze(1))
