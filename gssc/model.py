@@ -253,10 +253,9 @@ class GSSC(nn.Module):
         self._check_values(x=x, edge_attr=edge_attr, rwse=rwse, eigvals=eigvals, eigvecs=eigvecs)
         phi = None if self.phi is None else self._encode_spectrum(eigvals, eigvecs, eigmask, context)
         h = self._encode_nodes(x, rwse, phi, eigvecs, context)
-        edges = None if self.edge_encoder is None else self.edge_encoder(edge_attr, edge_index.shape[1])
         self._share(phi, context)
-        outputs = self._through_layers(h, edges, edge_index, phi, eigvecs, batch, context)
-        del edges
+        # Edge features are handed over without a name, so that they can go as soon as the first layer has read them.
+        outputs = self._through_layers(h, self._encode_edges(edge_attr, edge_index), edge_index, phi, eigvecs, context)
         h = torch.cat(outputs, dim=1) if self.jumping_knowledge else outputs[-1]
         return self.head(h, context) if self.level == "graph" else self.head(h)
 
@@ -331,6 +330,9 @@ class GSSC(nn.Module):
             pieces.append(self.diagonal_encoder(phi, eigvecs, context))
         return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
 
+    def _encode_edges(self, edge_attr: Tensor | None, edge_index: Tensor) -> Tensor | None:
+        return None if self.edge_encoder is None else self.edge_encoder(edge_attr, edge_index.shape[1])
+
     def _share(self, phi: Tensor | None, context: GraphContext) -> None:
         """What is cheaper to make for all layers at once: gains, seeds of dropout; and whose edges nobody reads."""
         if phi is not None:
@@ -340,13 +342,20 @@ class GSSC(nn.Module):
             context.seeds = dropout_seeds(modules, context.ptr.device)
         context.final = self.layers[-1].local
 
-    def _through_layers(self, h: Tensor, e: Tensor | None, edge_index: Tensor, *shared: Any) -> list[Tensor]:
+    def _through_layers(
+        self,
+        h: Tensor,
+        e: Tensor | None,
+        edge_index: Tensor,
+        phi: Tensor | None,
+        eigvecs: Tensor | None,
+        context: GraphContext,
+    ) -> list[Tensor]:
         """Node features after every layer. See ``recompute``."""
-        phi, eigvecs, batch, context = shared
         again = self.recompute if torch.is_grad_enabled() else 0
 
         def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
-            return self.layers[number](h, edge_index, phi, eigvecs, batch, e, context=context)
+            return self.layers[number](h, edge_index, phi, eigvecs, context.batch, e, context=context)
 
         def group(first: int, h: Tensor, e: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
             outputs = []
