@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from gssc.nn.dropout import Dropout, dropout
+from gssc.nn.dropout import Dropout
+from gssc.ops import dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.6, 0.999])

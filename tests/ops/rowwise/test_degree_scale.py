@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from gssc import ops
-from gssc.ops.degree_scale import triton as fused
+from gssc.ops.rowwise import triton
 from gssc.testing import assert_close, assert_matches_reference
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.usefixtures("poisoned")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-NAIVE, FUSED = (partial(ops.degree_scale, backend=backend) for backend in ("naive", "fused"))
+NAIVE, TRITON = (partial(ops.degree_scale, backend=backend) for backend in ("naive", "triton"))
 
 
 def make(rows, channels, dtype=torch.float32):
@@ -27,18 +27,18 @@ def make(rows, channels, dtype=torch.float32):
 @pytest.mark.parametrize("held", [2048, 0], ids=["held", "in blocks"])
 @pytest.mark.parametrize(("rows", "channels"), [(1, 1), (70, 5), (130, 65)])
 def test_matches_naive(rows, channels, held, monkeypatch):
-    monkeypatch.setattr(fused, "HELD", held)
+    monkeypatch.setattr(triton, "HELD", held)
     inputs, degree = make(rows, channels)
     for kind in (degree, degree.float()):
-        assert_matches_reference(partial(FUSED, degree=kind), partial(NAIVE, degree=kind), inputs, tolerance=1e-5)
+        assert_matches_reference(partial(TRITON, degree=kind), partial(NAIVE, degree=kind), inputs, tolerance=1e-5)
 
 
 def test_no_rows_and_half_precision():
     inputs, degree = make(0, 3)
-    assert FUSED(**inputs, degree=degree).shape == (0, 3)
+    assert TRITON(**inputs, degree=degree).shape == (0, 3)
     inputs, degree = make(9, 3, torch.bfloat16)
     wide = {name: value.float() for name, value in inputs.items()}
-    out = FUSED(**inputs, degree=degree)
+    out = TRITON(**inputs, degree=degree)
     assert out.dtype == torch.bfloat16
     assert_close(out.float(), NAIVE(**wide, degree=degree), tolerance=1e-2)
 
@@ -46,7 +46,7 @@ def test_no_rows_and_half_precision():
 def test_differentiable_twice():
     inputs, degree = make(6, 3)
     found = []
-    for function in (FUSED, NAIVE):
+    for function in (TRITON, NAIVE):
         leaves = [value.clone().requires_grad_() for value in inputs.values()]
         first = torch.autograd.grad(function(*leaves, degree).pow(3).sum(), leaves, create_graph=True)
         found.append(torch.autograd.grad(sum(g.square().sum() for g in first), leaves))
@@ -56,12 +56,12 @@ def test_differentiable_twice():
 
 def test_opcheck():
     inputs, degree = make(6, 3)
-    torch.library.opcheck(fused.degree_scale_fused, (*(v.requires_grad_() for v in inputs.values()), degree.float()))
+    torch.library.opcheck(triton._degree_forward.library, (*(v.requires_grad_() for v in inputs.values()), degree.float()))
 
 
 def test_bad_input():
     inputs, degree = make(6, 3)
     with pytest.raises(ValueError, match=r"degree: expected shape \[6\], got \[5\]"):
-        ops.degree_scale(**inputs, degree=degree[1:])
+        ops.degree_scale(**inputs, degree=degree[1:], backend="torch")
     with pytest.raises(ValueError, match=r"scale: expected shape \[3\], got \[1\]"):
-        ops.degree_scale(**{**inputs, "scale": torch.ones(1)}, degree=degree)
+        ops.degree_scale(**{**inputs, "scale": torch.ones(1)}, degree=degree, backend="torch")
