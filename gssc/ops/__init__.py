@@ -10,7 +10,6 @@ from gssc.ops.embedding import embedding_sum
 from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.gine import gine_messages, neighbor_sum
 from gssc.ops.graph_sums import from_state, segment_sum, to_state
-from gssc.ops.linears import linears
 from gssc.ops.norm import Branch, NormState, residual_norm
 from gssc.ops.phi import deep_set
 from gssc.ops.pool import graph_pool
@@ -35,7 +34,6 @@ __all__ = [
     "gine_messages",
     "graph_pool",
     "gssc_conv",
-    "linears",
     "neighbor_sum",
     "new_seeds",
     "relu_dropout",

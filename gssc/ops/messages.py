@@ -7,17 +7,17 @@ from torch import Tensor
 
 from gssc.checks import check_choice, check_probability, check_shape, fail
 from gssc.ops.edges.plan import EdgePlan, edge_plan
+from gssc.ops.gated_gcn import naive as _gated_naive
 from gssc.ops.gated_gcn import torch as _gated_eager
 from gssc.ops.gated_gcn import triton as _gated_fused
-from gssc.ops.gated_gcn import naive as _gated_naive
 from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
-from gssc.ops.gine import torch as _gine_eager
-from gssc.ops.gine import triton as _gine_fused
 from gssc.ops.gine import naive as _gine_naive
 from gssc.ops.gine import planned as _gine_planned
+from gssc.ops.gine import torch as _gine_eager
+from gssc.ops.gine import triton as _gine_fused
+from gssc.ops.neighbor_sum import naive as _sum_naive
 from gssc.ops.neighbor_sum import torch as _sum_eager
 from gssc.ops.neighbor_sum import triton as _sum_fused
-from gssc.ops.neighbor_sum import naive as _sum_naive
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 Backend = Literal["auto", "naive", "eager", "fused"]

@@ -72,8 +72,8 @@ def test_a_layer_computes_the_same(fusing, parts, mode):
     local, glob = (None if part is None else part(4) for part in PARTS[parts])
     dropout = 0.0 if mode in ("training", "norms frozen") else 0.5  # which draws differently in the other form
     layer = GSSCLayer(4, local, glob, dropout, dropout, dropout).to(DEVICE).train(mode in ("training", "norms frozen"))
-    for norm in batch_norms(layer).values():
-        norm.train(mode in ("training", "norms in training"))
+    for module in batch_norms(layer).values():
+        module.train(mode in ("training", "norms in training"))
     given, found = inputs(4), []
     for on in (False, True):
         fusing(on)
@@ -88,9 +88,11 @@ def test_dropout_repeats_with_its_seed_and_only_then(fusing):
     fusing(True)
     layer = GSSCLayer(4, GINE(4), GSSConv(4), 0.2, 0.5, 0.3).to(DEVICE)
     given, seeds = inputs(4), torch.arange(8, dtype=torch.int32, device=DEVICE).view(2, 4)
-    first, again, other = (
-        outcome(own := copy.deepcopy(layer), given, seeds={own: seed})["output"] for seed in (seeds[0], seeds[0], seeds[1])
-    )
+    drawn = []
+    for seed in (seeds[0], seeds[0], seeds[1]):
+        same = copy.deepcopy(layer)
+        drawn.append(outcome(same, given, seeds={same: seed})["output"])
+    first, again, other = drawn
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     drawn = []

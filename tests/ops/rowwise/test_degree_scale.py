@@ -56,7 +56,8 @@ def test_differentiable_twice():
 
 def test_opcheck():
     inputs, degree = make(6, 3)
-    torch.library.opcheck(triton._degree_forward.library, (*(v.requires_grad_() for v in inputs.values()), degree.float()))
+    leaves = [value.requires_grad_() for value in inputs.values()]
+    torch.library.opcheck(triton._degree_forward.library, (*leaves, degree.float()))
 
 
 def test_bad_input():
