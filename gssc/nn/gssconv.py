@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn.plain_modules import plain_linears
 from gssc.ops import batch_to_ptr, degree_scale, gssc_conv, selective_gssc_conv
-from gssc.ops.cpu_layer import projected_conv
 from gssc.ops.conv import side_by_side
+from gssc.ops.cpu_layer import projected_conv
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")

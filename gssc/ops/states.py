@@ -3,13 +3,13 @@
 from torch import Tensor
 
 from gssc.checks import check_shape, fail
+from gssc.ops.graph_sums import naive as _state_naive
 from gssc.ops.graph_sums import torch as _state_eager
 from gssc.ops.graph_sums import triton as _state_fused
-from gssc.ops.graph_sums import naive as _state_naive
 from gssc.ops.messages import Backend, takes_kernels
+from gssc.ops.segment_sum import naive as _sum_naive
 from gssc.ops.segment_sum import torch as _sum_eager
 from gssc.ops.segment_sum import triton as _sum_fused
-from gssc.ops.segment_sum import naive as _sum_naive
 
 STATES = {"naive": _state_naive, "eager": _state_eager, "fused": _state_fused}
 SUMS = {"naive": _sum_naive.segment_sum, "eager": _sum_eager.segment_sum, "fused": _sum_fused.segment_sum}
