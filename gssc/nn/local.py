@@ -1,26 +1,25 @@
 """The local part of a layer: message passing by name, as a module, or by a function that makes one."""
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from torch import nn
 from torch_geometric.nn import GATConv, GINConv
 
 from gssc.checks import check_choice, fail
+from gssc.nn.copies import Source, copies
 from gssc.nn.gated_gcn import GatedGCN
 from gssc.nn.gcn import LocalGCN
 from gssc.nn.gine import GINE
 from gssc.nn.norm import NormName
 from gssc.nn.pna import LocalPNA
 
-LocalName = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"]
-LOCALS: tuple[str, ...] = get_args(LocalName)
-Local = LocalName | nn.Module | Callable[[int], nn.Module]
+Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"]
+LOCALS: tuple[str, ...] = get_args(Local)
 
 
 def make_local(
-    local: Local,
+    local: Local | Source,
     channels: int,
     dropout: float = 0.0,
     norm: NormName = "batch",
@@ -38,13 +37,8 @@ def make_local(
         edge_features: Whether there are any.
         degree_histogram: Of the training set, which PNA needs.
     """
-    if isinstance(local, nn.Module):
-        return local
     if not isinstance(local, str):
-        made = local(channels) if callable(local) else None
-        if not isinstance(made, nn.Module):
-            fail("local", "a name, a module, or a function channels -> module", repr(local))
-        return made
+        return copies("local", local, 1, channels)[0]
     check_choice("local", local, LOCALS)
     if local == "gatedgcn":
         return GatedGCN(channels, dropout, norm)
@@ -64,7 +58,7 @@ def make_local(
 
 
 def make_locals(
-    local: Local,
+    local: Local | Source,
     layers: int,
     channels: int,
     dropout: float = 0.0,
@@ -73,17 +67,7 @@ def make_locals(
     degree_histogram: Sequence[int] | None = None,
 ) -> list[nn.Module | None]:
     """One `make_local` per layer; a module serves the first, and fresh copies of it the others."""
+    if not isinstance(local, str):
+        return copies("local", local, layers, channels)
     settings = (channels, dropout, norm, edge_features, degree_histogram)
-    parts = [make_local(local, *settings) for _ in range(layers)]
-    if isinstance(local, nn.Module):
-        parts[1:] = [_fresh_copy(local) for _ in parts[1:]]
-    return parts
-
-
-def _fresh_copy(module: nn.Module) -> nn.Module:
-    """A copy with weights of its own; those of a module without ``reset_parameters`` start alike."""
-    fresh = copy.deepcopy(module)
-    reset = getattr(fresh, "reset_parameters", None)
-    if callable(reset):
-        reset()
-    return fresh
+    return [make_local(local, *settings) for _ in range(layers)]
