@@ -32,20 +32,28 @@ def exporting() -> bool:
 
 def can_fuse(*tensors: Tensor | None) -> bool:
     """Whether ``"auto"`` takes the kernels: all tensors on a GPU, in float32, bfloat16 or float16."""
-    return HAS_TRITON and all(t is None or (t.is_cuda and t.dtype in FLOATS) for t in tensors)
+    for tensor in tensors:  # noqa: SIM110 (a generator would cost as much as the loop)
+        if tensor is not None and not (tensor.is_cuda and tensor.dtype in FLOATS):
+            return False
+    return HAS_TRITON
 
 
 def check_fusible(**tensors: Tensor | None) -> None:
-    """A one-line error where ``backend="fused"`` was asked for and cannot be."""
-    if not HAS_TRITON:
-        fail("backend", "'eager' or 'auto' where Triton is not installed", "'fused'")
+    """A one-line error where ``backend="triton"`` was asked for and cannot be."""
     for name, tensor in tensors.items():
         if tensor is None:
             continue
-        if not tensor.is_cuda and not interpreting():
-            fail(name, "a tensor on a GPU for backend='fused'", tensor.device)
+        check_on_gpu(name, tensor)
         if tensor.dtype not in FLOATS:
-            fail(name, "float32, bfloat16 or float16 for backend='fused'", tensor.dtype)
+            fail(name, "float32, bfloat16 or float16 for backend='triton'", tensor.dtype)
+
+
+def check_on_gpu(name: str, tensor: Tensor) -> None:
+    """The same for kernels that take float64 as well."""
+    if not HAS_TRITON:
+        fail("backend", "'torch' or 'auto' where Triton is not installed", "'triton'")
+    if not tensor.is_cuda and not interpreting():
+        fail(name, "a tensor on a GPU for backend='triton'", tensor.device)
 
 
 def wants_exact(*tensors: Tensor | None) -> bool:
