@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
+from torch import bool as boolean
 
 from gssc.checks import check_choice, check_probability, check_shape, fail
 from gssc.ops.norm import naive, triton
@@ -109,5 +109,5 @@ def _check(
         check_shape("x", x, rows, channels)
     if mask is not None:
         check_shape("mask", mask, rows)
-        if mask.dtype != torch.bool:
+        if mask.dtype != boolean:
             fail("mask", "a boolean tensor (True = real)", mask.dtype)
