@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_shape, fail
+from gssc.nn.context import GraphContext
 from gssc.ops import batch_to_ptr
 from gssc.ops.attention import attention
 
@@ -33,18 +34,18 @@ class GlobalAttention(nn.Module):
         phi: Tensor | None = None,
         vectors: Tensor | None = None,
         batch: Tensor | None = None,
-        degree: Tensor | None = None,
         *,
-        ptr: Tensor | None = None,
-        num_graphs: int = 1,
-        largest: int | None = None,
+        context: GraphContext | None = None,
     ) -> Tensor:
-        """Attend; ``phi``, ``vectors`` and ``degree`` are not read. ``ptr`` or ``batch`` with ``num_graphs``.
+        """Attend among the nodes x [N, C] of each graph; of ``phi`` the number of graphs is read, of ``vectors`` nothing.
 
-        ``largest`` promises that no graph has more nodes; with it nothing is asked of the device on the way.
+        ``context`` is what layers of a model share, in place of ``batch``. If it bounds the sizes of graphs, nothing is
+        asked of the device on the way.
         """
         check_shape("x", x, None, self.channels)
-        if ptr is None:
-            ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0] if phi is not None else num_graphs, x.device)
+        if context is None:
+            graphs = 1 if batch is None else int(batch.max()) + 1 if batch.numel() else 0
+            graphs = graphs if phi is None else phi.shape[0]
+            context = GraphContext(x.shape[0], graphs, batch_to_ptr(batch, x.shape[0], graphs, x.device), batch)
         q, k, v = self.lin_qkv(x).chunk(3, dim=1)
-        return self.lin_out(attention(q, k, v, ptr, self.heads, largest or 0))
+        return self.lin_out(attention(q, k, v, context.ptr, self.heads, context.largest))

@@ -3,14 +3,12 @@
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
-from gssc.nn.plain_modules import plain_linears
-from gssc.ops import batch_to_ptr, degree_scale, gssc_conv, selective_gssc_conv
-from gssc.ops.conv import side_by_side
-from gssc.ops.cpu_layer import projected_conv
+from gssc.nn.context import Gains, GraphContext
+from gssc.ops import batch_to_ptr, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
+from gssc.ops.linears import linears
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")
@@ -99,8 +97,7 @@ class GSSConv(nn.Module):
         batch: Tensor | None = None,
         degree: Tensor | None = None,
         *,
-        ptr: Tensor | None = None,
-        gains: tuple[Tensor, Tensor | None] | None = None,
+        context: GraphContext | None = None,
     ) -> Tensor:
         """Convolve.
 
@@ -110,130 +107,49 @@ class GSSConv(nn.Module):
             vectors: Eigenvectors P, zero where masked, [N, K].
             batch: Graph number of every node, sorted, [N]; may be left out for one graph.
             degree: Node degrees, [N]; needed with ``degree_scaling``.
-            ptr: First node of every graph and, last, N, [G + 1]: ``batch`` in the form that the op needs. Layers of
-                a model share it; where it is given, ``batch`` is not read.
-            gains: A and A_s, if `gssc.nn.gains.gains_of_all` has made them already; not with ``selective``.
+            context: What layers of a model share, in place of ``batch`` and ``degree``.
         """
+        if context is None:
+            context = self._context(x, phi, vectors, batch, degree)
+        ptr, projection = context.ptr, self.lin_out
+        if self.degree_scale is not None:
+            x = degree_scale(x, self.degree_scale, self.degree_log_scale, context.degree)
+        x_o, x_s = linears(x, self.lin_o, self.lin_s) if self.self_term else (self.lin_o(x), None)
+        if self.selective:
+            pairs, shared = self.lin_dq(phi) * self.lin_dk(phi), self.kernel == "shared"
+            return selective_gssc_conv(
+                x, x_o, x_s, vectors, phi, pairs, self._turns(), ptr,
+                shared=shared, normalize=self.normalize, projection=projection,
+            )  # fmt: skip
+        gains, self_gains = context.gains.get(self) or self.gains(phi)
+        return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr, projection=projection)
+
+    def gains(self, phi: Tensor) -> Gains:
+        """A and, where there is a self term, A_s of Φ [G, K, c]: [G, K, C], or [G, K, 1] for the shared kernel."""
+        shared = self.kernel == "shared"
+        self_gains = frequency_gains(phi, self.lin_sq, self.lin_sk, shared) if self.self_term else None
+        return frequency_gains(phi, self.lin_q, self.lin_k, shared), self_gains
+
+    @property
+    def gains_kind(self) -> tuple[object, ...] | None:
+        """What convolutions must have in common whose gains are made at once; ``None`` where there are no gains."""
+        return None if self.selective else (self.kernel, self.self_term, self.channels, self.phi_channels)
+
+    def _turns(self) -> dict[str, nn.Module]:
+        """The Linears that turn selected positions."""
+        turns = {"dv": self.lin_dv, "q": self.lin_q, "k": self.lin_k}
+        return turns | {"sq": self.lin_sq, "sk": self.lin_sk} if self.self_term else turns
+
+    def _context(
+        self, x: Tensor, phi: Tensor, vectors: Tensor, batch: Tensor | None, degree: Tensor | None
+    ) -> GraphContext:
         check_shape("x", x, None, self.channels)
         check_shape("phi", phi, None, None, self.phi_channels)
         check_shape("vectors", vectors, x.shape[0], phi.shape[1])
-        if ptr is None:
-            ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
-        self._check_degree(degree, x.shape[0])
-        linears = (self.lin_out, self.lin_o, self.lin_s if self.self_term else None)
-        projected = self.lin_out is not None and self.kernel == "shared" and not self.selective
-        projected = projected and plain_linears(*linears)
-        if projected and x.device.type == "cpu":
-            gains, own = self._all_gains(phi) if gains is None else gains, self._projections()
-            if projected_conv.fits(x, gains[0], vectors, ptr, own):
-                return projected_conv.projected_conv(x, *gains, vectors, ptr, degree, own)
-        x = self._scaled(x, degree)
-        if self.self_term and not self.selective and (projected or (self.lin_out is None and plain_linears(*linears))):
-            a, a_s = self._all_gains(phi) if gains is None else gains
-            if a_s is not None and side_by_side.fits(x, vectors, a, a_s):
-                return self._convolve_side_by_side(x, vectors, a, a_s, ptr)
-            gains = a, a_s
-        if self.lin_out is None:
-            return self._convolve(x, phi, vectors, ptr, use_global=True, use_self=self.self_term, given=gains)
-        if projected:
-            return self._convolve_projected(x, phi, vectors, ptr, gains)
-        out = self.lin_out(self._convolve(x, phi, vectors, ptr, use_global=True, use_self=False, given=gains))
-        if self.self_term:
-            out = out + self._convolve(x, phi, vectors, ptr, use_global=False, use_self=True, given=gains)
-        return out
-
-    def _scaled(self, x: Tensor, degree: Tensor | None) -> Tensor:
-        """The features as the convolution sees them: x ⊙ (a + b log(degree + 1)) with ``degree_scaling``."""
-        if self.degree_scale is None or self.degree_log_scale is None or degree is None:
-            return x
-        return degree_scale(x, self.degree_scale, self.degree_log_scale, degree)
-
-    def _check_degree(self, degree: Tensor | None, nodes: int) -> None:
-        if self.degree_scale is None:
-            return
-        if degree is None:
-            fail("degree", "the degree of every node [N], for degree_scaling", "None")
-        check_shape("degree", degree, nodes)
-
-    def _projections(self) -> projected_conv.Parameters:
-        """What stands around the convolution, for a CPU."""
-        assert self.lin_out is not None
-        w_s = self.lin_s.weight if self.self_term else None
-        linear = (self.lin_o.weight, w_s, self.lin_out.weight, self.lin_out.bias)
-        return projected_conv.Parameters(self.degree_scale, self.degree_log_scale, *linear)
-
-    def _convolve_side_by_side(
-        self, x: Tensor, vectors: Tensor, gains: Tensor, self_gains: Tensor, ptr: Tensor
-    ) -> Tensor:
-        """Both terms from one product of x, with what stands after the global term in it."""
-        w_o, bias = self.lin_o.weight, None
-        if self.lin_out is not None:
-            w_o, bias = self.lin_out.weight @ w_o, self.lin_out.bias
-        both = F.linear(x, torch.cat([w_o, self.lin_s.weight]))
-        return side_by_side.gssc_conv(both, vectors, gains, self_gains, bias, ptr)
-
-    def _convolve_projected(
-        self, x: Tensor, phi: Tensor, vectors: Tensor, ptr: Tensor, given: tuple[Tensor, Tensor | None] | None
-    ) -> Tensor:
-        """Both terms in one call: a gain that all channels share commutes with the Linear after the global term."""
-        assert self.lin_out is not None
-        x_o = F.linear(x, self.lin_out.weight @ self.lin_o.weight)
-        x_s = self.lin_s(x) if self.self_term else None
-        return self._mix(x, x_o, x_s, phi, vectors, ptr, given) + self.lin_out.bias
-
-    def _convolve(
-        self,
-        x: Tensor,
-        phi: Tensor,
-        vectors: Tensor,
-        ptr: Tensor,
-        use_global: bool,
-        use_self: bool,
-        given: tuple[Tensor, Tensor | None] | None = None,
-    ) -> Tensor:
-        x_o = self.lin_o(x) if use_global else None
-        x_s = self.lin_s(x) if use_self else None
-        return self._mix(x, x_o, x_s, phi, vectors, ptr, given)
-
-    def _mix(
-        self,
-        x: Tensor,
-        x_o: Tensor | None,
-        x_s: Tensor | None,
-        phi: Tensor,
-        vectors: Tensor,
-        ptr: Tensor,
-        given: tuple[Tensor, Tensor | None] | None = None,
-    ) -> Tensor:
-        """The terms whose features are given; linear in X_o and X_s, while x is what selects."""
-        if self.selective:
-            weights = {"dv": self.lin_dv.weight}
-            if x_o is not None:
-                weights |= {"q": self.lin_q.weight, "k": self.lin_k.weight}
-            if x_s is not None:
-                weights |= {"sq": self.lin_sq.weight, "sk": self.lin_sk.weight}
-            pair_gains = self.lin_dq(phi) * self.lin_dk(phi)
-            shared = self.kernel == "shared"
-            return selective_gssc_conv(
-                x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared=shared, normalize=self.normalize
-            )
-        if given is not None:
-            gains, self_gains = (None if x_o is None else given[0]), (None if x_s is None else given[1])
-        else:
-            gains = None if x_o is None else self._gains(phi, self.lin_q, self.lin_k)
-            self_gains = None if x_s is None else self._gains(phi, self.lin_sq, self.lin_sk)
-        return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr)
-
-    def _all_gains(self, phi: Tensor) -> tuple[Tensor, Tensor | None]:
-        """A and, where there is a self term, A_s."""
-        own = self._gains(phi, self.lin_sq, self.lin_sk) if self.self_term else None
-        return self._gains(phi, self.lin_q, self.lin_k), own
-
-    def _gains(self, phi: Tensor, query: nn.Linear, key: nn.Linear) -> Tensor:
-        """A = (ΦW_q) ⊙ (ΦW_k) [G, K, C]; for the shared kernel its sum over channels, diag(Φ W_q W_kᵀ Φᵀ) [G, K, 1]."""
-        if self.kernel == "shared":
-            return ((phi @ (query.weight.t() @ key.weight)) * phi).sum(-1, keepdim=True)
-        return query(phi) * key(phi)
+        if degree is not None:
+            check_shape("degree", degree, x.shape[0])
+        ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
+        return GraphContext(x.shape[0], phi.shape[0], ptr, batch, given_degree=degree)
 
     def extra_repr(self) -> str:
         return (

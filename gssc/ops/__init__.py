@@ -4,7 +4,7 @@ Each op is a folder: ``__init__.py`` is the public function with its checks and 
 the judge, ``torch.py`` made of PyTorch's ops, ``triton.py`` launches ``kernels.py``.
 """
 
-from gssc.ops.conv import gssc_conv
+from gssc.ops.conv import frequency_gains, gssc_conv, joint_frequency_gains
 from gssc.ops.edges.plan import EdgePlan, edge_plan
 from gssc.ops.embedding import embedding_sum
 from gssc.ops.gated_gcn import gated_messages
@@ -29,11 +29,13 @@ __all__ = [
     "dropout_seeds",
     "edge_plan",
     "embedding_sum",
+    "frequency_gains",
     "from_state",
     "gated_messages",
     "gine_messages",
     "graph_pool",
     "gssc_conv",
+    "joint_frequency_gains",
     "neighbor_sum",
     "new_seeds",
     "relu_dropout",

@@ -1,4 +1,4 @@
-"""Softmax attention inside each graph of a packed batch: the quadratic rival, as a torch.library op.
+"""Softmax attention inside each graph of a packed batch: the quadratic rival.
 
     W = softmax(Q Kᵀ / sqrt(D)),  O = W V
     ∂V = Wᵀ∂O,   ∂W = ∂O Vᵀ,   ∂S = W ⊙ (∂W - rowsum(∂W ⊙ W)),   ∂Q = ∂S K / sqrt(D),   ∂K = ∂Sᵀ Q / sqrt(D)
@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gssc.ops.segments import layout
+from gssc.ops.op import op
+from gssc.ops.segments import buckets
 
 
 def _per_graph(
@@ -37,15 +38,12 @@ def _per_graph(
             padding = _Padding(ptr, nodes, largest)
             results = function(*(split(padding.pad(row)) for row in rows), visible=padding.visible)
             return tuple(padding.unpad(merge(result)) for result in results)
-    plan = layout(ptr, nodes)
+    out: tuple[Tensor, ...] = ()
     with torch.autocast(rows[0].device.type, enabled=False):
-        if plan.uniform is not None:
-            shape = (ptr.numel() - 1, plan.uniform, channels)
-            results = function(*(split(row.reshape(shape)) for row in rows), visible=None)
-            return tuple(merge(result).reshape(nodes, channels).contiguous() for result in results)
-        out: tuple[Tensor, ...] = ()
-        for bucket in plan.buckets:
-            visible = bucket.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]
+        for bucket in buckets(ptr, nodes):
+            visible = None
+            if bucket.slots is not None:
+                visible = bucket.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]
             results = function(*(split(bucket.pad(row)) for row in rows), visible=visible)
             out = out or tuple(row.new_empty(nodes, channels) for row in results)
             for result, into in zip(results, out, strict=True):
@@ -99,34 +97,28 @@ def _backward_padded(
     return d_scores @ k, d_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ grad
 
 
-@torch.library.custom_op("gssc::attention", mutates_args=())
-def attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int = 0) -> Tensor:
-    """softmax(q kᵀ / sqrt(C / heads)) v within every graph: q, k, v [N, C], ptr [G + 1] -> [N, C].
-
-    ``largest`` is a bound on the nodes of a graph that spares a look at ``ptr`` on the host (which also checks it);
-    0: look.
-    """
+@op("gssc::attention")
+def _attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int) -> Tensor:
     out = _per_graph(_forward_padded, (q, k, v), ptr, heads, largest)
-    return out[0] if out else torch.empty_like(q)
+    return out[0] if out else q.new_empty(q.shape)
 
 
-@torch.library.custom_op("gssc::attention_backward", mutates_args=())
-def attention_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int = 0
+@op("gssc::attention_backward")
+def _attention_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of ``attention`` in q, k and v."""
     out = _per_graph(_backward_padded, (grad, q, k, v), ptr, heads, largest)
-    return (out[0], out[1], out[2]) if out else (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
+    return (out[0], out[1], out[2]) if out else (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape))
 
 
-@attention.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int = 0) -> Tensor:
+@_attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int) -> Tensor:
     return q.new_empty(q.shape)
 
 
-@attention_backward.register_fake
+@_attention_backward.register_fake
 def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int = 0
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
@@ -138,8 +130,18 @@ def _setup(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int, int], ou
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
     q, k, v, ptr = ctx.saved_tensors
-    d_q, d_k, d_v = attention_backward(grad, q, k, v, ptr, ctx.heads, ctx.largest)
+    d_q, d_k, d_v = _attention_backward(grad, q, k, v, ptr, ctx.heads, ctx.largest)
     return d_q, d_k, d_v, None, None, None
 
 
-attention.register_autograd(_backward, setup_context=_setup)
+_attention.register_autograd(_backward, setup_context=_setup)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int | None = None) -> Tensor:
+    """softmax(q kᵀ / sqrt(C / heads)) v within every graph: q, k, v [N, C], ptr [G + 1] -> [N, C].
+
+    ``largest`` is a bound on the nodes of a graph that spares a look at ``ptr`` on the host (which also checks it);
+    ``None``: look.
+    """
+    out: Tensor = _attention(q, k, v, ptr, heads, largest or 0)
+    return out

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from gssc.checks import check_shape, fail
+from gssc.ops.op import op
 
 
-@torch.library.custom_op("gssc::batch_to_ptr", mutates_args=())
+@op("gssc::batch_to_ptr")
 def _batch_to_ptr(batch: Tensor, num_graphs: int) -> Tensor:
     if batch.numel() and batch.device.type == "cpu":  # a GPU is not made to wait for a look at values
         if bool((batch[1:] < batch[:-1]).any()):
@@ -35,4 +36,5 @@ def batch_to_ptr(batch: Tensor | None, num_nodes: int, num_graphs: int, device: 
     check_shape("batch", batch, num_nodes)
     if batch.dtype not in (torch.int64, torch.int32):
         fail("batch", "an integer tensor", batch.dtype)
-    return _batch_to_ptr(batch, num_graphs)
+    ptr: Tensor = _batch_to_ptr(batch, num_graphs)
+    return ptr

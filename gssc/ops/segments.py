@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,90 +20,53 @@ from gssc.checks import fail
 
 @dataclass(frozen=True)
 class Bucket:
-    """Graphs padded to one size: their numbers [B], their nodes [M], and where each node stands in [B * size].
+    """Graphs padded to one size, [count, size, ·]: which they are, and where their nodes stand.
 
-    ``sources`` [B * size] says the other way round which node stands in a slot: in those beyond the end of a graph,
-    its last one.
+    Args:
+        count: B, number of graphs.
+        size: Nodes of each, with padding.
+        graphs: Their numbers, [B]; ``None``: all graphs of the batch, in their order.
+        nodes: Their nodes, [M]; ``None``: all.
+        slots: Where each node stands in [B · size]; ``None``: where it is, as all graphs have this size.
+        sources: The other way round, which node stands in a slot, [B · size]: beyond the end of a graph its last one.
+            For products with what is zero there.
     """
 
-    graphs: Tensor
-    nodes: Tensor
-    slots: Tensor
-    sources: Tensor
+    count: int
     size: int
-    whole: bool  # all graphs of the batch, in their order
+    graphs: Tensor | None = None
+    nodes: Tensor | None = None
+    slots: Tensor | None = None
+    sources: Tensor | None = None
 
     def pad(self, rows: Tensor) -> Tensor:
-        """Rows [N, D] of the packed batch as [B, size, D], zero where a graph is shorter."""
-        out = rows.new_zeros(self.graphs.numel() * self.size, rows.shape[1])
-        out.index_copy_(0, self.slots, rows if self.whole else rows.index_select(0, self.nodes))
-        return out.view(self.graphs.numel(), self.size, rows.shape[1])
-
-    def repeat(self, rows: Tensor) -> Tensor:
-        """Like `pad` in one pass, where a graph is shorter with its last row: for products with what is zero there."""
-        return rows.index_select(0, self.sources).view(self.graphs.numel(), self.size, rows.shape[1])
+        """Rows [N, D] of the packed batch as [B, size, D], zero where a graph is shorter; a view where none is."""
+        if self.slots is not None:
+            padded = rows.new_zeros(self.count * self.size, rows.shape[1])
+            rows = padded.index_copy_(0, self.slots, rows if self.nodes is None else rows.index_select(0, self.nodes))
+        return rows.reshape(self.count, self.size, rows.shape[1])
 
     def unpad(self, padded: Tensor, into: Tensor) -> None:
         """Write rows [B, size, D] back to their nodes in the packed batch ``into`` [N, D]."""
-        if self.whole:
-            torch.index_select(padded.flatten(0, 1), 0, self.slots, out=into)
+        rows = padded.flatten(0, 1)
+        rows = rows if self.slots is None else rows.index_select(0, self.slots)
+        if self.nodes is None:
+            into.copy_(rows)
         else:
-            into.index_copy_(0, self.nodes, padded.flatten(0, 1).index_select(0, self.slots))
-
-    def put(self, results: Tensor, into: Tensor) -> None:
-        """Write results [B, ...] to the rows of their graphs in ``into`` [G, ...]."""
-        into.index_copy_(0, self.graphs, results)
-
-    def of(self, per_graph: Tensor) -> Tensor:
-        """What belongs to these graphs, of a tensor [G, ...]."""
-        return per_graph if self.whole else per_graph.index_select(0, self.graphs)
+            into.index_copy_(0, self.nodes, rows)
 
 
-@dataclass(frozen=True)
-class Uniform:
-    """The `Bucket` of a batch whose graphs all have one size: views, nothing is copied."""
+def buckets(ptr: Tensor, num_nodes: int) -> tuple[Bucket, ...]:
+    """Groups of graphs to work on one after the other, after a check that 0 = ptr[0] <= … <= ptr[G] = N.
 
-    size: int
-    count: int
-    whole: ClassVar[bool] = True
-
-    def pad(self, rows: Tensor) -> Tensor:
-        return rows.reshape(self.count, self.size, rows.shape[1])
-
-    repeat = pad
-
-    def unpad(self, padded: Tensor, into: Tensor) -> None:
-        into.copy_(padded.flatten(0, 1))
-
-    def put(self, results: Tensor, into: Tensor) -> None:
-        into.copy_(results)
-
-    def of(self, per_graph: Tensor) -> Tensor:
-        return per_graph
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Either ``uniform`` (every graph has this many nodes) or a tuple of buckets."""
-
-    uniform: int | None
-    buckets: tuple[Bucket, ...]
-
-
-def layout(ptr: Tensor, num_nodes: int) -> Layout:
-    """The layout of a batch, after a check that ``ptr`` is one: 0 = ptr[0] <= … <= ptr[G] = N."""
+    Graphs without nodes may be in none.
+    """
     host = ptr.detach().to("cpu", torch.int64).contiguous().numpy()
-    return _layout(host.tobytes(), num_nodes, ptr.device)
-
-
-def buckets(ptr: Tensor, num_nodes: int) -> tuple[Bucket, ...] | tuple[Uniform]:
-    """The groups of graphs to work on one after the other; graphs without nodes may be in none."""
-    plan = layout(ptr, num_nodes)
-    return plan.buckets if plan.uniform is None else (Uniform(plan.uniform, ptr.numel() - 1),)
+    return _buckets(host.tobytes(), num_nodes, ptr.device)
 
 
 @lru_cache(maxsize=64)
-def _layout(ptr: bytes, num_nodes: int, device: torch.device) -> Layout:
+def _buckets(ptr: bytes, num_nodes: int, device: torch.device) -> tuple[Bucket, ...]:
     # Keyed by content: the layers of one model share it, and nothing can go stale.
     starts = np.frombuffer(ptr, dtype=np.int64)
     sizes = np.diff(starts)
@@ -112,8 +74,8 @@ def _layout(ptr: bytes, num_nodes: int, device: torch.device) -> Layout:
         came = starts.tolist() if starts.size < 9 else "others"
         fail("ptr", f"non-decreasing numbers from 0 to N = {num_nodes}", came)
     if sizes.size and (sizes == sizes[0]).all():
-        return Layout(int(sizes[0]), ())
-    buckets = []
+        return (Bucket(sizes.size, int(sizes[0])),)
+    groups = []
     exponent = np.frexp(sizes.astype(np.float64))[1]
     if sizes.size and sizes.size * sizes.max() <= 2 * sizes.sum():
         exponent[:] = 0
@@ -126,8 +88,10 @@ def _layout(ptr: bytes, num_nodes: int, device: torch.device) -> Layout:
         slots = np.repeat(np.arange(graphs.size) * size, counts) + within
         sources = (starts[graphs, None] + np.minimum(np.arange(size), counts[:, None] - 1)).reshape(-1)
         graph, node, slot, source = (torch.from_numpy(part).to(device) for part in (graphs, nodes, slots, sources))
-        buckets.append(Bucket(graph, node, slot, source, size, graphs.size == sizes.size))
-    return Layout(None, tuple(buckets))
+        if graphs.size == sizes.size:
+            graph = node = None
+        groups.append(Bucket(graphs.size, size, graph, node, slot, source))
+    return tuple(groups)
 
 
 def graph_slices(ptr: Tensor) -> Iterator[slice]:

@@ -2,28 +2,27 @@ import pytest
 import torch
 from batches import SIZES, make_ptr
 
-from gssc.ops.segments import graph_slices, layout
+from gssc.ops.segments import buckets, graph_slices
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
 def test_every_node_has_one_slot_and_padding_at_most_doubles(sizes):
     ptr, nodes = make_ptr(sizes), sum(sizes)
-    plan = layout(ptr, nodes)
-    if plan.uniform is not None:
-        assert all(size == plan.uniform for size in sizes)
-        return
     rows = torch.randn(nodes, 3)
     seen, padded_rows, back = [], 0, torch.full((nodes, 3), float("nan"))
-    for bucket in plan.buckets:
+    for bucket in buckets(ptr, nodes):
         padded = bucket.pad(rows)
         padded_rows += padded.shape[0] * padded.shape[1]
-        for i, g in enumerate(bucket.graphs.tolist()):
+        numbers = range(len(sizes)) if bucket.graphs is None else bucket.graphs.tolist()
+        assert bucket.count == len(numbers)
+        for i, g in enumerate(numbers):
             begin, end = ptr[g], ptr[g + 1]
             assert torch.equal(padded[i, : end - begin], rows[begin:end])
             assert (padded[i, end - begin :] == 0).all()
-        seen += bucket.graphs.tolist()
+        seen += numbers
         bucket.unpad(padded, back)
-    assert sorted(seen) == [g for g, size in enumerate(sizes) if size]
+    assert {g for g, size in enumerate(sizes) if size} <= set(seen)
+    assert len(seen) == len(set(seen))
     assert padded_rows <= 2 * nodes
     assert torch.equal(back, rows)
 
@@ -31,7 +30,7 @@ def test_every_node_has_one_slot_and_padding_at_most_doubles(sizes):
 @pytest.mark.parametrize("ptr", [[1, 3], [0, 2], [0, 3, 2, 3], []])
 def test_bad_ptr(ptr):
     with pytest.raises(ValueError, match="ptr: expected non-decreasing numbers from 0 to N = 3"):
-        layout(torch.tensor(ptr, dtype=torch.long), 3)
+        buckets(torch.tensor(ptr, dtype=torch.long), 3)
 
 
 def test_graph_slices():

@@ -1,1 +1,101 @@
-"""See README.md in this folder."""
+"""The graph state space convolution of a packed batch of graphs."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gssc.checks import check_choice, check_shape, fail
+from gssc.ops.conv import naive as _naive
+from gssc.ops.conv import torch as _torch
+from gssc.ops.conv import triton as _triton
+from gssc.ops.conv.gains import frequency_gains, joint_frequency_gains
+from gssc.ops.linears import unmodified
+from gssc.ops.triton_support import can_fuse, check_fusible
+
+__all__ = ["frequency_gains", "gssc_conv", "joint_frequency_gains"]
+
+FORMS = {"naive": _naive.gssc_conv, "torch": _torch.gssc_conv, "triton": _triton.gssc_conv}
+
+
+def gssc_conv(
+    x_o: Tensor | None,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    ptr: Tensor,
+    *,
+    projection: nn.Module | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    r"""Graph state space convolution of a packed batch of graphs (Eq. 4 of arXiv 2406.05815, collapsed).
+
+    .. math:: H = \mathrm{projection}(P (A \odot P^\top X_o)) + ((P \odot P) A_s) \odot X_s
+
+    Time and memory are linear in the number of nodes. Graphs may have any size, also zero, and the batch may be empty.
+    Differentiable twice in every input but ``ptr``.
+
+    Args:
+        x_o: Features that the global term mixes, [N, C]; ``None`` (with ``gains``) leaves the global term out.
+        x_s: Features that the self term scales, [N, C]; ``None`` (with ``self_gains``) leaves the self term out.
+        vectors: Eigenvectors P, zero where padded, [N, K].
+        gains: A per graph, frequency and channel, [G, K, C], or [G, K, 1] shared by all channels.
+        self_gains: A_s likewise.
+        ptr: First node of every graph and, last, N: [G + 1].
+        projection: A module [N, C] -> [N, C] after the global term, say a Linear; ``None`` for none.
+        backend: ``"torch"`` (collapsed), ``"triton"`` (the same in two passes over memory, on a GPU), ``"naive"`` (the
+            double sum over pairs of nodes), or ``"auto"``: triton where it can be, else torch.
+
+    Returns:
+        H, [N, C].
+    """
+    _check(x_o, x_s, vectors, gains, self_gains, ptr)
+    if backend == "auto":
+        fits = vectors.shape[1] <= _triton.MAX_FREQUENCIES and can_fuse(x_o, x_s, vectors, gains, self_gains)
+        backend = "triton" if fits else "torch"
+    elif backend == "triton":
+        check_fusible(x_o=x_o, x_s=x_s, vectors=vectors, gains=gains, self_gains=self_gains)
+        if vectors.shape[1] > _triton.MAX_FREQUENCIES:
+            fail("vectors", f"at most {_triton.MAX_FREQUENCIES} frequencies for backend='triton'", vectors.shape[1])
+    else:
+        check_choice("backend", backend, ("auto", *FORMS))
+    convolve, bias = FORMS[backend], None
+    if projection is not None:
+        if x_o is None or gains is None:
+            fail("projection", "None where x_o is", "a module")
+        if gains.shape[2] != 1 or backend == "naive" or not unmodified(projection):
+            mixed: Tensor = projection(convolve(x_o, None, vectors, gains, None, None, ptr))
+            return mixed if x_s is None else mixed + convolve(None, x_s, vectors, None, self_gains, None, ptr)
+        # A gain that all channels share commutes with it.
+        x_o, bias = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
+    return convolve(x_o, x_s, vectors, gains, self_gains, bias, ptr)
+
+
+def _check(
+    x_o: Tensor | None,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    ptr: Tensor,
+) -> None:
+    if (x_o is None) != (gains is None):
+        fail("gains", "given exactly when x_o is", "only one of the two")
+    if (x_s is None) != (self_gains is None):
+        fail("self_gains", "given exactly when x_s is", "only one of the two")
+    if x_o is None and x_s is None:
+        fail("x_o", "a tensor, or None only where x_s is given", "None")
+    if ptr.dim() != 1:
+        check_shape("ptr", ptr, None)
+    if ptr.shape[0] < 1:
+        fail("ptr", "at least one element", "none")
+    if vectors.dim() != 2:
+        check_shape("vectors", vectors, None, None)
+    (nodes, frequencies), graphs, channels = vectors.shape, ptr.shape[0] - 1, None
+    for name, x, gain_name, gain in (("x_o", x_o, "gains", gains), ("x_s", x_s, "self_gains", self_gains)):
+        if x is None or gain is None:
+            continue
+        if x.dim() != 2 or x.shape[0] != nodes or (channels is not None and x.shape[1] != channels):
+            check_shape(name, x, nodes, channels)
+        channels = x.shape[1]
+        if gain.shape != (graphs, frequencies, 1) and gain.shape != (graphs, frequencies, channels):
+            check_shape(gain_name, gain, graphs, frequencies, channels)

@@ -1,12 +1,12 @@
-"""Triton kernels of the convolution. Imported only where they run: see ``fused.py``, which explains the passes.
+"""Triton kernels of the convolution. Imported only where they run: see ``triton.py``, which explains the passes.
 
 Work is cut into tiles of at most ``chunk`` nodes of one graph. Graph g owns the tile numbers from
 ptr[g] // chunk + g on: enough of them, in ascending order, N // chunk + G in all, and found from ``ptr`` alone, so that
 the host never has to look at the sizes. A graph that fits into one tile is finished by the program that
 summed it; larger graphs leave one partial sum per tile, which ``reduce`` adds in a fixed order.
 
-X_o and X_s, and their gradients, are tensors of their own (PARTS = 1), or side by side in one [N, 2C] (PARTS = 2): seen
-as one [2N, C], row 2u of its pointer is what node u has there.
+X_o and X_s, and their gradients, are tensors of their own (PARTS = 1), or columns of one [N, PARTS · C]: seen as one
+[PARTS · N, C], row PARTS · u of its pointer is what node u has there.
 """
 
 import triton

@@ -12,9 +12,10 @@ def gssc_conv(
     vectors: Tensor,
     gains: Tensor | None,
     self_gains: Tensor | None,
+    bias: Tensor | None,
     ptr: Tensor,
 ) -> Tensor:
-    """h_u = Σ_v (Σ_k P_uk A_k P_vk) ⊙ x_o,v + (Σ_k P_uk A_s,k P_uk) ⊙ x_s,u, graph by graph."""
+    """h_u = Σ_v (Σ_k P_uk A_k P_vk) ⊙ x_o,v + (Σ_k P_uk A_s,k P_uk) ⊙ x_s,u + bias, graph by graph."""
     rows = []
     for g, nodes in enumerate(graph_slices(ptr)):
         p = vectors[nodes]
@@ -28,4 +29,5 @@ def gssc_conv(
         rows.append(h)
     like = x_o if x_o is not None else x_s
     assert like is not None
-    return torch.cat(rows).to(like.dtype) if rows else torch.zeros_like(like)  # type: ignore[arg-type]
+    out = torch.cat(rows).to(like.dtype) if rows else torch.zeros_like(like)  # type: ignore[arg-type]
+    return out if bias is None else out + bias

@@ -1,4 +1,4 @@
-"""The two products between nodes and a graph's state, as torch.library ops.
+"""Products between nodes and states of graphs by batched products over buckets of graphs, and sums over graphs.
 
     to_state:    U_g = P_gᵀ X_g        [N, K], [N, C]    -> [G, K, C]
     from_state:  Y_g = P_g S_g         [N, K], [G, K, C] -> [N, C]
@@ -11,53 +11,81 @@ Both are bilinear, and the derivative of each is made of the two again:
 so they can be differentiated any number of times. Half precision is multiplied and summed in float32.
 """
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gssc.ops.segments import layout
+from gssc.ops.op import op
+from gssc.ops.segments import Bucket, buckets
+
+Pieces = Sequence[tuple[Bucket, Tensor]]  # groups of graphs with their part of P, padded: [B, size, K]
 
 
-def accumulate_dtype(*tensors: Tensor) -> torch.dtype:
+def accumulate_dtype(*tensors: Tensor | None) -> torch.dtype:
     """The dtype of products and sums: the widest of the inputs, and at least float32."""
     dtype = torch.float32
     for tensor in tensors:
-        dtype = torch.promote_types(dtype, tensor.dtype)
+        if tensor is not None and tensor.dtype != dtype:
+            dtype = torch.promote_types(dtype, tensor.dtype)
     return dtype
 
 
-@torch.library.custom_op("gssc::to_state", mutates_args=())
+def without_autocast(like: Tensor) -> AbstractContextManager[Any]:
+    """Products in the precision of their operands."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def padded(vectors: Tensor, ptr: Tensor) -> Pieces:
+    """P [N, K] by buckets of graphs."""
+    return [(bucket, bucket.pad(vectors)) for bucket in buckets(ptr, vectors.shape[0])]
+
+
+def to_graphs(pieces: Pieces, rows: Tensor, graphs: int, frequencies: int) -> Tensor:
+    """Pᵀ of rows [N, D], [G, K, D]."""
+    out: Tensor | None = None
+    for bucket, p in pieces:
+        spread = rows if bucket.sources is None else rows.index_select(0, bucket.sources)
+        sums = torch.bmm(p.transpose(1, 2), spread.view(bucket.count, bucket.size, rows.shape[1]))
+        if bucket.graphs is None:
+            return sums
+        out = rows.new_zeros(graphs, frequencies, rows.shape[1]) if out is None else out
+        out.index_copy_(0, bucket.graphs, sums)
+    return rows.new_zeros(graphs, frequencies, rows.shape[1]) if out is None else out
+
+
+def to_nodes(pieces: Pieces, states: Tensor, nodes: int) -> Tensor:
+    """P of states [G, K, D], [N, D]."""
+    out: Tensor | None = None
+    for bucket, p in pieces:
+        if bucket.graphs is None:
+            rows = torch.bmm(p, states).view(bucket.count * bucket.size, states.shape[2])
+            return rows if bucket.slots is None else rows.index_select(0, bucket.slots)
+        rows = torch.bmm(p, states.index_select(0, bucket.graphs)).flatten(0, 1)
+        out = states.new_empty(nodes, states.shape[2]) if out is None else out
+        assert bucket.nodes is not None
+        assert bucket.slots is not None
+        out.index_copy_(0, bucket.nodes, rows.index_select(0, bucket.slots))
+    return states.new_empty(nodes, states.shape[2]) if out is None else out
+
+
+@op("gssc::to_state")
 def to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
     """U_g = P_gᵀ X_g: vectors [N, K], x [N, C], ptr [G + 1] -> [G, K, C]."""
     dtype = accumulate_dtype(vectors, x)
-    vectors, x = vectors.to(dtype), x.to(dtype)
-    graphs, (nodes, k), c = ptr.numel() - 1, vectors.shape, x.shape[1]
-    plan = layout(ptr, nodes)
-    with torch.autocast(x.device.type, enabled=False):
-        if plan.uniform is not None:
-            p, rows = vectors.view(graphs, plan.uniform, k), x.view(graphs, plan.uniform, c)
-            return torch.bmm(p.transpose(1, 2), rows)
-        out = x.new_zeros(graphs, k, c)
-        for bucket in plan.buckets:
-            out.index_copy_(0, bucket.graphs, torch.bmm(bucket.pad(vectors).transpose(1, 2), bucket.pad(x)))
-        return out
+    with without_autocast(x):
+        return to_graphs(padded(vectors.to(dtype), ptr), x.to(dtype), ptr.numel() - 1, vectors.shape[1])
 
 
-@torch.library.custom_op("gssc::from_state", mutates_args=())
+@op("gssc::from_state")
 def from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     """Y_g = P_g S_g: vectors [N, K], state [G, K, C], ptr [G + 1] -> [N, C]."""
     dtype = accumulate_dtype(vectors, state)
-    vectors, state = vectors.to(dtype), state.to(dtype)
-    nodes, k = vectors.shape
-    plan = layout(ptr, nodes)
-    with torch.autocast(state.device.type, enabled=False):
-        if plan.uniform is not None:
-            return torch.bmm(vectors.view(state.shape[0], plan.uniform, k), state).view(nodes, state.shape[2])
-        out = state.new_empty(nodes, state.shape[2])
-        for bucket in plan.buckets:
-            bucket.unpad(torch.bmm(bucket.pad(vectors), state.index_select(0, bucket.graphs)), out)
-        return out
+    with without_autocast(state):
+        return to_nodes(padded(vectors.to(dtype), ptr), state.to(dtype), vectors.shape[0])
 
 
 @to_state.register_fake
@@ -119,3 +147,10 @@ def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     packed = both[:, row, column] * torch.where(row == column, 0.5, 1.0).to(state.dtype).unsqueeze(1)
     out: Tensor = from_state(vectors[:, row] * vectors[:, column], packed, ptr)
     return out
+
+
+def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
+    """s_g = Σ_{v in g} x_v, [G, C], by adding rows: on a GPU the last bits differ from run to run."""
+    if batch is None:
+        return x.sum(0, keepdim=True)
+    return x.new_zeros(ptr.shape[0] - 1, x.shape[1]).index_add(0, batch, x)

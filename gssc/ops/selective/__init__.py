@@ -1,1 +1,105 @@
-"""See README.md in this folder."""
+"""The convolution with selection: data-dependent positions."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gssc.checks import check_choice, check_shape, fail
+from gssc.ops.linears import unmodified
+from gssc.ops.selective import naive as _naive
+from gssc.ops.selective import torch as _torch
+from gssc.ops.selective import triton as _triton
+from gssc.ops.triton_support import can_fuse, check_fusible
+
+__all__ = ["selective_gssc_conv"]
+
+FORMS = {"naive": _naive.selective_gssc_conv, "torch": _torch.selective_gssc_conv,
+         "triton": _triton.selective_gssc_conv}  # fmt: skip
+
+
+def selective_gssc_conv(
+    x: Tensor,
+    x_o: Tensor | None,
+    x_s: Tensor | None,
+    vectors: Tensor,
+    phi: Tensor,
+    pair_gains: Tensor,
+    weights: Mapping[str, Tensor | nn.Module],
+    ptr: Tensor,
+    *,
+    shared: bool = False,
+    normalize: bool = True,
+    projection: nn.Module | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    r"""Convolution with selection: data-dependent positions z̃ (Eq. 6, collapsed) in place of z.
+
+    .. math:: \tilde z_u = \sum_v \langle z_u W_{dq}, z_v W_{dk} \rangle ((z_v \odot x_v) W_{dv})
+
+    Args:
+        x: Features that select, [N, C].
+        x_o: Features that the global term mixes, [N, C], or ``None``.
+        x_s: Features that the self term scales, [N, C], or ``None``.
+        vectors: Eigenvectors P, zero where padded, [N, K].
+        phi: Encoded eigenvalues Φ, zero where masked, [G, K, C].
+        pair_gains: (ΦW_dq) ⊙ (ΦW_dk), [G, K, C].
+        weights: Weights [C, C] in the layout of ``nn.Linear``, or modules that stand for them: ``"dv"``, then ``"q"``
+            and ``"k"`` where ``x_o`` is given, ``"sq"`` and ``"sk"`` where ``x_s`` is.
+        ptr: First node of every graph and, last, N: [G + 1].
+        shared: Sum the kernel over channels.
+        normalize: Divide z̃ per graph and channel by sqrt(1 + ‖T‖²_F / k_valid), a rotation-invariant measure.
+        projection: A module [N, C] -> [N, C] after the global term, say a Linear; ``None`` for none.
+        backend: ``"naive"``, ``"torch"``, ``"triton"`` (products between nodes and graphs on a GPU, nothing of size
+            n K², no look at sizes of graphs), or ``"auto"``: triton where it can be, else torch.
+
+    Returns:
+        H, [N, C].
+    """
+    check_choice("backend", backend, ("auto", *FORMS))
+    if x_o is None and x_s is None:
+        fail("x_o", "a tensor, or None only where x_s is given", "None")
+    check_shape("vectors", vectors, None, None)
+    check_shape("ptr", ptr, None)
+    nodes, frequencies = vectors.shape
+    check_shape("x", x, nodes, None)
+    channels = x.shape[1]
+    for name, part in (("x_o", x_o), ("x_s", x_s)):
+        if part is not None:
+            check_shape(name, part, nodes, channels)
+    check_shape("phi", phi, ptr.shape[0] - 1, frequencies, channels)
+    check_shape("pair_gains", pair_gains, ptr.shape[0] - 1, frequencies, channels)
+    turns = _turns(weights, x_o, x_s, channels)
+    if backend == "triton":
+        check_fusible(x=x, x_o=x_o, x_s=x_s, vectors=vectors, phi=phi)
+    elif backend == "auto":
+        backend = "triton" if can_fuse(x, x_o, x_s, vectors, phi) else "torch"
+    options = {"weights": turns, "ptr": ptr, "shared": shared, "normalize": normalize}
+    select = partial(FORMS[backend], vectors=vectors, phi=phi, pair_gains=pair_gains, **options)
+    if projection is None:
+        return select(x, x_o, x_s)
+    if x_o is None:
+        fail("projection", "None where x_o is", "a module")
+    if shared and backend != "naive" and unmodified(projection):  # a kernel that all channels share commutes with it
+        out = select(x, F.linear(x_o, projection.weight), x_s)  # type: ignore[arg-type]
+        return out if projection.bias is None else out + projection.bias  # type: ignore[operator]
+    mixed: Tensor = projection(select(x, x_o, None))
+    return mixed if x_s is None else mixed + select(x, None, x_s)
+
+
+def _turns(
+    weights: Mapping[str, Tensor | nn.Module], x_o: Tensor | None, x_s: Tensor | None, channels: int
+) -> dict[str, Tensor | nn.Module]:
+    """What is needed of ``weights``: their tensors, where no module wants to be called."""
+    turns: dict[str, Tensor | nn.Module] = {}
+    for name in ("dv", *(("q", "k") if x_o is not None else ()), *(("sq", "sk") if x_s is not None else ())):
+        if name not in weights:
+            fail("weights", f"an entry {name!r}", sorted(weights))
+        turn = weights[name]
+        if isinstance(turn, nn.Linear) and unmodified(turn) and turn.bias is None:
+            turn = turn.weight
+        if isinstance(turn, Tensor):
+            check_shape(f"weights[{name!r}]", turn, channels, channels)
+        turns[name] = turn
+    return turns

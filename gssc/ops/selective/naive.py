@@ -1,9 +1,19 @@
 """Selection written out from its definition: data-dependent positions z̃, then a sum over pairs of nodes. O(n² K C)."""
 
+from collections.abc import Mapping
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gssc.ops.segments import graph_slices
+
+
+def turned(tensor: Tensor, turn: Tensor | nn.Module) -> Tensor:
+    """Channels [..., C] through a weight in the layout of ``nn.Linear``, T W with W = weightᵀ, or a module."""
+    if isinstance(turn, Tensor):
+        return torch.nn.functional.linear(tensor, turn.to(tensor.dtype))
+    out: Tensor = turn(tensor)
+    return out
 
 
 def selective_gssc_conv(
@@ -13,7 +23,7 @@ def selective_gssc_conv(
     vectors: Tensor,
     phi: Tensor,
     pair_gains: Tensor,
-    weights: dict[str, Tensor],
+    weights: Mapping[str, Tensor | nn.Module],
     ptr: Tensor,
     shared: bool,
     normalize: bool,
@@ -24,7 +34,7 @@ def selective_gssc_conv(
         p, xg = vectors[nodes], x[nodes]
         z = torch.einsum("vk,kc->vkc", p, phi[g])
         kernel = torch.einsum("uj,jc,vj->uvc", p, pair_gains[g], p)
-        value = (z * xg[:, None, :]) @ weights["dv"].T
+        value = turned(z * xg[:, None, :], weights["dv"])
         z_tilde = torch.einsum("uvc,vkc->ukc", kernel, value)
         if normalize:
             # ‖T_c‖_F of the matrix T_c that maps p_u to z̃_u,c: with PᵀP = I it is the norm of z̃_c over all nodes.
@@ -33,10 +43,10 @@ def selective_gssc_conv(
             z_tilde = z_tilde / torch.sqrt(1.0 + tensor.square().sum((0, 1)) / valid)
         h = torch.zeros_like(xg)
         if x_o is not None:
-            pairs = torch.einsum("ukc,vkc->uvc", z_tilde @ weights["q"].T, z_tilde @ weights["k"].T)
+            pairs = torch.einsum("ukc,vkc->uvc", turned(z_tilde, weights["q"]), turned(z_tilde, weights["k"]))
             h = h + torch.einsum("uvc,vc->uc", pairs.sum(-1, keepdim=True) if shared else pairs, x_o[nodes])
         if x_s is not None:
-            own = ((z_tilde @ weights["sq"].T) * (z_tilde @ weights["sk"].T)).sum(1)
+            own = (turned(z_tilde, weights["sq"]) * turned(z_tilde, weights["sk"])).sum(1)
             h = h + (own.sum(-1, keepdim=True) if shared else own) * x_s[nodes]
         rows.append(h)
     return torch.cat(rows) if rows else torch.zeros_like(x)

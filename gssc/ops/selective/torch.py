@@ -6,23 +6,24 @@
     global = P B,   B_j = Σ_k T_q[j,k] ⊙ S_k,           S_k = Σ_j T_k[j,k] ⊙ (PᵀX_o)_j
     self   = (Σ_ij P_ui P_uj R[i,j]) ⊙ x_s,             R[i,j] = Σ_k T_sq[j,k] ⊙ T_sk[i,k]
 
-Everything between the nodes and a graph is one of the four products of ``graph_state``, with P or with its pairs:
-``fused.py`` is this same function with the products that Triton makes.
+Everything between the nodes and a graph is one of the four products of ``graph_sums``, with P or with its pairs;
+``triton.py`` calls this same function with the products that Triton makes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from gssc.ops.graph_sums import torch as eager
+from gssc.ops.graph_sums import torch as sums
+from gssc.ops.selective.naive import turned
 
 Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Products(NamedTuple):
-    """The products between nodes and graphs, see ``graph_state``."""
+    """The products between nodes and graphs, see ``graph_sums``."""
 
     to_state: Product
     from_state: Product
@@ -30,7 +31,7 @@ class Products(NamedTuple):
     pairs_from_state: Product
 
 
-EAGER = Products(eager.to_state, eager.from_state, eager.pairs_to_state, eager.pairs_from_state)
+TORCH = Products(sums.to_state, sums.from_state, sums.pairs_to_state, sums.pairs_from_state)
 
 
 def selective_gssc_conv(
@@ -40,21 +41,21 @@ def selective_gssc_conv(
     vectors: Tensor,
     phi: Tensor,
     pair_gains: Tensor,
-    weights: dict[str, Tensor],
+    weights: Mapping[str, Tensor | nn.Module],
     ptr: Tensor,
     shared: bool,
     normalize: bool,
-    by: Products = EAGER,
+    by: Products = TORCH,
 ) -> Tensor:
-    """The collapsed form; arguments as in the dispatch ``gssc.ops.selective``."""
+    """The collapsed form; arguments as in ``gssc.ops.selective_gssc_conv``."""
     moments = by.pairs_to_state(vectors, x, ptr)
-    tensor = _times(moments * phi.unsqueeze(1), weights["dv"]) * pair_gains.unsqueeze(2)
+    tensor = turned(moments * phi.unsqueeze(1), weights["dv"]) * pair_gains.unsqueeze(2)
     if normalize:
         tensor = tensor * _taming(tensor, vectors, ptr, by)
 
     out: Tensor | None = None
     if x_o is not None:
-        t_q, t_k = _times(tensor, weights["q"]), _times(tensor, weights["k"])
+        t_q, t_k = turned(tensor, weights["q"]), turned(tensor, weights["k"])
         state = by.to_state(vectors, x_o, ptr)
         if shared:
             state = torch.einsum("gikc,gjkc->gij", t_q, t_k).to(state.dtype) @ state
@@ -63,7 +64,7 @@ def selective_gssc_conv(
             state = torch.einsum("gjkc,gkc->gjc", t_q, spread)
         out = by.from_state(vectors, state, ptr)
     if x_s is not None:
-        t_sq, t_sk = _times(tensor, weights["sq"]), _times(tensor, weights["sk"])
+        t_sq, t_sk = turned(tensor, weights["sq"]), turned(tensor, weights["sk"])
         if shared:
             gains = torch.einsum("gjkc,gikc->gij", t_sq, t_sk).unsqueeze(-1)
         else:
@@ -72,11 +73,6 @@ def selective_gssc_conv(
         out = own if out is None else out + own
     assert out is not None
     return out.to(x.dtype)
-
-
-def _times(tensor: Tensor, weight: Tensor) -> Tensor:
-    """Channels through a weight in the layout of ``nn.Linear``: T W with W = weightᵀ."""
-    return torch.nn.functional.linear(tensor, weight.to(tensor.dtype))
 
 
 def _taming(tensor: Tensor, vectors: Tensor, ptr: Tensor, by: Products) -> Tensor:

@@ -6,18 +6,18 @@ from batches import SIZES, conv_inputs
 
 from gssc import ops
 from gssc.ops.graph_sums import torch as state
-from gssc.ops.conv import torch as eager
+from gssc.ops.conv import torch as by_torch
 from gssc.testing import assert_matches_reference
 
 NAIVE = partial(ops.gssc_conv, backend="naive")
-EAGER = partial(ops.gssc_conv, backend="eager")
+TORCH = partial(ops.gssc_conv, backend="torch")
 
 
 @pytest.mark.usefixtures("float64", "poisoned")
 @pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
 def test_matches_naive(sizes, shared):
-    assert_matches_reference(EAGER, NAIVE, conv_inputs(sizes, 7, 5, shared), tolerance=1e-11)
+    assert_matches_reference(TORCH, NAIVE, conv_inputs(sizes, 7, 5, shared), tolerance=1e-11)
 
 
 @pytest.mark.usefixtures("float64", "poisoned")
@@ -25,7 +25,7 @@ def test_matches_naive(sizes, shared):
 def test_one_term_alone_matches_naive(left_out):
     inputs = {name: value for name, value in conv_inputs([7, 0, 1, 9], 3, 5).items() if name not in left_out}
     missing = dict.fromkeys(left_out)
-    assert_matches_reference(partial(EAGER, **missing), partial(NAIVE, **missing), inputs, tolerance=1e-11)
+    assert_matches_reference(partial(TORCH, **missing), partial(NAIVE, **missing), inputs, tolerance=1e-11)
 
 
 @pytest.mark.usefixtures("float64", "poisoned")
@@ -38,31 +38,31 @@ def test_backward_op_matches_naive(sizes, left_out, shared):
     inputs |= dict.fromkeys(left_out)
     leaves = [name for name in ("x_o", "x_s", "gains", "self_gains") if inputs[name] is not None]
     results = {}
-    for backend in (EAGER, NAIVE):
+    for backend in (TORCH, NAIVE):
         own = inputs | {name: inputs[name].detach().clone().requires_grad_() for name in leaves}
         own["vectors"] = inputs["vectors"].detach()
         out = backend(**own)
         torch.manual_seed(1)
         out.backward(torch.randn_like(out))
         results[backend] = [own[name].grad for name in leaves]
-    torch.testing.assert_close(results[EAGER], results[NAIVE], rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(results[TORCH], results[NAIVE], rtol=1e-11, atol=1e-11)
 
 
 def test_matches_naive_in_float32():
-    assert_matches_reference(EAGER, NAIVE, conv_inputs([40, 3, 0, 17], 7, 5), tolerance=1e-5)
+    assert_matches_reference(TORCH, NAIVE, conv_inputs([40, 3, 0, 17], 7, 5), tolerance=1e-5)
 
 
 @pytest.mark.parametrize(("frequencies", "channels"), [(1, 1), (0, 3), (3, 0), (33, 2)])
 def test_odd_widths(float64, frequencies, channels):
     inputs = conv_inputs([3, 1], frequencies, channels)
-    torch.testing.assert_close(EAGER(**inputs), NAIVE(**inputs), rtol=0, atol=1e-11)
+    torch.testing.assert_close(TORCH(**inputs), NAIVE(**inputs), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_summed_in_float32(dtype):
     exact = conv_inputs([300, 5], 7, 4)
     half = {name: value.to(dtype) if value.is_floating_point() else value for name, value in exact.items()}
-    out = EAGER(**half)
+    out = TORCH(**half)
     assert out.dtype == dtype
     rounded = {name: value.double() if value.is_floating_point() else value for name, value in half.items()}
     reference = NAIVE(**rounded)
@@ -88,7 +88,8 @@ def test_differentiable_twice_in_every_input(sizes, shared):
 def test_opcheck(shared):
     inputs = conv_inputs([2, 0, 3], 2, 4, shared)
     tensors = tuple(v.requires_grad_() if v.is_floating_point() else v for v in inputs.values())
-    torch.library.opcheck(torch.ops.gssc.conv.default, tensors)
+    bias = torch.randn(4, requires_grad=True) if shared else None
+    torch.library.opcheck(torch.ops.gssc.conv.default, (*tensors[:5], bias, tensors[5]))
 
 
 def test_no_intermediate_of_size_nodes_by_frequencies_by_channels():
@@ -99,9 +100,9 @@ def test_no_intermediate_of_size_nodes_by_frequencies_by_channels():
 
     # Ops of the package are opaque to a dispatch mode: look inside by calling their implementations.
     inside = {
-        torch.ops.gssc.conv.default: eager.conv._init_fn,
-        torch.ops.gssc.to_state.default: state.to_state._init_fn,
-        torch.ops.gssc.from_state.default: state.from_state._init_fn,
+        torch.ops.gssc.conv.default: by_torch.conv.function,
+        torch.ops.gssc.to_state.default: state.to_state.function,
+        torch.ops.gssc.from_state.default: state.from_state.function,
     }
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -135,7 +136,7 @@ def test_no_intermediate_of_size_nodes_by_frequencies_by_channels():
         ({"ptr": torch.tensor([[0, 2, 5]])}, r"ptr: expected shape \[\*\], got \[1, 3\]"),
         ({"gains": None}, "gains: expected given exactly when x_o is"),
         ({"x_o": None, "gains": None, "x_s": None, "self_gains": None}, "x_o: expected a tensor"),
-        ({"backend": "egaer"}, r"backend: expected one of .*did you mean 'eager'"),
+        ({"backend": "toch"}, r"backend: expected one of .*did you mean 'torch'"),
     ],
 )
 def test_bad_input(change, message):

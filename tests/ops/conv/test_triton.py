@@ -8,7 +8,7 @@ import torch
 from batches import SIZES, conv_inputs
 
 from gssc import ops
-from gssc.ops.conv import triton as fused
+from gssc.ops.conv import triton as by_triton
 from gssc.testing import assert_close, assert_matches_reference
 
 pytest.importorskip("triton")
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAIVE = partial(ops.gssc_conv, backend="naive")
-EAGER = partial(ops.gssc_conv, backend="eager")
-FUSED = partial(ops.gssc_conv, backend="fused")
+TORCH = partial(ops.gssc_conv, backend="torch")
+TRITON = partial(ops.gssc_conv, backend="triton")
 # A GPU compiles every shape anew, seconds each: there, of variants that differ in little, one is enough.
 interpreted = pytest.mark.skipif(DEVICE == "cuda", reason="for the interpreter")
 # Graphs of one tile and of several, in one batch and alone; blocks that end inside a tile.
@@ -28,8 +28,8 @@ RAGGED = [17, 0, 1, 33, 3, 70, 0]
 def small_tiles(monkeypatch):
     """Tiles of 32 nodes, so that small graphs have several."""
     for name in ("FORWARD", "BACKWARD"):
-        tuning = replace(getattr(fused, name), rows=16, tiles=1000, least=32, once=0)
-        monkeypatch.setattr(fused, name, tuning)
+        tuning = replace(getattr(by_triton, name), rows=16, tiles=1000, least=32, once=0)
+        monkeypatch.setattr(by_triton, name, tuning)
 
 
 def make(sizes, frequencies, channels, shared=False):
@@ -41,7 +41,7 @@ def make(sizes, frequencies, channels, shared=False):
 def check(reference, inputs, tolerance=1e-5):
     """Output and every gradient. P is held fixed, as in training: its gradient is not the kernels'."""
     vectors = inputs.pop("vectors")
-    functions = (partial(function, vectors=vectors) for function in (FUSED, reference))
+    functions = (partial(function, vectors=vectors) for function in (TRITON, reference))
     assert_matches_reference(*functions, inputs, tolerance=tolerance)
 
 
@@ -69,7 +69,7 @@ def test_graphs_of_several_tiles(small_tiles, sizes, shared):
     ],
 )
 def test_odd_widths(small_tiles, frequencies, channels, sizes):
-    check(EAGER, make(sizes, frequencies, channels, shared=frequencies % 2 == 0))
+    check(TORCH, make(sizes, frequencies, channels, shared=frequencies % 2 == 0))
 
 
 @pytest.mark.parametrize("tiles", [pytest.param("one", marks=interpreted), "several"])
@@ -80,17 +80,17 @@ def test_one_term_alone(request, left_out, tiles):
     for shared in (False, True):
         inputs = {name: value for name, value in make([7, 0, 40], 3, 5, shared).items() if name not in left_out}
         fixed = {**dict.fromkeys(left_out), "vectors": inputs.pop("vectors")}
-        assert_matches_reference(partial(FUSED, **fixed), partial(EAGER, **fixed), inputs, tolerance=1e-5)
+        assert_matches_reference(partial(TRITON, **fixed), partial(TORCH, **fixed), inputs, tolerance=1e-5)
 
 
 def test_one_gain_shared_and_one_per_channel(small_tiles):
     inputs = make([40, 9], 5, 6)
     for name in ("gains", "self_gains"):
-        check(EAGER, {**inputs, name: inputs[name][:, :, :1]})
+        check(TORCH, {**inputs, name: inputs[name][:, :, :1]})
 
 
-def test_gradient_of_the_vectors_is_eager():
-    assert_matches_reference(FUSED, NAIVE, make(RAGGED, 7, 5), tolerance=1e-5)
+def test_gradient_of_the_vectors_is_torch():
+    assert_matches_reference(TRITON, NAIVE, make(RAGGED, 7, 5), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -99,7 +99,7 @@ def test_half_precision_is_summed_in_float32(small_tiles, dtype):
         name: value.to(dtype) if value.is_floating_point() else value for name, value in make([90, 5], 7, 4).items()
     }
     found, expected = {}, {}
-    for out, function, convert in ((found, FUSED, None), (expected, NAIVE, torch.float64)):
+    for out, function, convert in ((found, TRITON, None), (expected, NAIVE, torch.float64)):
         fresh = {
             name: value.detach().to(convert or value.dtype).requires_grad_() if value.is_floating_point() else value
             for name, value in half.items()
@@ -118,22 +118,22 @@ def test_half_precision_is_summed_in_float32(small_tiles, dtype):
 def test_dtypes_may_differ():
     """Under autocast features are half precision and positions are not."""
     inputs = make([20, 5], 7, 6)
-    out = FUSED(**{**inputs, "x_o": inputs["x_o"].bfloat16(), "x_s": inputs["x_s"].bfloat16()})
+    out = TRITON(**{**inputs, "x_o": inputs["x_o"].bfloat16(), "x_s": inputs["x_s"].bfloat16()})
     assert out.dtype == torch.bfloat16
-    assert_close(out.float(), EAGER(**inputs), tolerance=2e-2)
+    assert_close(out.float(), TORCH(**inputs), tolerance=2e-2)
 
 
 def test_results_repeat_bit_by_bit(small_tiles):
     inputs = make(RAGGED, 7, 5)
-    assert torch.equal(FUSED(**inputs), FUSED(**inputs))
+    assert torch.equal(TRITON(**inputs), TRITON(**inputs))
 
 
 @pytest.mark.parametrize("shared", [False, pytest.param(True, marks=interpreted)], ids=["channel", "shared"])
 def test_differentiable_twice(shared):
-    """The gradient of a gradient, against the same in eager form."""
+    """The gradient of a gradient, against the same in PyTorch's products."""
     inputs = make([4, 0, 5], 3, 2, shared)
     found = []
-    for function in (FUSED, EAGER):
+    for function in (TRITON, TORCH):
         fresh = {
             name: value.detach().clone().requires_grad_(value.is_floating_point()) for name, value in inputs.items()
         }
@@ -150,29 +150,30 @@ def test_opcheck(need_vectors):
     tensors = tuple(
         v.requires_grad_(v.is_floating_point() and (name != "vectors" or need_vectors)) for name, v in inputs.items()
     )
-    torch.library.opcheck(torch.ops.gssc.conv_fused.default, tensors)
+    bias = torch.randn(4, device=DEVICE, requires_grad=True) if need_vectors else None
+    torch.library.opcheck(torch.ops.gssc.conv_triton.default, (*tensors[:5], bias, tensors[5]))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_compiles_whole():
     torch._dynamo.reset()
-    function = torch.compile(FUSED, fullgraph=True, dynamic=True, backend="aot_eager")
+    function = torch.compile(TRITON, fullgraph=True, dynamic=True, backend="aot_eager")
     for sizes in ([9, 3], [20, 4, 7]):
         inputs = make(sizes, 3, 4)
-        assert_close(function(**inputs), EAGER(**inputs))
+        assert_close(function(**inputs), TORCH(**inputs))
 
 
 def test_bad_input(monkeypatch):
     inputs = make([2, 3], 2, 3)
-    with pytest.raises(ValueError, match="x_o: expected float32, bfloat16 or float16 for backend='fused'"):
-        FUSED(**{**inputs, "x_o": inputs["x_o"].double()})
+    with pytest.raises(ValueError, match="x_o: expected float32, bfloat16 or float16 for backend='triton'"):
+        TRITON(**{**inputs, "x_o": inputs["x_o"].double()})
     with pytest.raises(ValueError, match="vectors: expected at most 256 frequencies"):
-        FUSED(**make([2], 257, 3))
+        TRITON(**make([2], 257, 3))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    with pytest.raises(ValueError, match="x_o: expected a tensor on a GPU for backend='fused'"):
-        FUSED(**{name: value.cpu() for name, value in inputs.items()})
+    with pytest.raises(ValueError, match="x_o: expected a tensor on a GPU for backend='triton'"):
+        TRITON(**{name: value.cpu() for name, value in inputs.items()})
 
 
-def test_auto_on_the_cpu_is_eager():
+def test_auto_on_the_cpu_is_torch():
     inputs = {name: value.cpu() for name, value in make([5, 7], 3, 4).items()}
-    assert torch.equal(ops.gssc_conv(**inputs), EAGER(**inputs))
+    assert torch.equal(ops.gssc_conv(**inputs), TORCH(**inputs))

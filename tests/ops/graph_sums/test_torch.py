@@ -1,8 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 from batches import SIZES, make_ptr
 
-from gssc.ops.graph_sums import torch as eager, naive
+from gssc import ops
+from gssc.ops.graph_sums import naive
+from gssc.ops.graph_sums import torch as by_torch
 from gssc.testing import assert_matches_reference
 
 pytestmark = pytest.mark.usefixtures("float64", "poisoned")
@@ -16,18 +20,18 @@ def inputs(sizes, k=3, c=5):
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
 def test_matches_naive(sizes):
     vectors, x, state, ptr = inputs(sizes)
-    tensors = {"vectors": vectors, "x": x, "ptr": ptr}
-    assert_matches_reference(eager.to_state, naive.to_state, tensors)
-    assert_matches_reference(eager.from_state, naive.from_state, {"vectors": vectors, "state": state, "ptr": ptr})
+    to_state, from_state = partial(ops.to_state, backend="torch"), partial(ops.from_state, backend="torch")
+    assert_matches_reference(to_state, naive.to_state, {"vectors": vectors, "x": x, "ptr": ptr})
+    assert_matches_reference(from_state, naive.from_state, {"vectors": vectors, "state": state, "ptr": ptr})
 
 
 @pytest.mark.parametrize("sizes", [[2, 0, 3], [3]])
 def test_differentiable_twice(sizes):
     vectors, x, state, ptr = (t.requires_grad_() if t.is_floating_point() else t for t in inputs(sizes, 2, 2))
-    assert torch.autograd.gradcheck(lambda p, x: eager.to_state(p, x, ptr), (vectors, x))
-    assert torch.autograd.gradgradcheck(lambda p, x: eager.to_state(p, x, ptr), (vectors, x))
-    assert torch.autograd.gradcheck(lambda p, s: eager.from_state(p, s, ptr), (vectors, state))
-    assert torch.autograd.gradgradcheck(lambda p, s: eager.from_state(p, s, ptr), (vectors, state))
+    assert torch.autograd.gradcheck(lambda p, x: by_torch.to_state(p, x, ptr), (vectors, x))
+    assert torch.autograd.gradgradcheck(lambda p, x: by_torch.to_state(p, x, ptr), (vectors, x))
+    assert torch.autograd.gradcheck(lambda p, s: by_torch.from_state(p, s, ptr), (vectors, state))
+    assert torch.autograd.gradgradcheck(lambda p, s: by_torch.from_state(p, s, ptr), (vectors, state))
 
 
 def test_opcheck():

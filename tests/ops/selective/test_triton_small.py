@@ -5,7 +5,7 @@ import torch
 from batches import selective_inputs
 
 from gssc import ops
-from gssc.ops.selective import per_graph
+from gssc.ops.selective import triton as by_triton
 from gssc.testing import assert_close, assert_matches_reference
 
 pytest.importorskip("triton")
@@ -19,14 +19,14 @@ def make(sizes, k, c):
     """Inputs, and vectors and ptr apart from them: P has no gradient here."""
     inputs = selective_inputs(sizes, k, c)
     inputs = {name: (value / c**0.5 if name in NAMES else value).to(DEVICE) for name, value in inputs.items()}
-    assert per_graph.fits(inputs["x"], inputs["vectors"], inputs["ptr"], shared=False)
+    assert by_triton.fits(inputs["x"], inputs["vectors"], inputs["ptr"], shared=False)
     return inputs, {name: inputs.pop(name) for name in ("vectors", "ptr")}
 
 
 def by_kernels(fixed, x_o=None, x_s=None, normalize=True, **inputs):
     weights = {name: inputs.pop(name) for name in NAMES if name in inputs}
     return ops.selective_gssc_conv(
-        x_o=x_o, x_s=x_s, weights=weights, normalize=normalize, backend="fused", **inputs, **fixed
+        x_o=x_o, x_s=x_s, weights=weights, normalize=normalize, backend="triton", **inputs, **fixed
     )
 
 
@@ -135,11 +135,11 @@ def test_compiles_whole():
 def test_what_the_kernels_leave_to_the_composition(monkeypatch):
     inputs, fixed = make([5, 7], 3, 4)
     x, vectors, ptr = inputs["x"], fixed["vectors"], fixed["ptr"]
-    assert per_graph.fits(x, vectors, ptr, shared=False)
-    assert not per_graph.fits(x, vectors, ptr, shared=True)
-    assert not per_graph.fits(x, vectors.clone().requires_grad_(), ptr, shared=False)
-    assert not per_graph.fits(x, vectors.repeat(1, 30), ptr, shared=False)
-    assert not per_graph.fits(x[:0], vectors[:0], ptr * 0, shared=False)
-    assert not per_graph.fits(x.repeat(50, 1), vectors.repeat(50, 1), ptr * 50, shared=False)
-    monkeypatch.setattr(per_graph, "exporting", lambda: True)
-    assert not per_graph.fits(x, vectors, ptr, shared=False)
+    assert by_triton.fits(x, vectors, ptr, shared=False)
+    assert not by_triton.fits(x, vectors, ptr, shared=True)
+    assert not by_triton.fits(x, vectors.clone().requires_grad_(), ptr, shared=False)
+    assert not by_triton.fits(x, vectors.repeat(1, 30), ptr, shared=False)
+    assert not by_triton.fits(x[:0], vectors[:0], ptr * 0, shared=False)
+    assert not by_triton.fits(x.repeat(50, 1), vectors.repeat(50, 1), ptr * 50, shared=False)
+    monkeypatch.setattr(by_triton, "exporting", lambda: True)
+    assert not by_triton.fits(x, vectors, ptr, shared=False)

@@ -1,4 +1,4 @@
-"""Triton kernels of selection for batches of small graphs. Imported only where they run: see ``launch.py``.
+"""Triton kernels of selection for batches of small graphs. Imported only where they run: see ``triton.py``.
 
 A program works on one channel of one graph, whose pair tensor is a matrix [K, K] that fits into registers. Tensors of
 pairs are [·, G, K, K] with channels first, so that this matrix is contiguous and weights are plain matrix products. The
