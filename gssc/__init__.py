@@ -3,19 +3,20 @@
 from gssc import datasets, ops, pretrained, testing
 from gssc.model import GSSC, model_inputs
 from gssc.nn import (
-    GCN,
     GINE,
     DeepSetPhi,
     DiffusionPhi,
     ElementwisePhi,
     GatedGCN,
     GlobalAttention,
+    GraphContext,
     GSSCLayer,
     GSSConv,
     PageRankPhi,
     PolynomialPhi,
     ResistancePhi,
     TransformerPhi,
+    graph_context,
 )
 from gssc.pretrained import load_pretrained
 from gssc.spectra import (
@@ -31,7 +32,6 @@ from gssc.spectra import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "GCN",
     "GINE",
     "GSSC",
     "Certificate",
@@ -43,6 +43,7 @@ __all__ = [
     "GSSConv",
     "GatedGCN",
     "GlobalAttention",
+    "GraphContext",
     "LaplacianSpectrum",
     "PageRankPhi",
     "PolynomialPhi",
@@ -52,6 +53,7 @@ __all__ = [
     "SpectrumError",
     "TransformerPhi",
     "datasets",
+    "graph_context",
     "load_pretrained",
     "model_inputs",
     "ops",

@@ -64,3 +64,16 @@ def check_at_least_zero(argument: str, value: float) -> None:
     """Fail unless ``value`` is a finite number that is not negative."""
     if not 0.0 <= value < math.inf:
         fail(argument, "a finite number of at least 0", repr(value))
+
+
+def check_shapes(*triples: tuple[str, Tensor | None, tuple[int | None, ...]]) -> None:
+    """`check_shape` of several arguments (name, tensor, shape) in one call; tensors that are ``None`` are left out."""
+    for argument, tensor, shape in triples:
+        if tensor is None:
+            continue
+        fits = isinstance(tensor, Tensor) and tensor.dim() == len(shape)
+        if fits:
+            for have, want in zip(tensor.shape, shape, strict=True):
+                fits = fits and (want is None or have == want)
+        if not fits:
+            check_shape(argument, tensor, *shape)

@@ -13,6 +13,7 @@ from gssc.nn import (
     ElementwisePhi,
     FeatureEncoder,
     GlobalAttention,
+    GraphContext,
     GraphHead,
     GSSCLayer,
     GSSConv,
@@ -22,18 +23,18 @@ from gssc.nn import (
     RandomWalkEncoder,
     SpectralDiagonalEncoder,
     TransformerPhi,
+    graph_context,
+    joint_gains,
 )
+from gssc.nn.copies import Source, copies
 from gssc.nn.encoders import EmbeddingInit, Features
-from gssc.nn.gains import gains_of_all
 from gssc.nn.gssconv import Kernel
 from gssc.nn.heads import HEAD_FORMS, LEVELS, HeadForm, Level, Pool
-from gssc.nn.local import LOCALS, Local, make_local
+from gssc.nn.local import Local, make_locals
 from gssc.nn.norm import NormName
 from gssc.nn.recompute import recomputed
-from gssc.ops import batch_to_ptr, edge_plan, new_seeds
-from gssc.ops.plain import is_plain_cpu
-from gssc.ops.triton_support import can_fuse
-from gssc.padding import blank, check_masks, check_padding
+from gssc.ops import dropout_seeds
+from gssc.padding import blank
 from gssc.spectra.packed import edges_of
 
 Global = Literal["gssc", "gsc", "attention", "none"]
@@ -65,11 +66,16 @@ class GSSC(nn.Module):
         rwse: Number of random-walk steps in ``data.rwse`` to concatenate to the node embedding; 0 for none.
         rwse_channels: Channels of that encoding, taken from the ``channels`` of the embedding.
         diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
-        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``.
+        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``; or
+            any PyG convolution C → C, as a module (copied for every layer) or a function that makes one of ``channels``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
-            ``"attention"`` (softmax) or ``"none"``.
-        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"`` or ``"transformer"``.
-        phi_channels: c, channels of φ; ``None`` means C.
+            ``"attention"`` (softmax) or ``"none"``; or, likewise, a module or a function that makes one of
+            ``channels``: anything called as ``glob(x, phi, vectors, batch, context=context)`` that returns [N, C], see
+            ``docs/own_layers.md``.
+        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"`` or ``"transformer"``; or a
+            module such as ``gssc.DiffusionPhi()``, called as ``phi(eigvals, eigmask)``, with an attribute ``channels``,
+            or a function that makes one of ``phi_channels``.
+        phi_channels: c, channels of φ; ``None`` means C, or those of the module ``phi``.
         kernel: ``"channel"`` or ``"shared"``, see ``GSSConv``.
         selective: Data-dependent positions, see ``GSSConv``.
         normalize: Tame selection, see ``GSSConv``.
@@ -113,9 +119,9 @@ class GSSC(nn.Module):
         rwse: int = 0,
         rwse_channels: int = 28,
         diagonal_channels: int = 0,
-        local: Local = "gatedgcn",
-        glob: Global = "gssc",
-        phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset",
+        local: Local | Source = "gatedgcn",
+        glob: Global | Source = "gssc",
+        phi: Literal["deepset", "elementwise", "polynomial", "transformer"] | Source = "deepset",
         phi_channels: int | None = None,
         kernel: Kernel = "channel",
         selective: bool = False,
@@ -145,22 +151,19 @@ class GSSC(nn.Module):
         ):
             if number != 0:
                 check_positive(name, number)
-        check_choice("local", local, LOCALS)
-        check_choice("glob", glob, GLOBALS)
-        check_choice("phi", phi, PHIS)
         check_choice("level", level, LEVELS)
         check_choice("head", head, HEAD_FORMS)
-        self.level, self.local, self.glob, self.degree_scaling = level, local, glob, degree_scaling
-        self.jumping_knowledge = jumping_knowledge
-        self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
         if recompute:
             check_positive("recompute", recompute)
-        self.recompute = recompute
+        self.level, self.jumping_knowledge, self.recompute = level, jumping_knowledge, recompute
+        self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
+        self.glob = glob if isinstance(glob, str) else "own"
 
-        spectral = glob in ("gssc", "gsc")
-        phi_channels = channels if phi_channels is None else phi_channels
-        uses_phi = spectral or diagonal_channels > 0
-        self.phi = PHIS["elementwise" if glob == "gsc" else phi](phi_channels) if uses_phi else None
+        own_glob = not isinstance(glob, str)
+        self.phi = None
+        if own_glob or glob in ("gssc", "gsc") or diagonal_channels > 0:
+            self.phi = make_phi("elementwise" if glob == "gsc" else phi, phi_channels or channels)
+            phi_channels = self.phi.channels
 
         extra = (rwse_channels if rwse else 0) + diagonal_channels
         if extra >= channels:
@@ -172,31 +175,25 @@ class GSSC(nn.Module):
         self.rwse_encoder = RandomWalkEncoder(rwse, rwse_channels) if rwse else None
         self.diagonal_encoder = SpectralDiagonalEncoder(phi_channels, diagonal_channels) if diagonal_channels else None
 
-        def make_global() -> nn.Module | None:
-            if spectral:
-                return GSSConv(
-                    channels,
-                    phi_channels,
-                    kernel=kernel,
-                    selective=selective and glob == "gssc",
-                    normalize=normalize,
-                    self_term=self_term and glob == "gssc",
-                    degree_scaling=degree_scaling,
-                    out_proj=out_proj,
-                )
-            return GlobalAttention(channels, heads) if glob == "attention" else None
-
-        self.layers = nn.ModuleList(
-            GSSCLayer(
-                channels,
-                local=make_local(local, channels, dropout_local, norm, self.edge_encoder is not None, degree_histogram),
-                glob=make_global(),
-                dropout_local=dropout_local,
-                dropout_global=dropout_global,
-                dropout_ffn=dropout_ffn,
-                norm=norm,
+        def make_global(channels: int) -> nn.Module | None:
+            if glob == "attention":
+                return GlobalAttention(channels, heads)
+            if glob == "none":
+                return None
+            full = glob == "gssc"
+            terms: dict[str, Any] = {"selective": selective and full, "self_term": self_term and full}
+            return GSSConv(
+                channels, phi_channels, kernel, normalize=normalize, degree_scaling=degree_scaling, out_proj=out_proj, **terms
             )
-            for _ in range(layers)
+
+        if isinstance(glob, str):
+            check_choice("glob", glob, GLOBALS)
+        edges = self.edge_encoder is not None
+        locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
+        globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
+        self.layers = nn.ModuleList(
+            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm)
+            for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels
         self.head = (
@@ -249,75 +246,116 @@ class GSSC(nn.Module):
         Returns:
             [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
         """
-        nodes = _number_of_nodes(x, eigvecs, num_nodes)
-        graphs = _number_of_graphs(eigvals, batch, num_graphs)
-        check_masks(node_mask, edge_mask, nodes, edge_index.shape[-1])
+        context = self._context(
+            x, edge_index, eigvals, eigvecs, batch, num_graphs, num_nodes, node_mask, edge_mask, ptr, largest
+        )
         x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
-        if not torch.compiler.is_compiling():
-            _check_values(x, edge_index, edge_attr, rwse, nodes, graphs)
-            self._check_types(x=x, edge_attr=edge_attr, rwse=rwse, eigvals=eigvals, eigvecs=eigvecs)
-            if node_mask is not None and node_mask.device.type == "cpu":
-                check_padding(node_mask, edge_mask, edge_index, batch)
+        self._check_values(x=x, edge_attr=edge_attr, rwse=rwse, eigvals=eigvals, eigvecs=eigvecs)
+        phi = None if self.phi is None else self._encode_spectrum(eigvals, eigvecs, eigmask, context)
+        h = self._encode_nodes(x, rwse, phi, eigvecs, context)
+        self._share(phi, context)
+        # Edge features are handed over without a name, so that they can go as soon as the first layer has read them.
+        outputs = self._through_layers(h, self._encode_edges(edge_attr, edge_index), edge_index, phi, eigvecs, context)
+        h = torch.cat(outputs, dim=1) if self.jumping_knowledge else outputs[-1]
+        return self.head(h, context) if self.level == "graph" else self.head(h)
+
+    def _context(
+        self,
+        x: Tensor | None,
+        edge_index: Tensor,
+        eigvals: Tensor | None,
+        eigvecs: Tensor | None,
+        batch: Tensor | None,
+        num_graphs: int | None,
+        num_nodes: int | None,
+        node_mask: Tensor | None,
+        edge_mask: Tensor | None,
+        ptr: Tensor | None,
+        largest: int | None,
+    ) -> GraphContext:
+        """The batch as the layers see it; numbers of nodes and graphs from whatever tells them."""
+        nodes = num_nodes
+        for tensor in (eigvecs, x):
+            nodes = nodes if tensor is None else tensor.shape[0]
+        if nodes is None:
+            fail("num_nodes", "the number of nodes, where neither x nor eigvecs tells it", "None")
+        graphs = num_graphs
+        if eigvals is not None:
+            graphs = eigvals.shape[0]
             if num_graphs not in (None, graphs):
                 fail("eigvals", f"one row for each of num_graphs = {num_graphs} graphs", graphs)
-        device = edge_index.device
-        if ptr is None:
-            ptr = batch_to_ptr(batch, nodes, graphs, device)
-        check_shape("ptr", ptr, graphs + 1)
+        elif graphs is None and batch is not None:
+            fail("num_graphs", "the number of graphs, where batch is given without eigvals", "None")
+        masks: dict[str, Any] = {"node_mask": node_mask, "edge_mask": edge_mask}
+        return graph_context(
+            nodes, 1 if graphs is None else graphs, batch, edge_index, ptr=ptr, largest=largest, **masks
+        )
 
-        phi: Tensor | None = None
-        if self.phi is not None:
-            if eigvals is None or eigvecs is None or eigmask is None:
-                fail("eigvals", "eigvals, eigvecs and eigmask (apply gssc.LaplacianSpectrum to the data)", "None")
-            check_shape("eigvecs", eigvecs, nodes, eigvals.shape[1])
-            phi = self.phi(eigvals, eigmask)
+    def _check_values(self, **inputs: Tensor | None) -> None:
+        """Fail on numbers that are not finite (on a CPU: a GPU is not made to wait) or not of the weights' type."""
+        if torch.compiler.is_compiling():
+            return
+        weights = next(self.parameters()).dtype
+        readers = {"x": self.node_encoder.linear, "edge_attr": self.edge_encoder, "rwse": self.rwse_encoder}
+        for name, tensor in inputs.items():
+            if tensor is None or not tensor.is_floating_point():
+                continue
+            if name in readers and tensor.device.type == "cpu" and not bool(torch.isfinite(tensor).all()):
+                fail(name, "finite numbers", f"{int((~torch.isfinite(tensor)).sum())} non-finite of {tensor.numel()}")
+            read = readers.get(name, self.phi) is not None
+            if read and tensor.dtype != weights and not torch.is_autocast_enabled(tensor.device.type):
+                fail(name, f"{weights}, the type of the model's weights (data.apply, model.to)", tensor.dtype)
 
-        pieces = [self.node_encoder(x, nodes)]
+    def _encode_spectrum(
+        self, eigvals: Tensor | None, eigvecs: Tensor | None, eigmask: Tensor | None, context: GraphContext
+    ) -> Tensor:
+        """Φ = φ(λ), [G, K, c]."""
+        assert self.phi is not None
+        if eigvals is None or eigvecs is None or eigmask is None:
+            fail("eigvals", "eigvals, eigvecs and eigmask (apply gssc.LaplacianSpectrum to the data)", "None")
+        check_shape("eigvecs", eigvecs, context.nodes, eigvals.shape[1])
+        return self.phi(eigvals, eigmask)
+
+    def _encode_nodes(
+        self, x: Tensor | None, rwse: Tensor | None, phi: Tensor | None, eigvecs: Tensor | None, context: GraphContext
+    ) -> Tensor:
+        """Features, random-walk encodings and the diagonal of the kernels side by side, [N, C]."""
+        pieces = [self.node_encoder(x, context.nodes)]
         if self.rwse_encoder is not None:
             if rwse is None:
                 fail("rwse", "random-walk encodings (apply gssc.RandomWalkSE to the data)", "None")
-            check_shape("rwse", rwse, nodes, self.rwse_encoder.linear.in_features)
-            pieces.append(self.rwse_encoder(rwse, node_mask))
+            check_shape("rwse", rwse, context.nodes, self.rwse_encoder.linear.in_features)
+            pieces.append(self.rwse_encoder(rwse, context.node_mask))
         if self.diagonal_encoder is not None:
-            pieces.append(self.diagonal_encoder(phi, eigvecs, ptr, node_mask))
-        h = torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
+            pieces.append(self.diagonal_encoder(phi, eigvecs, context))
+        return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
 
-        degree: Tensor | None = None
-        if self.degree_scaling:
-            ones = torch.ones(edge_index.shape[1], dtype=h.dtype, device=device)
-            degree = torch.zeros(nodes, dtype=h.dtype, device=device).index_add(0, edge_index[1], ones)
+    def _encode_edges(self, edge_attr: Tensor | None, edge_index: Tensor) -> Tensor | None:
+        return None if self.edge_encoder is None else self.edge_encoder(edge_attr, edge_index.shape[1])
 
-        masks = {"node_mask": node_mask, "edge_mask": edge_mask}
-        on_gpu, on_cpu = can_fuse(h), is_plain_cpu(h, edge_index)
-        # One plan for all layers, and only where they will ask for it.
-        planned = (on_gpu and self.local in ("gatedgcn", "gine", "gcn")) or (on_cpu and self.local == "gine")
-        plan = edge_plan(edge_index, nodes) if planned else None
-        seeds = new_seeds(len(self.layers), device) if self.dropouts and self.training and on_gpu else None
-        gains = self._gains(phi) if phi is not None and (on_gpu or on_cpu) else None
-        shared: dict[str, Any] = {"degree": degree, "ptr": ptr, "plan": plan, **masks}
-        if self.glob == "attention":
-            shared["largest"] = largest
-
-        def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
-            own: dict[str, Any] = {"seed": None if seeds is None else seeds[number]}
-            own |= {"gains": None if gains is None else gains[number]}
-            last = number == len(self.layers) - 1
-            return self.layers[number](h, edge_index, phi, eigvecs, batch, e, need_edges=not last, **own, **shared)
-
-        # Handed over without a name, so that it can go as soon as the first layer has read it.
-        outputs = self._through_layers(
-            run, h, self.edge_encoder(edge_attr, edge_index.shape[1]) if self.edge_encoder is not None else None
-        )
-        h = outputs[-1]
-        if self.jumping_knowledge:
-            h = torch.cat(outputs, dim=1)
-        return self.head(h, batch, graphs, ptr) if self.level == "graph" else self.head(h)
+    def _share(self, phi: Tensor | None, context: GraphContext) -> None:
+        """What is cheaper to make for all layers at once: gains, seeds of dropout; and whose edges nobody reads."""
+        if phi is not None:
+            context.gains = joint_gains([layer.glob for layer in self.layers], phi)
+        if self.dropouts and self.training:
+            modules = [module for layer in self.layers for module in (layer, layer.local) if module is not None]
+            context.seeds = dropout_seeds(modules, context.ptr.device)
+        context.final = self.layers[-1].local
 
     def _through_layers(
-        self, run: Callable[[int, Tensor, Tensor | None], tuple[Tensor, Tensor | None]], h: Tensor, e: Tensor | None
+        self,
+        h: Tensor,
+        e: Tensor | None,
+        edge_index: Tensor,
+        phi: Tensor | None,
+        eigvecs: Tensor | None,
+        context: GraphContext,
     ) -> list[Tensor]:
-        """Node features after every layer; ``run`` is a layer by its number. See ``recompute``."""
+        """Node features after every layer. See ``recompute``."""
         again = self.recompute if torch.is_grad_enabled() else 0
+
+        def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            return self.layers[number](h, edge_index, phi, eigvecs, context.batch, e, context=context)
 
         def group(first: int, h: Tensor, e: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
             outputs = []
@@ -333,20 +371,16 @@ class GSSC(nn.Module):
             outputs += found
         return outputs
 
-    def _check_types(self, **inputs: Tensor | None) -> None:
-        """Fail where a product of inputs and weights would have two types of floating point."""
-        weights = next(self.parameters()).dtype
-        for name, tensor in inputs.items():
-            if tensor is None or not tensor.is_floating_point() or tensor.dtype == weights:
-                continue
-            readers = {"x": self.node_encoder.linear, "edge_attr": self.edge_encoder, "rwse": self.rwse_encoder}
-            if readers.get(name, self.phi) is not None and not torch.is_autocast_enabled(tensor.device.type):
-                fail(name, f"{weights}, the type of the model's weights (data.apply, model.to)", tensor.dtype)
 
-    def _gains(self, phi: Tensor) -> list[tuple[Tensor, Tensor | None]] | None:
-        """Gains of all layers at once, where every layer has some and it is worth it."""
-        convolutions = [layer.glob for layer in self.layers if isinstance(layer.glob, GSSConv)]
-        return gains_of_all(convolutions, phi) if len(convolutions) == len(self.layers) else None
+def make_phi(phi: str | Source, channels: int) -> Phi:
+    """φ by name, as it is, or by a function of its channels."""
+    if isinstance(phi, str):
+        check_choice("phi", phi, PHIS)
+        return PHIS[phi](channels)
+    module = phi if isinstance(phi, nn.Module) else phi(channels)
+    if not isinstance(getattr(module, "channels", None), int):
+        fail("phi", "a module with an attribute channels, its number of channels", type(module).__name__)
+    return module  # type: ignore[return-value]
 
 
 def model_inputs(data: Data) -> dict[str, Any]:
@@ -358,42 +392,3 @@ def model_inputs(data: Data) -> dict[str, Any]:
     inputs["edge_index"] = edges_of(data)
     graphs = data.num_graphs if inputs["batch"] is not None else 1
     return inputs | {"num_graphs": graphs, "num_nodes": data.num_nodes}
-
-
-def _number_of_nodes(x: Tensor | None, eigvecs: Tensor | None, num_nodes: int | None) -> int:
-    for tensor in (x, eigvecs):
-        if tensor is not None:
-            return tensor.shape[0]
-    if num_nodes is None:
-        fail("num_nodes", "the number of nodes, where neither x nor eigvecs tells it", "None")
-    return num_nodes
-
-
-def _number_of_graphs(eigvals: Tensor | None, batch: Tensor | None, num_graphs: int | None) -> int:
-    if eigvals is not None:
-        return eigvals.shape[0]
-    if num_graphs is None and batch is not None:
-        fail("num_graphs", "the number of graphs, where batch is given without eigvals", "None")
-    return 1 if num_graphs is None else num_graphs
-
-
-def _check_values(
-    x: Tensor | None,
-    edge_index: Tensor,
-    edge_attr: Tensor | None,
-    rwse: Tensor | None,
-    nodes: int,
-    graphs: int,
-) -> None:
-    """Checks that look at values: on the CPU only, where they do not make the program wait for a device."""
-    check_shape("edge_index", edge_index, 2, None)
-    if graphs < 1:
-        fail("batch", "at least one graph", "an empty batch")
-    if edge_index.device.type != "cpu":
-        return
-    if edge_index.numel() and not (int(edge_index.min()) >= 0 and int(edge_index.max()) < nodes):
-        span = f"{int(edge_index.min())}..{int(edge_index.max())}"
-        fail("edge_index", f"node numbers in 0..{nodes - 1}", span)
-    for name, tensor in (("x", x), ("edge_attr", edge_attr), ("rwse", rwse)):
-        if tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            fail(name, "finite numbers", f"{int((~torch.isfinite(tensor)).sum())} non-finite of {tensor.numel()}")

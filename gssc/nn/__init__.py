@@ -1,14 +1,16 @@
 """Layers with parameters. Each is a function of tensors; none reads a configuration."""
 
 from gssc.nn.attention import GlobalAttention
+from gssc.nn.context import GraphContext, graph_context
 from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder
+from gssc.nn.gains import joint_gains
 from gssc.nn.gated_gcn import GatedGCN
-from gssc.nn.gcn import GCN
+from gssc.nn.gcn import LocalGCN
 from gssc.nn.gine import GINE
 from gssc.nn.gssconv import GSSConv
 from gssc.nn.heads import GraphHead, MLPHead
 from gssc.nn.layer import GSSCLayer
-from gssc.nn.local import make_local
+from gssc.nn.local import make_local, make_locals
 from gssc.nn.norm import BatchNorm, reestimate_batch_norms, synchronize_batch_norms
 from gssc.nn.phi import (
     DeepSetPhi,
@@ -20,12 +22,10 @@ from gssc.nn.phi import (
     ResistancePhi,
     TransformerPhi,
 )
-from gssc.nn.pna import PNA
+from gssc.nn.pna import LocalPNA
 
 __all__ = [
-    "GCN",
     "GINE",
-    "PNA",
     "BatchNorm",
     "DeepSetPhi",
     "DiffusionPhi",
@@ -35,7 +35,10 @@ __all__ = [
     "GSSConv",
     "GatedGCN",
     "GlobalAttention",
+    "GraphContext",
     "GraphHead",
+    "LocalGCN",
+    "LocalPNA",
     "MLPHead",
     "PageRankPhi",
     "Phi",
@@ -44,7 +47,10 @@ __all__ = [
     "ResistancePhi",
     "SpectralDiagonalEncoder",
     "TransformerPhi",
+    "graph_context",
+    "joint_gains",
     "make_local",
+    "make_locals",
     "reestimate_batch_norms",
     "synchronize_batch_norms",
 ]

@@ -101,3 +101,10 @@ def graph_context(
         if node_mask is not None:
             check_padding(node_mask, edge_mask, edge_index, batch)
     return GraphContext(nodes, graphs, ptr, batch, edge_index, node_mask, edge_mask, largest, degree)
+
+
+def number_of_graphs(per_graph: Tensor | None, batch: Tensor | None) -> int:
+    """G, from what has a row for every graph, such as Φ; else by a look at ``batch``."""
+    if per_graph is not None:
+        return per_graph.shape[0]
+    return 1 if batch is None or not batch.numel() else int(batch.max()) + 1

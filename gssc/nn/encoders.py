@@ -7,18 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
-from gssc.nn.fused_norm import normalize
+from gssc.nn.context import GraphContext
 from gssc.nn.norm import BatchNorm
-from gssc.nn.plain_modules import plain_embeddings
-from gssc.ops import gssc_conv
+from gssc.ops import Branch, embedding_sum, gssc_conv, residual_norm
 
 # What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
 Features = int | Sequence[int] | None
 
 EmbeddingInit = Literal["normal", "xavier"]
 EMBEDDING_INITS = ("normal", "xavier")
-
-MAX_ENTRIES = 2**25  # of the zeros and ones that stand for categories: 128 MB
 
 
 class FeatureEncoder(nn.Module):
@@ -78,14 +75,10 @@ class FeatureEncoder(nn.Module):
         check_shape(self.name, columns, rows, len(self.embeddings))
         if columns.is_floating_point():
             fail(self.name, "integer categories (an integer number of features means continuous)", raw.dtype)
-        if columns.is_cuda and plain_embeddings(*self.embeddings) and not torch.compiler.is_compiling():
-            tables: list[Tensor] = [embedding.weight for embedding in self.embeddings]  # type: ignore[misc]
-            if rows * sum(table.shape[0] for table in tables) <= MAX_ENTRIES:
-                return sum_of_rows(columns, tables)
         if torch.compiler.is_compiling():
-            return self._embed(columns)
+            return embedding_sum(columns, self.embeddings)
         try:
-            return self._embed(columns)
+            return embedding_sum(columns, self.embeddings)
         except IndexError:  # on a CPU; a GPU has no words for it
             for i, embedding in enumerate(self.embeddings):
                 size, column = int(embedding.weight.shape[0]), columns[:, i]  # type: ignore[index]
@@ -93,29 +86,6 @@ class FeatureEncoder(nn.Module):
                     span = f"{int(column.min())}..{int(column.max())}"
                     fail(f"{self.name}, column {i}", f"categories in 0..{size - 1}", span)
             raise
-
-    def _embed(self, columns: Tensor) -> Tensor:
-        assert self.embeddings is not None
-        out: Tensor = self.embeddings[0](columns[:, 0])
-        for i, embedding in enumerate(list(self.embeddings)[1:], start=1):
-            out = out + embedding(columns[:, i])
-        return out
-
-
-def sum_of_rows(columns: Tensor, tables: Sequence[Tensor]) -> Tensor:
-    """Row columns[n, i] of table i, summed over i: [N, C], as zeros and ones [N, V] times all tables [V, C].
-
-    The gradient of the tables is one product as well. That of an embedding sorts its indices, some ten launches for
-    each of a molecule's twelve columns.
-    """
-    ones = tables[0].new_zeros(columns.shape[0], sum(table.shape[0] for table in tables))
-    first = 0
-    for column, table in zip(columns.T, tables, strict=True):
-        # Column by column, so that a category beyond its table fails as in an embedding.
-        ones[:, first : first + table.shape[0]].scatter_(1, column.long().unsqueeze(1), 1.0)
-        first += table.shape[0]
-    with torch.autocast(columns.device.type, enabled=False):
-        return ones @ torch.cat(list(tables))
 
 
 class RandomWalkEncoder(nn.Module):
@@ -127,7 +97,8 @@ class RandomWalkEncoder(nn.Module):
         self.linear = nn.Linear(steps, channels)
 
     def forward(self, rwse: Tensor, node_mask: Tensor | None = None) -> Tensor:
-        return self.linear(normalize(self.norm, rwse, node_mask))
+        normed = residual_norm(None, [Branch(rwse, self.norm)], node_mask, training=False)
+        return self.linear(normed)
 
 
 class SpectralDiagonalEncoder(nn.Module):
@@ -142,9 +113,10 @@ class SpectralDiagonalEncoder(nn.Module):
         self.norm = BatchNorm(phi_channels)
         self.linear = nn.Linear(phi_channels, channels)
 
-    def forward(self, phi: Tensor, vectors: Tensor, ptr: Tensor, node_mask: Tensor | None = None) -> Tensor:
-        sizes = torch.diff(ptr).to(phi.dtype).view(-1, 1, 1)
+    def forward(self, phi: Tensor, vectors: Tensor, context: GraphContext) -> Tensor:
+        sizes = torch.diff(context.ptr).to(phi.dtype).view(-1, 1, 1)
         # It is the self term of a convolution of ones.
         ones = phi.new_ones(vectors.shape[0], phi.shape[2])
-        diagonal = gssc_conv(None, ones, vectors, None, phi * sizes, ptr)
-        return self.linear(normalize(self.norm, diagonal, node_mask))
+        diagonal = gssc_conv(None, ones, vectors, None, phi * sizes, context.ptr)
+        normed = residual_norm(None, [Branch(diagonal, self.norm)], context.node_mask, training=False)
+        return self.linear(normed)

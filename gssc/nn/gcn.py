@@ -5,19 +5,18 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from gssc.checks import check_positive, check_shape
-from gssc.ops import EdgePlan, neighbor_sum
-from gssc.ops.messages import Backend
-from gssc.ops.triton_support import can_fuse
+from gssc.nn.context import GraphContext, graph_context
+from gssc.ops.gine import neighbor_sum
 
 
-class GCN(GCNConv):
+class LocalGCN(GCNConv):
     r"""PyG's ``GCNConv`` C → C, with a sum of its own: it asks the device for no sizes, so that steps can be captured.
 
     .. math:: x_i \leftarrow W \Big(\frac{x_i}{d_i} + \sum_{j \neq i} \frac{x_j}{\sqrt{d_i d_j}}\Big) + b
 
     over edges from j to i; d_i is one more than their number. A loop that a node already has counts as the one that is
-    added. On a GPU the sum is one op (``gssc.ops.neighbor_sum``) that stores nothing of size E × C; layers that share
-    edges should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``. Weighted edges go PyG's way.
+    added. The sum is one op (``gssc.ops.neighbor_sum``) that stores nothing of size E × C; layers that share edges should
+    share ``context`` (`GraphContext`), which sorts them once. Weighted edges go PyG's way.
 
     Args:
         channels: Channels of nodes.
@@ -29,10 +28,16 @@ class GCN(GCNConv):
         self.channels = channels
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, plan: EdgePlan | None = None
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        *,
+        context: GraphContext | None = None,
     ) -> Tensor:
-        check_shape("x", x, None, self.channels)
-        check_shape("edge_index", edge_index, 2, None)
+        if context is None:
+            check_shape("x", x, None, self.channels)
+            context = graph_context(x.shape[0], edge_index=edge_index)
         if edge_weight is not None:
             return super().forward(x, edge_index, edge_weight)
         source, target = edge_index[0], edge_index[1]
@@ -40,7 +45,6 @@ class GCN(GCNConv):
         loops, entering = counts.index_add(1, target, torch.stack([source == target, source >= 0]).to(counts.dtype))
         scale = (entering - loops + 1).rsqrt().to(x.dtype).unsqueeze(1)
         h = scale * self.lin(x)
-        backend: Backend = "fused" if can_fuse(x) else "eager"
         # Each node once itself, whatever loops are among its edges.
-        total = neighbor_sum(h, edge_index, plan, backend) + (1 - loops).to(h.dtype).unsqueeze(1) * h
+        total = neighbor_sum(h, edge_index, context.plan) + (1 - loops).to(h.dtype).unsqueeze(1) * h
         return scale * total + self.bias

@@ -4,12 +4,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
 from gssc.checks import check_positive, check_shape
-from gssc.nn.plain_modules import plain_linears
-from gssc.ops import EdgePlan, gine_messages
-from gssc.ops.cpu_layer.gine import gine
-from gssc.ops.messages import Backend
-from gssc.ops.plain import one_type_on_cpu
-from gssc.ops.triton_support import can_fuse
+from gssc.nn.context import GraphContext, graph_context
+from gssc.ops.gine import gine_messages
 
 
 class GINE(GINEConv):
@@ -17,8 +13,8 @@ class GINE(GINEConv):
 
     .. math:: x_i \leftarrow \mathrm{MLP}\Big((1 + \epsilon) x_i + \sum_j \mathrm{ReLU}(x_j + e_{ij})\Big)
 
-    On a GPU the sum is one op (``gssc.ops.gine``) that stores nothing of size E × C; layers that share edges
-    should share ``plan``, which is ``gssc.ops.edge_plan(edge_index, N)``.
+    The sum is one op (``gssc.ops.gine_messages``), which on a GPU stores nothing of size E × C; layers that share edges
+    should share ``context`` (`GraphContext`), which sorts them once.
 
     Args:
         channels: Channels of nodes and edges.
@@ -30,16 +26,14 @@ class GINE(GINEConv):
         self.channels = channels
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, plan: EdgePlan | None = None
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        *,
+        context: GraphContext | None = None,
     ) -> Tensor:
-        if plan is not None and plain_linears(self.nn[0], self.nn[2]):
-            inner, outer = self.nn[0], self.nn[2]
-            weights = (inner.weight, inner.bias, outer.weight, outer.bias)
-            if one_type_on_cpu(x, edge_attr, self.eps, *weights):
-                check_shape("x", x, None, self.channels)
-                check_shape("edge_index", edge_index, 2, None)
-                if edge_attr is not None:
-                    check_shape("edge_attr", edge_attr, edge_index.shape[1], self.channels)
-                return gine(x, edge_attr, self.eps, weights, edge_index, plan)
-        backend: Backend = "fused" if can_fuse(x, edge_attr) else "eager"
-        return self.nn(gine_messages(x, edge_attr, edge_index, plan, backend, self.eps))
+        if context is None:
+            check_shape("x", x, None, self.channels)
+            context = graph_context(x.shape[0], edge_index=edge_index)
+        return self.nn(gine_messages(x, edge_attr, edge_index, context.plan, eps=self.eps))

@@ -1,4 +1,4 @@
-"""Message passing by name: the local part of a layer."""
+"""The local part of a layer: message passing by name, as a module, or by a function that makes one."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -7,42 +7,67 @@ from torch import nn
 from torch_geometric.nn import GATConv, GINConv
 
 from gssc.checks import check_choice, fail
+from gssc.nn.copies import Source, copies
 from gssc.nn.gated_gcn import GatedGCN
-from gssc.nn.gcn import GCN
+from gssc.nn.gcn import LocalGCN
 from gssc.nn.gine import GINE
 from gssc.nn.norm import NormName
-from gssc.nn.pna import PNA
+from gssc.nn.pna import LocalPNA
 
 Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"]
 LOCALS: tuple[str, ...] = get_args(Local)
 
 
 def make_local(
-    name: Local,
+    local: Local | Source,
     channels: int,
     dropout: float = 0.0,
     norm: NormName = "batch",
     edge_features: bool = False,
     degree_histogram: Sequence[int] | None = None,
 ) -> nn.Module | None:
-    """A convolution of ``channels``, or ``None`` for ``"none"``.
+    """A convolution C → C, or ``None`` for ``"none"``.
 
-    GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN and GCN have no place for them. ``dropout``
-    and ``norm`` are those inside GatedGCN, ``degree_histogram`` is that of the training set, which PNA needs.
+    Args:
+        local: A name, a module, which is returned as it is, or a function of the number of channels that makes one.
+            GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN and GCN have no place for them.
+        channels: C.
+        dropout: Dropout inside GatedGCN.
+        norm: Normalisation inside GatedGCN.
+        edge_features: Whether there are any.
+        degree_histogram: Of the training set, which PNA needs.
     """
-    check_choice("local", name, LOCALS)
-    if name == "gatedgcn":
+    if not isinstance(local, str):
+        return copies("local", local, 1, channels)[0]
+    check_choice("local", local, LOCALS)
+    if local == "gatedgcn":
         return GatedGCN(channels, dropout, norm)
-    if name == "gine":
+    if local == "gine":
         return GINE(channels)
-    if name == "gin":
+    if local == "gin":
         return GINConv(nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)))
-    if name == "gcn":
-        return GCN(channels)
-    if name == "gat":
+    if local == "gcn":
+        return LocalGCN(channels)
+    if local == "gat":
         return GATConv(channels, channels, edge_dim=channels)
-    if name == "pna":
+    if local == "pna":
         if degree_histogram is None:
             fail("degree_histogram", "that of the training set, for local='pna'", "None")
-        return PNA(channels, degree_histogram, edge_features)
+        return LocalPNA(channels, degree_histogram, edge_features)
     return None
+
+
+def make_locals(
+    local: Local | Source,
+    layers: int,
+    channels: int,
+    dropout: float = 0.0,
+    norm: NormName = "batch",
+    edge_features: bool = False,
+    degree_histogram: Sequence[int] | None = None,
+) -> list[nn.Module | None]:
+    """One `make_local` per layer; a module serves the first, and fresh copies of it the others."""
+    if not isinstance(local, str):
+        return copies("local", local, layers, channels)
+    settings = (channels, dropout, norm, edge_features, degree_histogram)
+    return [make_local(local, *settings) for _ in range(layers)]

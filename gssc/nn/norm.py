@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.nn.moments import Moments, joined_moments, moments_over_ranks, row_moments
+from gssc.ops import NormState
 
 NormName = Literal["batch", "layer", "none"]
 NORMS = ("batch", "layer", "none")
@@ -29,6 +30,15 @@ class BatchNorm(nn.BatchNorm1d):
 
     synchronized = False
     process_group: dist.ProcessGroup | None = None
+
+    def kernel_state(self) -> NormState | None:
+        """For kernels; None where they cannot stand for the module: over processes, or where somebody watches it."""
+        weight, mean, variance, batches = self.weight, self.running_mean, self.running_var, self.num_batches_tracked
+        if self.synchronized or self._forward_pre_hooks or self._forward_hooks or weight is None:
+            return None
+        if mean is None or variance is None or batches is None:
+            return None
+        return NormState(weight, self.bias, mean, variance, batches, self.eps, self.momentum, self.training)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is not None:
@@ -78,11 +88,6 @@ def make_norm(name: NormName, channels: int) -> nn.Module:
     if name == "batch":
         return BatchNorm(channels)
     return nn.LayerNorm(channels) if name == "layer" else nn.Identity()
-
-
-def apply_norm(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
-    """``norm(x)``; one that looks at other rows is told which of them are real."""
-    return norm(x, mask) if isinstance(norm, BatchNorm) else norm(x)
 
 
 def synchronize_batch_norms(model: nn.Module, process_group: dist.ProcessGroup | None = None) -> None:

@@ -12,10 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_shape, fail
-from gssc.nn.plain_modules import plain_layer_norms, plain_linears, plain_sequences, plain_silus
 from gssc.ops import deep_set
-from gssc.ops.phi.triton import fits
-from gssc.ops.triton_support import can_fuse
 
 
 class Phi(nn.Module, ABC):
@@ -54,8 +51,7 @@ class DeepSetPhi(Phi):
 
     .. math:: e_k \leftarrow e_k + \mathrm{mean}_l(\mathrm{MLP}_1(e_l)) \odot \mathrm{MLP}_2(e_k)
 
-    three times, starting from an embedding of sign(λ)√|λ|; the mean runs over the valid frequencies of the graph. On a
-    GPU all of it is one op, ``gssc.ops.phi``, where that can stand for the modules.
+    three times, starting from an embedding of sign(λ)√|λ|; the mean runs over the valid frequencies of the graph.
 
     Args:
         channels: c, channels of Φ.
@@ -69,47 +65,13 @@ class DeepSetPhi(Phi):
         self.embed = nn.Sequential(*_linear_norm_act(1, channels))
         self.pool = nn.ModuleList(self._mlp(channels) for _ in range(blocks))
         self.update = nn.ModuleList(self._mlp(channels) for _ in range(blocks))
-        self._own_encoding = type(self).encode is DeepSetPhi.encode  # not that of a subclass
 
     @staticmethod
     def _mlp(channels: int) -> nn.Sequential:
         return nn.Sequential(*_linear_norm_act(channels, channels), *_linear_norm_act(channels, channels))
 
-    def forward(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
-        weights = self._plain_weights() if can_fuse(eigvals) and self._own_encoding else None
-        if weights is None or not fits(eigvals, weights):
-            return super().forward(eigvals, eigmask)
-        return deep_set(eigvals, eigmask, weights, backend="fused")
-
-    def _plain_weights(self) -> list[Tensor] | None:
-        """All weights, unit by unit, or ``None`` where a module must be called: replaced, watched, or changed."""
-        parts = [self.embed, *self.pool, *self.update]
-        if not plain_sequences(*parts) or len(self.pool) != len(self.update):
-            return None
-        steps = [list(part) if isinstance(part, nn.Sequential) else [] for part in parts]
-        if [len(part) for part in steps] != [3] + [6] * (len(parts) - 1):
-            return None
-        modules = [module for part in steps for module in part]
-        linears, norms = modules[0::3], modules[1::3]
-        if not (plain_linears(*linears) and plain_layer_norms(*norms) and plain_silus(*modules[2::3])):
-            return None
-        weights: list[Tensor] = []
-        for linear, norm in zip(linears, norms, strict=True):
-            found = [linear.weight, linear.bias, norm.weight, norm.bias]
-            weights += [weight for weight in found if isinstance(weight, Tensor)]
-        c = self.channels
-        shapes = [[c, c], [c], [c], [c]] * len(linears)
-        shapes[0] = [c, 1]
-        return weights if [list(weight.shape) for weight in weights] == shapes else None
-
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
-        e = self.embed(signed_sqrt(eigvals).unsqueeze(-1))
-        valid = eigmask.unsqueeze(-1)
-        count = valid.sum(1, keepdim=True).clamp(min=1)
-        for pool, update in zip(self.pool, self.update, strict=True):
-            mean = pool(e).masked_fill(~valid, 0.0).sum(1, keepdim=True) / count
-            e = e + mean * update(e)
-        return e
+        return deep_set(eigvals, eigmask, self.embed, list(self.pool), list(self.update))
 
 
 class ElementwisePhi(Phi):

@@ -11,7 +11,7 @@ AGGREGATORS = ["mean", "min", "max", "std"]
 SCALERS = ["identity", "amplification", "attenuation"]
 
 
-class PNA(PNAConv):
+class LocalPNA(PNAConv):
     r"""PyG's ``PNAConv``: four aggregations of the messages, each at three scales of the degree d.
 
     .. math::

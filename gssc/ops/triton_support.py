@@ -32,7 +32,7 @@ def exporting() -> bool:
 
 def can_fuse(*tensors: Tensor | None) -> bool:
     """Whether ``"auto"`` takes the kernels: all tensors on a GPU, in float32, bfloat16 or float16."""
-    for tensor in tensors:  # noqa: SIM110 (a generator would cost as much as the loop)
+    for tensor in tensors:
         if tensor is not None and not (tensor.is_cuda and tensor.dtype in FLOATS):
             return False
     return HAS_TRITON

@@ -4,8 +4,12 @@ import pytest
 import torch
 from graphs import edgeless, random_graph
 
-from gssc import GatedGCN
-from gssc.nn import gated_gcn
+from gssc.nn import GatedGCN
+from gssc.nn.context import GraphContext
+from gssc.ops import gated_gcn as gated_op
+from gssc.ops import linears as products
+from gssc.ops import norm as norm_op
+from gssc.ops.gated_gcn import triton as kernels_form
 from gssc.testing import assert_close
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -68,7 +72,19 @@ def test_bad_input():
 def fuses(monkeypatch):
     """Switches the kernels, which on a CPU run through Triton's interpreter, on and off."""
     pytest.importorskip("triton")
-    return lambda on: monkeypatch.setattr(gated_gcn, "can_fuse", lambda *tensors: on)
+
+    def switch(on):
+        for module in (gated_op, norm_op):
+            monkeypatch.setattr(module, "can_fuse", lambda *tensors: on)
+
+    return switch
+
+
+def context_of(data, device, **masks):
+    """The context of one graph, with masks that need not be those of padding."""
+    nodes, edge_index = data.num_nodes, data.edge_index.to(device)
+    masks = {name: mask.to(device) for name, mask in masks.items()}
+    return GraphContext(nodes, 1, torch.tensor([0, nodes], device=device), edge_index=edge_index, **masks)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -77,10 +93,8 @@ def test_fused_is_the_same_module(fuses, norm, masked):
     """Outputs, gradients and running statistics, in training and after it, over two layers."""
     data = random_graph(7)
     edges = data.num_edges
-    masks = {}
-    if masked:
-        masks = {"node_mask": torch.arange(7) < 5, "edge_mask": torch.arange(edges) % 4 != 2}
-    masks = {name: mask.to(DEVICE) for name, mask in masks.items()}
+    masks = {"node_mask": torch.arange(7) < 5, "edge_mask": torch.arange(edges) % 4 != 2} if masked else {}
+    context = context_of(data, DEVICE, **masks)
     first = GatedGCN(6, norm=norm).to(DEVICE)
     second = copy.deepcopy(first)
     edge_index, x, e = (t.to(DEVICE) for t in (data.edge_index, torch.randn(7, 6), torch.randn(edges, 6)))
@@ -88,7 +102,7 @@ def test_fused_is_the_same_module(fuses, norm, masked):
     for conv, on in ((first, True), (second, False)):
         fuses(on)
         leaves = [x.clone().requires_grad_(), e.clone().requires_grad_()]
-        node, edge = conv(*conv(leaves[0], edge_index, leaves[1], **masks)[:1], edge_index, leaves[1], **masks)
+        node, edge = conv(conv(leaves[0], edge_index, leaves[1], context=context)[0], edge_index, leaves[1], context=context)
         loss = node.square().sum() + (edge * torch.linspace(-1, 1, edge.numel(), device=DEVICE).view_as(edge)).sum()
         d_x, d_e = torch.autograd.grad(loss, leaves, retain_graph=True)
         found = {"node": node, "edge": edge, "gradient of x": d_x, "gradient of e": d_e}
@@ -96,7 +110,7 @@ def test_fused_is_the_same_module(fuses, norm, masked):
         found |= {name: p.grad for name, p in conv.named_parameters()} | dict(conv.named_buffers())
         conv.eval()
         with torch.no_grad():
-            found |= dict(zip(("eval node", "eval edge"), conv(x, edge_index, e, **masks), strict=True))
+            found |= dict(zip(("eval node", "eval edge"), conv(x, edge_index, e, context=context), strict=True))
         results.append(found)
     for name, expected in results[1].items():
         assert_close(results[0][name], expected, name, 2e-5)
@@ -123,7 +137,9 @@ def test_edges_that_nobody_needs_are_left_out(fuses):
     found = []
     for need_edges in (True, False):
         fresh = copy.deepcopy(conv)
-        node, edge = fresh(x, edge_index, e, need_edges=need_edges)
+        context = context_of(data, DEVICE)
+        context.final = None if need_edges else fresh
+        node, edge = fresh(x, edge_index, e, context=context)
         assert (edge is None) != need_edges
         node.square().sum().backward()
         found.append({"node": node, **{n: p.grad for n, p in fresh.named_parameters()}, **dict(fresh.named_buffers())})
@@ -146,13 +162,15 @@ def test_one_product_is_the_four_linears(fuses, monkeypatch, nodes, kind):
     results = []
     for on, limit, dtype in ((True, 1 << 21, torch.float32), (True, -1, torch.float32), (False, 0, torch.float64)):
         fuses(on)
-        monkeypatch.setattr(gated_gcn, "MERGED", limit)
+        for module in (products, kernels_form):
+            monkeypatch.setattr(module, "MERGED", limit)
         device = DEVICE if on else "cpu"
         fresh = copy.deepcopy(conv).to(device, dtype)
         leaf = x.to(device, dtype, copy=True).detach().requires_grad_()
-        given = {name: mask.to(device) for name, mask in masks.items()}
-        attr = None if e is None else e.to(device, dtype)
-        node, edge = fresh(leaf, data.edge_index.to(device), attr, need_edges=kind == "masked", **given)
+        edge_index, attr = data.edge_index.to(device), None if e is None else e.to(device, dtype)
+        context = context_of(data, device, **masks)
+        context.final = None if kind == "masked" else fresh
+        node, edge = fresh(leaf, edge_index, attr, context=context)
         loss = node.square().sum()
         if kind == "masked":
             loss = loss + edge.pow(3).sum()

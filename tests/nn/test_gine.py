@@ -5,8 +5,10 @@ import torch
 from graphs import random_graph
 from torch_geometric.nn import GINEConv
 
-from gssc import GINE
-from gssc.nn import gine
+from gssc.nn import GINE
+from gssc import ops
+from gssc.nn.context import graph_context
+from gssc.ops import gine as gine_op
 from gssc.testing import assert_close
 
 
@@ -32,8 +34,44 @@ def test_fused_is_the_same_module(monkeypatch, with_edges):
     e = torch.randn(data.num_edges, 5, device=device) if with_edges else None
     results = []
     for on in (True, False):
-        monkeypatch.setattr(gine, "can_fuse", lambda *tensors, on=on: on)
+        monkeypatch.setattr(gine_op, "can_fuse", lambda *tensors, on=on: on)
         out = conv(x, data.edge_index.to(device), e)
         results.append([out, *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])])
     for actual, expected in zip(*results, strict=True):
         assert_close(actual, expected, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("with_edges", [True, False])
+def test_a_shared_context_and_a_learned_epsilon_change_nothing(float64, with_edges):
+    conv, data = GINE(5), random_graph(6)
+    conv.eps = torch.nn.Parameter(torch.tensor([0.3]))
+    x = torch.randn(6, 5, requires_grad=True)
+    e = torch.randn(data.num_edges, 5, requires_grad=True) if with_edges else None
+    leaves = [x, *([e] if with_edges else []), *conv.parameters()]
+    context = graph_context(6, edge_index=data.edge_index)
+    results = []
+    for out in (
+        conv(x, data.edge_index, e, context=context),
+        conv.nn(ops.gine_messages(x, e, data.edge_index, backend="naive", eps=conv.eps)),
+    ):
+        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    for actual, expected in zip(*results, strict=True):
+        assert_close(actual, expected)
+
+
+def test_edges_of_a_wrong_shape_are_refused():
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    with pytest.raises(ValueError, match=r"edge_attr: expected shape \[2, 4\], got \[1, 4\]"):
+        GINE(4)(torch.randn(2, 4), edge_index, torch.randn(1, 4))
+    with pytest.raises(ValueError, match=r"x: expected shape \[\*, 4\], got \[2, 3\]"):
+        GINE(4)(torch.randn(2, 3), edge_index)
+
+
+def test_another_network_is_called():
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    conv = GINE(4)
+    conv.nn[0] = torch.nn.utils.parametrizations.spectral_norm(conv.nn[0])
+    conv.eval()
+    x, e = torch.randn(2, 4), torch.randn(2, 4)
+    messages = ops.gine_messages(x, e, edge_index, backend="naive", eps=conv.eps)
+    torch.testing.assert_close(conv(x, edge_index, e), conv.nn(messages))

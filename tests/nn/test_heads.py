@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from gssc import ops
-from gssc.nn import GraphHead, MLPHead, heads
+from gssc.nn import GraphHead, MLPHead, graph_context
 from gssc.testing import assert_close
 
 
@@ -13,7 +12,7 @@ from gssc.testing import assert_close
 def test_forms(form, shapes):
     linears = [layer for layer in MLPHead(8, 3, form) if isinstance(layer, torch.nn.Linear)]
     assert [tuple(layer.weight.shape) for layer in linears] == shapes
-    assert GraphHead(8, 3, form=form)(torch.randn(5, 8), torch.tensor([0, 0, 1, 1, 1]), 2).shape == (2, 3)
+    assert GraphHead(8, 3, form=form)(torch.randn(5, 8), graph_context(5, 2, torch.tensor([0, 0, 1, 1, 1]))).shape == (2, 3)
     with pytest.raises(ValueError, match="form: expected one of"):
         MLPHead(8, 3, "narrow")
 
@@ -32,22 +31,9 @@ def test_pools_each_graph_also_one_without_nodes(pool):
     batch = torch.tensor([0, 0, 0, 2, 2])
     reduce = {"sum": lambda t: t.sum(0), "mean": lambda t: t.mean(0), "max": lambda t: t.max(0).values}[pool]
     pooled = torch.stack([reduce(x[:3]), torch.zeros(4), reduce(x[3:])])
-    assert_close(head(x, batch, 3), head.mlp(pooled))
-    assert_close(head(x, None, 1), head.mlp(reduce(x)[None]))
-    assert_close(head(x[:0], None, 1), head.mlp(torch.zeros(1, 4)))
-
-
-@pytest.mark.parametrize("pool", ["sum", "mean"])
-def test_the_kernels_pool_the_same(pool, monkeypatch):
-    pytest.importorskip("triton")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    head, x = GraphHead(4, 2, pool).to(device), torch.randn(5, 4, device=device)
-    batch = torch.tensor([0, 0, 0, 2, 2], device=device)
-    expected = head(x, batch, 3)
-    monkeypatch.setattr(heads, "can_fuse", lambda x: True)
-    monkeypatch.setattr(heads, "segment_sum", lambda *inputs: ops.segment_sum(*inputs, backend="fused"))
-    for ptr in (None, torch.tensor([0, 3, 3, 5], device=device)):
-        assert_close(head(x, batch, 3, ptr), expected, tolerance=1e-6)
+    assert_close(head(x, graph_context(5, 3, batch)), head.mlp(pooled))
+    assert_close(head(x, graph_context(5)), head.mlp(reduce(x)[None]))
+    assert_close(head(x[:0], graph_context(0)), head.mlp(torch.zeros(1, 4)))
 
 
 def test_bad_pool():

@@ -1,9 +1,11 @@
 import pytest
 import torch
 from graphs import edgeless, random_graph
+from torch_geometric.nn import SAGEConv, TransformerConv
 
 from gssc import GSSCLayer
-from gssc.nn.local import LOCALS, make_local
+from gssc.nn import GatedGCN
+from gssc.nn.local import LOCALS, make_local, make_locals
 from gssc.testing import assert_close
 
 C = 4
@@ -37,3 +39,35 @@ def test_none_and_wrong_names():
         ValueError, match="degree_histogram: expected that of the training set, for local='pna', got None"
     ):
         make_local("pna", C)
+
+
+def test_one_for_every_layer():
+    assert make_locals("none", 3, C) == [None] * 3
+    parts = make_locals("gatedgcn", 2, C, 0.1, "layer")
+    assert [type(part) for part in parts] == [GatedGCN] * 2
+    assert parts[0] is not parts[1]
+    assert parts[1].dropout == 0.1
+
+
+def test_a_module_serves_the_first_layer_and_fresh_copies_the_others():
+    conv = SAGEConv(C, C)
+    parts = make_locals(conv, 3, C)
+    assert parts[0] is conv
+    assert make_local(conv, C) is conv
+    weights = [part.lin_l.weight for part in parts]
+    for number, weight in enumerate(weights):
+        assert not any(torch.equal(weight, other) for other in weights[:number])
+    bare = torch.nn.Sequential(torch.nn.Linear(C, C))  # has no reset_parameters
+    copy = make_locals(bare, 2, C)[1]
+    assert copy is not bare
+    assert torch.equal(copy[0].weight, bare[0].weight)
+
+
+def test_a_function_makes_one_for_every_layer():
+    parts = make_locals(lambda channels: TransformerConv(channels, channels), 2, C)
+    assert [type(part) for part in parts] == [TransformerConv] * 2
+    assert parts[0].in_channels == C
+    with pytest.raises(ValueError, match="local: expected a function that returns a module, got int"):
+        make_locals(lambda channels: channels, 2, C)
+    with pytest.raises(ValueError, match="local: expected a name, a module or a function"):
+        make_local(3, C)

@@ -4,14 +4,14 @@ import pytest
 import torch
 from graphs import edgeless, random_graph
 
-from gssc.nn import PNA
+from gssc.nn import LocalPNA
 from gssc.testing import assert_close
 
 HISTOGRAM = [1, 4, 3, 2]
 
 
 def test_formula_node_by_node(float64):
-    conv, data = PNA(3, HISTOGRAM, edge_features=True), random_graph(7)
+    conv, data = LocalPNA(3, HISTOGRAM, edge_features=True), random_graph(7)
     x, e = torch.randn(7, 3), torch.randn(data.num_edges, 3)
     mean_log = sum(n * math.log(d + 1) for d, n in enumerate(HISTOGRAM)) / sum(HISTOGRAM)
     out = conv(x, data.edge_index, e)
@@ -34,7 +34,7 @@ def test_formula_node_by_node(float64):
 
 @pytest.mark.parametrize("edge_features", [True, False])
 def test_no_edges_here_and_in_training(edge_features):
-    conv = PNA(4, [5], edge_features)
+    conv = LocalPNA(4, [5], edge_features)
     edge_attr = (torch.zeros(0, 4),) if edge_features else ()
     out = conv(torch.randn(3, 4), edgeless(3).edge_index, *edge_attr)
     out.sum().backward()
@@ -45,4 +45,4 @@ def test_no_edges_here_and_in_training(edge_features):
 @pytest.mark.parametrize("histogram", [[], [0, 0], [1, -1], [[1, 2]]])
 def test_bad_histograms(histogram):
     with pytest.raises(ValueError, match="degree_histogram: expected how many nodes have 0, 1, 2, … neighbours, got "):
-        PNA(4, histogram)
+        LocalPNA(4, histogram)

@@ -1,1 +1,5 @@
-"""See README.md in this folder."""
+"""What ops of message passing share: see README.md in this folder."""
+
+from gssc.ops.edges.plan import EdgePlan, edge_plan
+
+__all__ = ["EdgePlan", "edge_plan"]

@@ -1,1 +1,129 @@
-"""See README.md in this folder."""
+"""What GatedGCN does on edges: gates, sums of messages, new edges."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, bool as boolean, nn
+
+from gssc.checks import check_choice, check_probability, check_shapes, fail
+from gssc.ops.edges.plan import EdgePlan, edge_plan
+from gssc.ops.gated_gcn import naive, torch, triton
+from gssc.ops.linears import unmodified
+from gssc.ops.norm.types import NormState
+from gssc.ops.seeds import new_seeds
+from gssc.ops.triton_support import can_fuse, check_fusible
+
+__all__ = ["gated_messages"]
+
+BACKENDS = ("auto", "naive", "torch", "triton")
+
+
+def gated_messages(
+    target: Tensor,
+    source: Tensor,
+    neighbor: Tensor,
+    own: Tensor | None,
+    edge_index: Tensor,
+    edge_attr: Tensor | None = None,
+    lin_edge: nn.Module | None = None,
+    norm: nn.Module | None = None,
+    *,
+    mask: Tensor | None = None,
+    residual: bool = True,
+    eps: float = 1e-6,
+    dropout: float = 0.0,
+    training: bool = False,
+    seed: Tensor | None = None,
+    site: int = 0,
+    plan: EdgePlan | Callable[[], EdgePlan] | None = None,
+    need_edges: bool = True,
+    origin: tuple[Tensor, Sequence[nn.Module]] | None = None,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor | None]:
+    r"""What GatedGCN does on edges, for edges from j to i.
+
+    .. math::
+        \ell_{ij} = t_i + s_j + \mathrm{lin}(e_{ij}), \qquad
+        h_i = a_i + \frac{\sum_j \sigma(\ell_{ij}) \odot n_j}{\sum_j \sigma(\ell_{ij}) + \epsilon}, \qquad
+        e'_{ij} = e_{ij} + \mathrm{drop}(\mathrm{ReLU}(\mathrm{norm}(\ell_{ij})))
+
+    Args:
+        target: t, what a node tells the edges that enter it, [N, C].
+        source: s, what it tells those that leave it, [N, C].
+        neighbor: n, what messages carry, [N, C].
+        own: a, what a node adds itself, [N, C], or ``None``.
+        edge_index: Edges, [2, E], in any order.
+        edge_attr: e, [E, C]; ``None`` leaves out lin(e) and the residual.
+        lin_edge: A Linear C → C, or what stands for one.
+        norm: Normalisation of ℓ, whose running statistics move on, or ``None``.
+        mask: Real edges of a padded batch, [E]: others stay out of the statistics of ``norm`` and get no update.
+        residual: Add e.
+        eps: ε.
+        dropout: Probability of dropout, where ``training``.
+        training: Whether to drop out. Whether statistics are those of the batch is up to ``norm``.
+        seed: Of dropout, a row of ``new_seeds``; ``None``: drawn where it is needed. ``"torch"`` draws its own numbers.
+        site: Number of the place of dropout: places with one seed need different ones.
+        plan: ``edge_plan(edge_index, N)``, or a function that returns it; only the kernels ask for it, and make it
+            where there is none.
+        need_edges: Whether e' is needed.
+        origin: x and the three Linears of which t, s and n are the results, so that the kernels can compute them anew
+            where memory is scarce instead of keeping them. That they are is not checked.
+        backend: ``"naive"`` (edge by edge), ``"torch"`` (calls the modules), ``"triton"`` (e' is the only tensor of
+            size E × C; results repeat bit by bit), or ``"auto"``: triton where it can be, else torch.
+
+    Returns:
+        h [N, C], and e' [E, C] or ``None`` where it is not needed.
+    """
+    nodes, channels, edges = target.shape[0], target.shape[-1], edge_index.shape[-1]
+    check_shapes(
+        ("target", target, (None, None)),
+        ("source", source, (nodes, channels)),
+        ("neighbor", neighbor, (nodes, channels)),
+        ("own", own, (nodes, channels)),
+        ("edge_index", edge_index, (2, None)),
+        ("edge_attr", edge_attr, (edges, channels)),
+        ("mask", mask, (edges,)),
+    )
+    if mask is not None and mask.dtype != boolean:
+        fail("mask", "a boolean tensor (True = real)", mask.dtype)
+    if edge_attr is None:
+        lin_edge = None
+    elif lin_edge is None:
+        fail("lin_edge", "a module where edge_attr is given", "None")
+    p = dropout if training else 0.0
+    inputs = (target, source, neighbor, own, edge_index, edge_attr)
+    if backend == "triton" or (backend == "auto" and can_fuse(target, source, neighbor, own, edge_attr)):
+        usable, state = _for_kernels(lin_edge, norm)
+        if usable:
+            if backend == "triton":
+                check_fusible(target=target, source=source, neighbor=neighbor, own=own, edge_attr=edge_attr)
+            if plan is None:
+                plan = edge_plan(edge_index, nodes)
+            elif not isinstance(plan, EdgePlan):
+                plan = plan()
+            if p and seed is None:
+                seed = new_seeds(1, target.device)[0]
+            settings = (residual, eps, p, seed, site, need_edges)
+            return triton.gated_messages(*inputs, lin_edge, state, mask, plan, origin, *settings)
+        if backend == "triton":
+            fail("backend", "'torch' or 'auto' for a lin_edge or norm that must be called", "'triton'")
+    check_probability("dropout", dropout)
+    check_choice("backend", backend, BACKENDS)
+    if not hasattr(norm, "kernel_state"):  # others look at no other rows: what is padding does not matter to them
+        mask = None
+    modules = (lin_edge, norm, mask, residual, eps, p)
+    if backend == "naive":
+        new_nodes, new_edges = naive.gated_messages(*inputs, *modules, seed, site)
+    else:
+        new_nodes, new_edges = torch.gated_messages(*inputs, *modules)
+    return new_nodes, new_edges if need_edges else None
+
+
+def _for_kernels(lin_edge: nn.Module | None, norm: nn.Module | None) -> tuple[bool, NormState | None]:
+    """Whether the kernels can stand for these modules, and the state of the norm where there is one."""
+    if lin_edge is not None and not (unmodified(lin_edge) and lin_edge.bias is not None):
+        return False, None
+    if norm is None or unmodified(norm, nn.Identity):
+        return True, None
+    kernel_state = getattr(norm, "kernel_state", None)
+    state = None if kernel_state is None else kernel_state()
+    return state is not None, state

@@ -1,15 +1,16 @@
-"""Triton kernels of GatedGCN. Imported only where they run: see ``fused.py``, which explains the passes.
+"""Triton kernels of GatedGCN. Imported only where they run: see ``triton.py``, which explains the passes.
 
 ℓ = t_i + s_j (+ Z, the projected edge) is computed anew wherever it is needed; σ = sigmoid(ℓ).
 
-t, s and n, and their gradients, are tensors of their own (PARTS = 1), or with a, what a node adds itself, side by side
-in one tensor [N, 4C] (PARTS = 4): seen as one [4N, C], row 4i of its pointer is what node i has there.
+t, s, n and a, and their gradients, are tensors of their own (PARTS = 1), or side by side in one tensor [N, PARTS · C]:
+seen as one [PARTS · N, C], row PARTS · i of its pointer is what node i has there.
 """
 
 import triton
 import triton.language as tl
 
 from gssc.ops.edges.kernels import channels, edge_block, gather, inside, put_row, row, scatter
+from gssc.ops.rowwise.kernels import kept
 
 
 @triton.jit
@@ -19,27 +20,10 @@ def vector(base, c, C: tl.constexpr):
 
 
 @triton.jit
-def mixed(x):
-    """A bijection of 32 bits that scatters them."""
-    x = (x ^ (x >> 16)) * 0x21F0AAAD
-    x = (x ^ (x >> 15)) * 0x735A2D97
-    return x ^ (x >> 15)
-
-
-@triton.jit
-def keep(seed, rows, c, dropout, C: tl.constexpr):
-    """Which elements dropout leaves, [rows, channels]: a hash of their place and of a seed on the device."""
-    low = tl.load(seed).to(tl.uint32, bitcast=True)
-    high = tl.load(seed + 1).to(tl.uint32, bitcast=True)
-    by_row = mixed(rows.to(tl.int32).to(tl.uint32, bitcast=True) ^ low)
-    bits = mixed((by_row[:, None] + c.to(tl.uint32, bitcast=True)[None, :] * 0x9E3779B9) ^ high)
-    return (bits >> 8).to(tl.float32) * (1.0 / 16777216.0) >= dropout
-
-
-@triton.jit
 def update_gradient(
-    logit, rows, valid, c, grad, mask, stats, scale, shift, seed, dropout,
+    logit, rows, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
     C: tl.constexpr, BLOCK_C: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    SITE: tl.constexpr,
 ):  # fmt: skip
     """ℓ normalised, and the gradient of γℓ̂ + β (of ℓ itself without a norm): that of e' through dropout and ReLU."""
     hat = logit
@@ -52,7 +36,7 @@ def update_gradient(
         passes = passes & (tl.load(mask + rows, mask=valid, other=0) != 0)[:, None]
     change = tl.where(passes, gather(grad, rows, valid, c, C, BLOCK_C), 0.0)
     if DROPOUT:
-        change = tl.where(keep(seed, rows, c, dropout, C), change / (1.0 - dropout), 0.0)
+        change = tl.where(kept(seed, SITE, rows, c, threshold), change * rescale, 0.0)
     return hat, change
 
 
@@ -77,7 +61,7 @@ def forward_nodes(
     target, source, neighbor, own, projected, order, others, ptr, mask, out, weights, counts, means, squares, eps,
     nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
-    HAS_EDGES: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, KEEP: tl.constexpr,
+    HAS_EDGES: tl.constexpr, HAS_OWN: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     """a_i + Σ_j σ ⊙ b_j / (Σ_j σ + ε) and the denominator for a share of the nodes, and the moments of its logits.
 
@@ -126,7 +110,7 @@ def forward_nodes(
         put_row(weights, node, c, weight, C, BLOCK_C)
         if KEEP:
             put_row(weights, nodes + node, c, mean, C, BLOCK_C)
-        if PARTS == 4:
+        if HAS_OWN:
             mean += row(own, node * PARTS, c, C, BLOCK_C)
         put_row(out, node, c, mean, C, BLOCK_C)
     if MOMENTS:
@@ -175,11 +159,12 @@ def merge_moments(
     tl.store(stats + 4 * C + c, center * 0.0 + n_all, mask=c < C)
 
 
-@triton.jit(do_not_specialize=["edges", "dropout"])
+@triton.jit(do_not_specialize=["edges", "threshold", "rescale"])
 def forward_edges(
-    target, source, projected, attr, index, mask, stats, scale, shift, seed, out, dropout, edges,
+    target, source, projected, attr, index, mask, stats, scale, shift, seed, out, threshold, rescale, edges,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
     HAS_EDGES: tl.constexpr, RESIDUAL: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    SITE: tl.constexpr,
 ):  # fmt: skip
     """E' = e + drop(ReLU(γℓ̂ + β)) for a block of edges. ``out`` may be ``projected``."""
     c = channels(BLOCK_C)
@@ -196,7 +181,7 @@ def forward_edges(
     if HAS_MASK:
         update = tl.where((tl.load(mask + rows, mask=valid, other=0) != 0)[:, None], update, 0.0)
     if DROPOUT:
-        update = tl.where(keep(seed, rows, c, dropout, C), update / (1.0 - dropout), 0.0)
+        update = tl.where(kept(seed, SITE, rows, c, threshold), update * rescale, 0.0)
     if RESIDUAL:
         update += gather(attr, rows, valid, c, C, BLOCK_C)
     scatter(out, rows, valid, c, update, C, BLOCK_C)
@@ -205,7 +190,7 @@ def forward_edges(
 @triton.jit(do_not_specialize=["nodes"])
 def backward_start(
     grad, weights, means, u, w, d_own, nodes,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, HAS_OWN: tl.constexpr,
 ):  # fmt: skip
     """What the passes need of nodes, u = ∂h / d and w = u ⊙ h, for a block of them; and ∂a = ∂h."""
     c = channels(BLOCK_C)
@@ -215,16 +200,16 @@ def backward_start(
     push = change / weight
     scatter(u, rows, valid, c, push, C, BLOCK_C)
     scatter(w, rows, valid, c, push * gather(means, rows, valid, c, C, BLOCK_C), C, BLOCK_C)
-    if PARTS == 4:
+    if HAS_OWN:
         scatter(d_own, rows * PARTS, valid, c, change, C, BLOCK_C)
 
 
-@triton.jit(do_not_specialize=["nodes", "share", "dropout"])
+@triton.jit(do_not_specialize=["nodes", "share", "threshold", "rescale"])
 def backward_sources(
     target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, stats, scale, shift, seed,
-    d_source, d_neighbor, hats, real_degrees, partial, dropout, nodes, share,
+    d_source, d_neighbor, hats, real_degrees, partial, threshold, rescale, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, HAS_EDGES: tl.constexpr,
-    HAS_GRAD: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    HAS_GRAD: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
     """∂b_j = Σ_i σ ⊙ u_i and, but for what statistics of the batch add, ∂s_j = Σ_i ∂ℓ_ij for a share of the nodes j.
 
@@ -261,8 +246,8 @@ def backward_sources(
             change = gate_gradient(logit, push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
             if HAS_GRAD:
                 hat, g = update_gradient(
-                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, dropout,
-                    C, BLOCK_C, NORM, HAS_MASK, DROPOUT,
+                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
+                    C, BLOCK_C, NORM, HAS_MASK, DROPOUT, SITE,
                 )  # fmt: skip
                 if NORM:
                     plain += tl.sum(g, 0)
@@ -307,12 +292,13 @@ def finish_sources(
     scatter(d_source, places, valid, c, gather(d_source, places, valid, c, C, BLOCK_C) - less, C, BLOCK_C)
 
 
-@triton.jit(do_not_specialize=["nodes", "share", "dropout"])
+@triton.jit(do_not_specialize=["nodes", "share", "threshold", "rescale"])
 def backward_targets(
     target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, stats, scale, shift, seed, sums,
-    d_target, dropout, nodes, share,
+    d_target, threshold, rescale, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, HAS_EDGES: tl.constexpr,
     HAS_GRAD: tl.constexpr, NORM: tl.constexpr, TRAINING: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    SITE: tl.constexpr,
 ):  # fmt: skip
     """∂t_i = Σ_j ∂ℓ_ij for a share of the nodes i; with edge features ∂ℓ is written over ``projected``."""
     c = channels(BLOCK_C)
@@ -341,8 +327,8 @@ def backward_targets(
             change = gate_gradient(logit, change)
             if HAS_GRAD:
                 hat, g = update_gradient(
-                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, dropout,
-                    C, BLOCK_C, NORM, HAS_MASK, DROPOUT,
+                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
+                    C, BLOCK_C, NORM, HAS_MASK, DROPOUT, SITE,
                 )  # fmt: skip
                 if NORM:
                     g *= factor

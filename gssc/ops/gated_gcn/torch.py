@@ -1,49 +1,60 @@
 """GatedGCN between its Linears by gathering and adding rows: about ten tensors [E, C]."""
 
+from collections.abc import Callable
+
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput
+from gssc.ops.rowwise.torch import dropout
 
 
-def gated_gcn(
+def gated_messages(
     target: Tensor,
     source: Tensor,
     neighbor: Tensor,
+    own: Tensor | None,
     edge_index: Tensor,
     edge_attr: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    norm: EdgeNorm | None,
+    lin_edge: nn.Module | None,
+    norm: nn.Module | None,
     mask: Tensor | None,
     residual: bool,
     eps: float,
-    dropout: float = 0.0,
-) -> GatedOutput:
-    """See ``gssc.ops.gated_gcn``."""
-    j, i = edge_index
-    logits = target[i] + source[j]
-    if edge_attr is not None and weight is not None:
-        logits = logits + F.linear(edge_attr, weight, bias)
+    drop: float,
+) -> tuple[Tensor, Tensor]:
+    """See ``gssc.ops.gated_gcn``; the modules are called."""
+
+    def update(logits: Tensor) -> Tensor:
+        if norm is not None:
+            logits = norm(logits) if mask is None else norm(logits, mask)
+        return dropout(logits.relu(), drop, True)
+
+    return composed(target, source, neighbor, own, edge_index, edge_attr, lin_edge, update, residual, eps)
+
+
+def composed(
+    target: Tensor,
+    source: Tensor,
+    neighbor: Tensor,
+    own: Tensor | None,
+    edge_index: Tensor,
+    edge_attr: Tensor | None,
+    lin_edge: Callable[[Tensor], Tensor] | None,
+    update: Callable[[Tensor], Tensor],
+    residual: bool,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
+    """The equations; ``update`` is what happens to ℓ on its way to e'."""
+    j, i = edge_index[0], edge_index[1]
+    # index_select: its gradient is a sum of rows, that of target[i] a sort on a CPU.
+    logits = target.index_select(0, i) + source.index_select(0, j)
+    if edge_attr is not None and lin_edge is not None:
+        logits = logits + lin_edge(edge_attr)
     gate = torch.sigmoid(logits)
-    zeros = torch.zeros_like(target)
-    nodes = zeros.index_add(0, i, gate * neighbor[j]) / (zeros.index_add(0, i, gate) + eps)
-    count, mean, squares = logits.new_zeros(()), *logits.new_zeros(2, logits.shape[1])
-    hidden = logits
-    if norm is not None:
-        center, variance = norm.mean, norm.variance
-        real = torch.ones_like(logits[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
-        if norm.training:
-            count = real.sum().to(logits.dtype)
-            mean = torch.where(real, logits, 0.0).sum(0) / count.clamp(min=1)
-            squares = torch.where(real, logits - mean, 0.0).square().sum(0)
-            enough = count >= 2
-            center = torch.where(enough, mean, center)
-            variance = torch.where(enough, squares / count.clamp(min=1), variance)
-        hidden = (logits - center) * torch.rsqrt(variance + norm.eps) * norm.scale + norm.shift
-        hidden = torch.where(real, hidden, 0.0)
-    edges = F.dropout(hidden.relu(), dropout)
+    message = gate * neighbor.index_select(0, j)
+    zeros = message.new_zeros(target.shape)
+    nodes = zeros.index_add(0, i, message) / (zeros.index_add(0, i, gate) + eps)
+    edges = update(logits)
     if residual and edge_attr is not None:
         edges = edge_attr + edges
-    return GatedOutput(nodes, edges, count.detach(), mean.detach(), squares.detach())
+    return nodes if own is None else own + nodes, edges

@@ -14,44 +14,36 @@
 
     ∂ℓ = σ(1-σ) ⊙ (u_i ⊙ b_j - w_i) + γ/√(v+ε) ⊙ (g - (Σg + ℓ̂ Σgℓ̂)/n)
 
-What nodes tell is t, s and b in three tensors, or t | s | b | a in one [N, 4C], as one product makes it: then a + h is
-returned, and the gradient is one tensor too, so that few launches are needed where these are what takes time.
+With a, a + h is returned. t, s, b and a are tensors of their own, or columns of one, as one product makes them: then so
+are their gradients. Where memory is scarce, t, s and b are not kept but computed anew from x.
 
 Sums over the edges of a node are made by one program, in order: no atomics. Where the backward pass is itself to be
 differentiated, it is made of PyTorch's ops.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from gssc.checks import fail
-from gssc.ops.apart import apart
+from gssc.checks import check_shapes
 from gssc.ops.edges.launch import Grid
 from gssc.ops.edges.plan import EdgePlan
-from gssc.ops.gated_gcn import torch as eager
-from gssc.ops.gated_gcn.types import EdgeNorm, GatedOutput, Origin
+from gssc.ops.gated_gcn.torch import composed
+from gssc.ops.launch import launch
+from gssc.ops.linears import MERGED, unmodified
+from gssc.ops.norm.triton import move_running_statistics
+from gssc.ops.norm.types import NormState
+from gssc.ops.op import composed_gradients, is_traced, op
+from gssc.ops.rowwise import naive as rowwise
+from gssc.ops.triton_support import exporting
 
 PIECE = 1 << 14  # edges of which the gradient is multiplied at a time, at least
 SPLIT = 1 << 12  # edges over which a product that sums over edges is one sum, at least
 LARGEST = 1 << 30  # numbers of one product
-MERGED = 256  # partial moments that one step merges
-
-
-def _width(target: Tensor, source: Tensor | None) -> int:
-    """C."""
-    return target.shape[1] // 4 if source is None else target.shape[1]
-
-
-def _parts(target: Tensor, source: Tensor | None, neighbor: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Any]:
-    """t, s, b and a [N, C], a = None where the former are given apart; else columns of ``target``."""
-    target = target.contiguous()
-    if source is None or neighbor is None:
-        t, s, b, a = target.unflatten(1, (4, -1)).unbind(1)
-        return t, s, b, a
-    return target, source.contiguous(), neighbor.contiguous(), None
+MERGED_MOMENTS = 256  # partial moments that one step merges
 
 
 def _projected(
@@ -70,10 +62,13 @@ def _projected(
     return into
 
 
-def _kept_shape(target: Tensor, source: Tensor | None) -> tuple[int, int, int]:
-    """Of d and, where the output is not h unrounded, h."""
-    alone = source is not None and target.dtype == torch.float32
-    return 1 if alone else 2, target.shape[0], _width(target, source)
+def _empty_results(target: Tensor, own: Tensor | None, edges: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Nodes, edges, statistics, and d with, where the nodes are not h unrounded, h."""
+    nodes, c = target.shape
+    wide: dict[str, Any] = {"dtype": torch.float32, "device": target.device}
+    alone = own is None and target.dtype == torch.float32
+    kept = torch.empty(1 if alone else 2, nodes, c, **wide)
+    return target.new_empty(nodes, c), target.new_empty(edges, c), torch.empty(5, c, **wide), kept
 
 
 def _piece(edges: int) -> int:
@@ -85,11 +80,12 @@ def _bytes(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else mask.contiguous().view(torch.uint8)
 
 
-@torch.library.custom_op("gssc::gated_gcn_fused", mutates_args=())
-def gated_gcn_fused(
+@op("gssc::gated_messages")
+def _messages(
     target: Tensor,
-    source: Tensor | None,
-    neighbor: Tensor | None,
+    source: Tensor,
+    neighbor: Tensor,
+    own: Tensor | None,
     edge_attr: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -118,68 +114,66 @@ def gated_gcn_fused(
     residual: bool,
     eps: float,
     dropout: float,
+    site: int,
+    parts: int,
     need_edges: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Nodes [N, C], edges [E, C] (or [0, C]), statistics [5, C], and what else the backward pass needs.
+    """H [N, C] and e' [E, C] or [0, C], then statistics [5, C], d and maybe h, which only the backward pass needs.
 
     Statistics are the mean and 1/√(variance + ε) in use, then mean, Σ(ℓ - mean)² and n of the batch where they were
     needed. The last are d and, in half precision or with a, h unrounded [1 or 2, N, C].
     """
     from gssc.ops.gated_gcn import kernels
 
-    c = _width(target, source)
+    c = target.shape[1]
     grid = Grid(target.shape[0], edge_index.shape[1], c, target.device)
-    t, s, b, a = _parts(target, source, neighbor)
-    parts = {"PARTS": 1 if a is None else 4}
     edge_attr = None if edge_attr is None else edge_attr.contiguous()
-    projected, known = _projected(edge_attr, weight, bias), _bytes(mask)
-    nodes = target.new_empty(grid.nodes, c)
-    wide: dict[str, Any] = {"dtype": torch.float32, "device": target.device}
-    stats, kept = torch.empty(5, c, **wide), torch.empty(_kept_shape(target, source), **wide)
+    projected, real = _projected(edge_attr, weight, bias), _bytes(mask)
+    over_projected = need_edges and projected is not None
+    nodes, edges, stats, kept = _empty_results(target, own, grid.edges if need_edges and not over_projected else 0)
     moments = training and scale is not None
-    sums = [torch.empty(grid.programs, *shape, **wide) if moments else None for shape in ((), (c,), (c,))]
+    sums = [stats.new_empty(grid.programs, *shape) if moments else None for shape in ((), (c,), (c,))]
     if grid.nodes:
-        tensors = (t, s, b, a, projected, by_target, sources, target_ptr, known, nodes, kept, *sums, eps)
-        flags = {"HAS_EDGES": projected is not None, "HAS_MASK": moments and known is not None, "MOMENTS": moments}
-        grid.over_nodes(kernels.forward_nodes, *tensors, KEEP=kept.shape[0] == 2, **flags, **parts)
+        plan = (by_target, sources, target_ptr)
+        grid.over_nodes(
+            kernels.forward_nodes, target, source, neighbor, own, projected, *plan, real, nodes, kept, *sums, eps,
+            PARTS=parts, HAS_EDGES=projected is not None, HAS_OWN=own is not None,
+            HAS_MASK=moments and real is not None, MOMENTS=moments, KEEP=kept.shape[0] == 2,
+        )  # fmt: skip
     if running_mean is None or running_variance is None:
         stats.zero_()
     else:
         merged, programs = (sums, grid.programs) if moments else ([stats] * 3, 0)
-        kernels.merge_moments[(-(-c // 32),)](
-            *merged, running_mean, running_variance, stats, norm_eps, programs,
-            C=c, ROWS=MERGED, BLOCK_C=32, num_warps=8,
+        launch(
+            kernels.merge_moments, (-(-c // 32),), *merged, running_mean, running_variance, stats, norm_eps, programs,
+            C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
         )  # fmt: skip
-    if not need_edges:
-        edges = target.new_empty(0, c)
-    else:
-        edges = target.new_empty(grid.edges, c) if projected is None else projected
+    if over_projected:
+        assert projected is not None
+        edges = projected
     if edges.shape[0]:
-        vectors = (stats, scale, shift, seed)
-        inputs = (t, s, projected, edge_attr, edge_index.contiguous(), known, *vectors, edges, dropout)
         grid.over_rows(
-            kernels.forward_edges, grid.edges, *inputs, HAS_EDGES=projected is not None, NORM=scale is not None,
-            RESIDUAL=residual and edge_attr is not None, HAS_MASK=known is not None, DROPOUT=seed is not None, **parts,
+            kernels.forward_edges, grid.edges, target, source, projected, edge_attr, edge_index.contiguous(), real,
+            stats, scale, shift, seed, edges, rowwise.threshold(dropout), rowwise.scale(dropout),
+            PARTS=parts, HAS_EDGES=projected is not None, RESIDUAL=residual and edge_attr is not None,
+            NORM=scale is not None, HAS_MASK=real is not None, DROPOUT=seed is not None, SITE=site,
         )  # fmt: skip
     return nodes, edges, stats, kept
 
 
-@gated_gcn_fused.register_fake
-def _(target: Tensor, source: Tensor | None, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    edge_index, need_edges, c = others[8], others[-1], _width(target, source)
-    wide: dict[str, Any] = {"dtype": torch.float32, "device": target.device}
-    edges = target.new_empty(edge_index.shape[1] if need_edges else 0, c)
-    kept = torch.empty(_kept_shape(target, source), **wide)
-    return target.new_empty(target.shape[0], c), edges, torch.empty(5, c, **wide), kept
+@_messages.register_fake
+def _(target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
+    edge_index, need_edges = others[7], others[-1]
+    return _empty_results(target, own, edge_index.shape[1] if need_edges else 0)
 
 
-@torch.library.custom_op("gssc::gated_gcn_fused_backward", mutates_args=())
-def gated_gcn_fused_backward(
+@op("gssc::gated_messages_backward")
+def _messages_backward(
     grad_nodes: Tensor,
     grad_edges: Tensor | None,
     target: Tensor,
-    source: Tensor | None,
-    neighbor: Tensor | None,
+    source: Tensor,
+    neighbor: Tensor,
     edge_attr: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -199,19 +193,21 @@ def gated_gcn_fused_backward(
     training: bool,
     residual: bool,
     dropout: float,
+    site: int,
+    parts: int,
+    has_own: bool,
 ) -> list[Tensor]:
-    """∂t, ∂s, ∂b, or these and ∂a in one tensor; with edge features ∂e, ∂W and ∂bias; with a norm ∂β and ∂γ [2, C]."""
+    """∂t, ∂s, ∂b and ∂a, or one tensor of which they are columns; with e its gradient, ∂W and ∂bias; with a norm ∂β, ∂γ.
+
+    The last two are one tensor [2, C].
+    """
     from gssc.ops.gated_gcn import kernels
 
-    edges, c = by_target.shape[0], _width(target, source)
+    edges, c = by_target.shape[0], target.shape[1]
     grid = Grid(target.shape[0], edges, c, target.device)
-    found = [torch.empty_like(part, memory_format=torch.contiguous_format) for part in (target, source, neighbor)
-             if part is not None]  # fmt: skip
-    t, s, b, _ = _parts(target, source, neighbor)
-    d_t, d_s, d_b, d_a = _parts(found[0], *(found[1:] or (None, None)))
-    parts = {"PARTS": 1 if d_a is None else 4}
+    gradients, (d_t, d_s, d_b, d_a) = _empty_node_gradients(target, parts, has_own)
     edge_attr = None if edge_attr is None else edge_attr.contiguous()
-    grad, known = None if grad_edges is None else grad_edges.contiguous(), _bytes(mask)
+    grad, real = None if grad_edges is None else grad_edges.contiguous(), _bytes(mask)
     room, projected = None, None
     if edge_attr is not None and weight is not None and bias is not None:
         # ∂e is written one piece before ∂ℓ: where a product has been read, so that the two share their memory.
@@ -222,36 +218,54 @@ def gated_gcn_fused_backward(
     if grid.nodes:
         u, w = torch.empty_like(kept[0]), torch.empty_like(kept[0])
         h = nodes if kept.shape[0] == 1 else kept[1]
-        grid.over_rows(kernels.backward_start, grid.nodes, grad_nodes.contiguous(), kept[0], h, u, w, d_a, **parts)
+        tensors = (grad_nodes.contiguous(), kept[0], h, u, w, d_a)
+        grid.over_rows(kernels.backward_start, grid.nodes, *tensors, PARTS=parts, HAS_OWN=has_own)
         hats, degrees = (torch.empty_like(u), u.new_empty(grid.nodes)) if normed else (None, None)
         partial = stats.new_empty(grid.programs, 2, c) if normed else None
-        features, inner = (t, s, b, projected), (u, w, grad, known, stats, scale, shift, seed)
+        features, inner = (target, source, neighbor, projected), (u, w, grad, real, stats, scale, shift, seed)
+        numbers = (rowwise.threshold(dropout), rowwise.scale(dropout))
         flags = {
+            "PARTS": parts,
             "HAS_EDGES": projected is not None,
             "HAS_GRAD": grad is not None,
             "NORM": scale is not None,
-            "HAS_MASK": grad is not None and known is not None,
+            "HAS_MASK": grad is not None and real is not None,
             "DROPOUT": grad is not None and seed is not None,
-            **parts,
+            "SITE": site,
         }
         into, outof = (by_target, sources, target_ptr), (by_source, targets, source_ptr)
-        ends = (d_s, d_b, hats, degrees, partial, dropout)
+        ends = (d_s, d_b, hats, degrees, partial, *numbers)
         grid.over_nodes(kernels.backward_sources, *features, *outof, *inner, *ends, **flags)
         if partial is not None:
             torch.sum(partial, 0, out=sums)
             if training:
                 common = (d_s, hats, degrees, stats, scale, sums)
-                grid.over_rows(kernels.finish_sources, grid.nodes, *common, **parts)
+                grid.over_rows(kernels.finish_sources, grid.nodes, *common, PARTS=parts)
         flags["TRAINING"] = training
-        grid.over_nodes(kernels.backward_targets, *features, *into, *inner, sums, d_t, dropout, **flags)
+        grid.over_nodes(kernels.backward_targets, *features, *into, *inner, sums, d_t, *numbers, **flags)
     if room is not None and projected is not None:
         assert edge_attr is not None
         assert weight is not None
         assert bias is not None
         d_weight = _summed_product(projected, edge_attr).to(weight.dtype)
         d_edge = _edge_gradient(room, projected, weight, grad if residual else None)
-        found += [d_edge, d_weight, d_t.sum(0, dtype=torch.float32).to(bias.dtype)]
-    return found if scale is None else [*found, sums]
+        gradients += [d_edge, d_weight, d_t.sum(0, dtype=torch.float32).to(bias.dtype)]
+    return gradients if scale is None else [*gradients, sums]
+
+
+def _empty_node_gradients(target: Tensor, parts: int, has_own: bool) -> tuple[list[Tensor], list[Any]]:
+    """What holds the gradients of t, s, b and a, one tensor where these were columns of one; and each, None without a."""
+    if parts > 1:
+        rows = target.new_empty(target.shape[0], parts * target.shape[1])
+        gradients, columns = [rows], _columns(rows, parts, has_own)
+    else:
+        columns = [torch.empty_like(target, memory_format=torch.contiguous_format) for _ in range(3 + has_own)]
+        gradients = list(columns)
+    return gradients, columns if has_own else [*columns, None]
+
+
+def _columns(rows: Tensor, parts: int, has_own: bool) -> list[Tensor]:
+    return list(rows.chunk(parts, dim=1)[: 3 + has_own])
 
 
 def _summed_product(left: Tensor, right: Tensor) -> Tensor:
@@ -278,119 +292,171 @@ def _edge_gradient(room: Tensor, change: Tensor, weight: Tensor, grad: Tensor | 
     return room[:edges]
 
 
-@gated_gcn_fused_backward.register_fake
-def _(grad_nodes: Tensor, grad_edges: Tensor | None, *others: Any) -> list[Tensor]:
-    target, source, neighbor, edge_attr, weight, bias, scale = others[:7]
-    like = [part for part in (target, source, neighbor, edge_attr, weight, bias) if part is not None]
-    found = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
-    return found if scale is None else [*found, scale.new_empty((2, scale.shape[0]), dtype=torch.float32)]
+@_messages_backward.register_fake
+def _(grad_nodes: Tensor, grad_edges: Tensor | None, target: Tensor, *others: Any) -> list[Tensor]:
+    _, _, edge_attr, weight, bias, scale = others[:6]
+    gradients, _ = _empty_node_gradients(target, *others[-2:])
+    if edge_attr is not None:
+        like = (edge_attr, weight, bias)
+        gradients += [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
+    return gradients if scale is None else [*gradients, scale.new_empty((2, scale.shape[0]), dtype=torch.float32)]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors, ctx.numbers = inputs[:26], inputs[26:-1]
-    # Running statistics are changed in place after the op; what it used of them is among its outputs.
-    dropped = (8, 9) if tensors[19] is None else (0, 1, 2, 8, 9)
-    saved = [None if place in dropped else tensor for place, tensor in enumerate(tensors)]
-    ctx.dtype = tensors[0].dtype
-    ctx.save_for_backward(*saved, output[2], output[0] if output[3].shape[0] == 1 else None, output[3])
-    ctx.mark_non_differentiable(output[2], output[3])
+    target, source, neighbor, own, *features = inputs[:9]
+    # Not the running statistics, which are changed in place after the op; what it used of them is in its results.
+    others, origin, ctx.numbers = inputs[11:20], inputs[20:27], inputs[27:34]
+    told = (target, source, neighbor) if origin[0] is None else (None, None, None)
+    nodes, _, stats, kept = output
+    ctx.dtype, ctx.has_own = target.dtype, own is not None
+    results = (stats, nodes if kept.shape[0] == 1 else None, kept)
+    ctx.save_for_backward(*told, *features, *others, *origin, *results)
+    ctx.mark_non_differentiable(stats, kept)
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
-    tensors, stats, nodes, kept = _saved(ctx)
-    target, source, neighbor, edge_attr, weight, bias, scale, shift, _, _, _, mask, seed, *plan = tensors
-    _, training, residual, _, dropout = ctx.numbers
-    given: list[Tensor | None] = [None] * 32
     if grad_nodes is None and grad_edges is None:
-        return tuple(given)
-    places = [place for place in range(8) if tensors[place] is not None]
-    if torch.is_grad_enabled():  # somebody will differentiate the result
-        found = _eager_gradients(ctx, tensors, stats, grad_nodes, grad_edges, places)
-    else:
-        grad_nodes = torch.zeros_like(kept[0], dtype=ctx.dtype) if grad_nodes is None else grad_nodes
-        found = gated_gcn_fused_backward(
-            grad_nodes, grad_edges, target, source, neighbor, edge_attr, weight, bias, scale, shift, mask, seed, *plan,
-            stats, nodes, kept, training, residual, dropout,
-        )  # fmt: skip
-        if scale is not None:
-            *found, sums = found
-            found += [sums[1].to(scale.dtype), sums[0].to(shift.dtype)]
-    for place, gradient in zip(places, found, strict=True):
-        given[place] = gradient if ctx.needs_input_grad[place] else None
-    return tuple(given)
-
-
-def _saved(ctx: Any) -> tuple[list[Any], Tensor, Tensor | None, Tensor]:
-    """Inputs up to the plan, t, s and n computed anew where they were not kept, and three of the outputs."""
+        return (None,) * 35
     *tensors, stats, nodes, kept = ctx.saved_tensors
-    x, *linears = tensors[19:]
-    if x is not None:
+    inputs, others, (x, *linears) = tensors[:8], tensors[8:17], tensors[17:]
+    if x is not None:  # t, s and n were not kept
         for place in range(3):
             weight, bias = linears[2 * place : 2 * place + 2]
-            tensors[place] = F.linear(x.to(ctx.dtype), weight.to(ctx.dtype), bias.to(ctx.dtype))
-    return tensors[:19], stats, nodes, kept
+            inputs[place] = F.linear(x.to(ctx.dtype), weight.to(ctx.dtype), bias.to(ctx.dtype))
+    places = [0, 1, 2, *range(4, 9)]  # of what is kept, among the inputs of the op
+    found: list[Tensor | None] = [None] * 35
+    if torch.is_grad_enabled():  # somebody will differentiate the result
+        needed = [ctx.needs_input_grad[place] for place in places]
+        gradients = _composed_gradients(ctx.numbers, inputs, others, stats, needed, grad_nodes, grad_edges)
+        found[3] = grad_nodes
+    else:
+        _, training, residual, _, dropout, site, parts = ctx.numbers
+        grad_nodes = torch.zeros_like(kept[0], dtype=ctx.dtype) if grad_nodes is None else grad_nodes
+        gradients = _messages_backward(
+            grad_nodes, grad_edges, *inputs, *others[1:], stats, nodes, kept,
+            training, residual, dropout, site, parts, ctx.has_own,
+        )  # fmt: skip
+        if parts > 1:
+            gradients[:1] = _columns(gradients[0], parts, ctx.has_own)
+        found[3] = gradients.pop(3) if ctx.has_own else None
+        if inputs[6] is not None:  # a norm
+            *gradients, sums = gradients
+            gradients += [sums[1].to(inputs[6].dtype), sums[0].to(inputs[7].dtype)]
+        places = [place for place, tensor in zip(places, inputs, strict=True) if tensor is not None]
+    for place, gradient in zip(places, gradients, strict=True):
+        found[place] = gradient
+    return tuple(gradient if need else None for gradient, need in zip(found, ctx.needs_input_grad, strict=True))
 
 
-def _eager_gradients(
-    ctx: Any,
-    tensors: list[Any],
+def _composed_gradients(
+    numbers: tuple[Any, ...],
+    inputs: list[Any],
+    others: list[Any],
     stats: Tensor,
+    needed: list[bool],
     grad_nodes: Tensor | None,
     grad_edges: Tensor | None,
-    places: list[int],
-) -> list[Tensor | None]:
-    norm_eps, training, residual, eps, dropout = ctx.numbers
-    if dropout:
-        fail("dropout", "0.0 for second derivatives with backend='fused'", dropout)
-    tensors = apart(tensors)
-    target, source, neighbor, edge_attr, weight, bias, scale, shift, _, _, edge_index, mask, *_ = tensors
-    norm = None
-    if scale is not None:
-        norm = EdgeNorm(scale, shift, stats[0], stats[1] ** -2 - norm_eps, norm_eps, training)
-    t, s, b, a = _parts(target, source, neighbor)
-    out = eager.gated_gcn(t, s, b, edge_index, edge_attr, weight, bias, norm, mask, residual, eps)
-    out = out if a is None else out._replace(nodes=a + out.nodes)
-    pairs = [pair for pair in ((out.nodes, grad_nodes), (out.edges, grad_edges)) if pair[1] is not None]
-    outputs, grads = zip(*pairs, strict=True)
-    leaves = [tensors[place] for place in places]
-    wanted = [leaf for leaf in leaves if leaf.requires_grad]
-    found = iter(torch.autograd.grad(outputs, wanted, grads, create_graph=True, allow_unused=True))
-    return [next(found) if leaf.requires_grad else None for leaf in leaves]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of t, s, b, e, W, bias, γ and β by PyTorch's ops; a only adds its own."""
+    norm_eps, _, residual, eps, dropout, site, _ = numbers
+    edge_index, mask, seed = others[:3]
+
+    def function(t: Tensor, s: Tensor, b: Tensor, e: Any, weight: Any, bias: Any, scale: Any, shift: Any) -> Any:
+        def update(logits: Tensor) -> Tensor:
+            if scale is not None:
+                logits = _normalized(logits, scale, shift, mask, stats, norm_eps)
+            return rowwise.dropped(logits.relu(), seed, site, dropout)
+
+        def project(rows: Tensor) -> Tensor:
+            return F.linear(rows, weight, bias)
+
+        results = composed(t, s, b, None, edge_index, e, project, update, residual, eps)
+        pairs = zip(results, (grad_nodes, grad_edges), strict=True)
+        return [result.to(grad.dtype) for result, grad in pairs if grad is not None]
+
+    grads = [grad for grad in (grad_nodes, grad_edges) if grad is not None]
+    return composed_gradients(function, inputs, needed, grads)
 
 
-gated_gcn_fused.register_autograd(_backward, setup_context=_setup)
+def _normalized(
+    logits: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, stats: Tensor, eps: float
+) -> Tensor:
+    """γℓ̂ + β, differentiable through statistics of the batch; ``stats`` has those that count without one."""
+    real = torch.ones_like(logits[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
+    mean, inverse, _, _, n = stats
+    center = torch.where(real, logits, 0.0).sum(0) / n.clamp(min=1)
+    squares = torch.where(real, logits - center, 0.0).square().sum(0)
+    by_batch = n >= 2
+    inverse = torch.where(by_batch, torch.rsqrt(squares / n.clamp(min=1) + eps), inverse)
+    return torch.where(real, (logits - torch.where(by_batch, center, mean)) * inverse * scale + shift, 0.0)
 
 
-def gated_gcn(
+_messages.register_autograd(_backward, setup_context=_setup)
+
+
+def gated_messages(
     target: Tensor,
-    source: Tensor | None,
-    neighbor: Tensor | None,
+    source: Tensor,
+    neighbor: Tensor,
+    own: Tensor | None,
     edge_index: Tensor,
     edge_attr: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    norm: EdgeNorm | None,
+    lin_edge: nn.Module | None,
+    norm: NormState | None,
     mask: Tensor | None,
+    plan: EdgePlan,
+    origin: tuple[Tensor, Sequence[nn.Module]] | None,
     residual: bool,
     eps: float,
     dropout: float,
-    plan: EdgePlan,
-    need_edges: bool = True,
-    origin: Origin | None = None,
-) -> GatedOutput:
-    """See ``gssc.ops.gated_gcn``."""
-    dtype, seed = target.dtype, None
-    if dropout:
-        seed = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=target.device)
-    if source is not None and neighbor is not None:
-        source, neighbor = source.to(dtype), neighbor.to(dtype)
-    if edge_attr is not None and weight is not None and bias is not None:
+    seed: Tensor | None,
+    site: int,
+    need_edges: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """See ``gssc.ops.gated_gcn``; weights and the state of the norm are used without calling the modules."""
+    dtype, c = target.dtype, target.shape[1]
+    weight: Any = None if lin_edge is None else lin_edge.weight
+    bias: Any = None if lin_edge is None else lin_edge.bias
+    scale, shift, mean, variance, batches, norm_eps, momentum, training = norm or (*[None] * 5, 0.0, 0.0, False)
+    check_shapes(("lin_edge.weight", weight, (c, c)), ("norm.weight", scale, (c,)))
+    if edge_attr is not None:
         edge_attr, weight, bias = edge_attr.to(dtype), weight.to(dtype), bias.to(dtype)
-    values = (None, None, None, None, 0.0, False) if norm is None else norm
-    nodes, edges, stats, _ = gated_gcn_fused(
-        target, source, neighbor, edge_attr, weight, bias, *values[:4], edge_index,
-        mask if norm is not None else None, seed, *plan, *(origin or [None] * 7), values[4], values[5],
-        residual, eps, dropout, need_edges,
+    rows = [target, source.to(dtype), neighbor.to(dtype), *([] if own is None else [own.to(dtype)])]
+    sources_of_rows, parts = _origin(origin), _parts(rows)
+    if sources_of_rows[0] is not None or not parts:
+        rows, parts = [row.contiguous() for row in rows], 1
+    nodes, edges, stats, _ = _messages(
+        *rows[:3], rows[3] if own is not None else None, edge_attr, weight, bias, scale, shift, mean, variance,
+        edge_index, None if norm is None else mask, seed if dropout else None, *plan, *sources_of_rows,
+        norm_eps, training, residual, eps, dropout, site, parts, need_edges,
     )  # fmt: skip
-    return GatedOutput(nodes, edges, stats[4, 0], stats[2], stats[3], stats)
+    if training:
+        move_running_statistics(stats.unsqueeze(0), mean, variance, batches, None, None, None, momentum)
+    return nodes, edges if need_edges else None
+
+
+def _parts(rows: Sequence[Tensor]) -> int:
+    """How many rows of C numbers lie from one node to the next in memory, in all alike; 0 where kernels need copies."""
+    if is_traced(*rows):
+        return 0
+    stride, c = rows[0].stride(), rows[0].shape[1]
+    if stride[1] != 1 or stride[0] < c or stride[0] % c:
+        return 0
+    for row in rows:
+        if row.stride() != stride:
+            return 0
+    return stride[0] // c
+
+
+def _origin(origin: tuple[Tensor, Sequence[nn.Module]] | None) -> tuple[Any, ...]:
+    """What t, s and n are computed anew from, x and weight and bias of each Linear; None where they are kept."""
+    # A limit on the nodes would become one of an exported program.
+    if origin is None or exporting() or origin[0].numel() <= MERGED:
+        return (None,) * 7
+    weights: list[Any] = []
+    for module in origin[1]:
+        if not unmodified(module) or module.bias is None:
+            return (None,) * 7
+        weights += [module.weight, module.bias]
+    return origin[0], *weights

@@ -1,4 +1,4 @@
-"""Triton kernels of GINE's messages, m = ReLU(x_j + e_ij). Imported only where they run: see ``fused.py``."""
+"""Triton kernels of GINE's messages, m = ReLU(x_j + e_ij), and of GCN's sum. Imported only where they run."""
 
 import triton
 import triton.language as tl
@@ -66,3 +66,21 @@ def backward_edges(
     message = gather(x, source, valid, c, C, BLOCK_C) + gather(attr, rows, valid, c, C, BLOCK_C)
     change = tl.where(message > 0.0, gather(grad, target, valid, c, C, BLOCK_C), 0.0)
     scatter(out, rows, valid, c, change, C, BLOCK_C)
+
+
+@triton.jit(do_not_specialize=["nodes", "share"])
+def sum_of_neighbors(
+    x, others, ptr, out, nodes, share, C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr
+):  # fmt: skip
+    """Σ_j x_j for a share of the nodes."""
+    c = channels(BLOCK_C)
+    first = tl.program_id(0) * share
+    for node in range(first, tl.minimum(first + share, nodes)):
+        total = tl.zeros([BLOCK_C], dtype=tl.float32)
+        end = tl.load(ptr + node + 1)
+        for at in range(tl.load(ptr + node), end, BLOCK_E):
+            position = at + tl.arange(0, BLOCK_E)
+            valid = position < end
+            other = tl.load(others + position, mask=valid, other=0)
+            total += tl.sum(gather(x, other, valid, c, C, BLOCK_C), 0)
+        put_row(out, node, c, total, C, BLOCK_C)

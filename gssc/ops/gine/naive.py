@@ -1,13 +1,25 @@
-"""The sum of GINE edge by edge: the judge of every faster form."""
+"""The sums of GINE and GCN edge by edge: the judge of every faster form."""
 
 import torch
 from torch import Tensor
 
 
-def gine_messages(x: Tensor, edge_attr: Tensor | None, edge_index: Tensor) -> Tensor:
-    """Σ_j ReLU(x_j + e_ij) for every node i, [N, C]."""
-    rows = [torch.zeros_like(x[0]) for _ in range(x.shape[0])]
-    for edge, (source, target) in enumerate(edge_index.T.tolist()):
-        message = x[source] if edge_attr is None else x[source] + edge_attr[edge]
-        rows[target] = rows[target] + message.relu()
+def gine_messages(x: Tensor, edge_attr: Tensor | None, edge_index: Tensor, eps: Tensor | None = None) -> Tensor:
+    """(1 + ε) x_i + Σ_j ReLU(x_j + e_ij) for every node i, [N, C]."""
+    messages = []
+    for edge, source in enumerate(edge_index[0].tolist()):
+        messages.append((x[source] if edge_attr is None else x[source] + edge_attr[edge]).relu())
+    total = _summed(x, messages, edge_index)
+    return total if eps is None else (1 + eps) * x + total
+
+
+def neighbor_sum(x: Tensor, edge_index: Tensor) -> Tensor:
+    """Σ_j x_j for every node i, [N, C]."""
+    return _summed(x, [x[source] for source in edge_index[0].tolist()], edge_index)
+
+
+def _summed(x: Tensor, messages: list[Tensor], edge_index: Tensor) -> Tensor:
+    rows = [torch.zeros_like(row) for row in x]
+    for message, target in zip(messages, edge_index[1].tolist(), strict=True):
+        rows[target] = rows[target] + message
     return torch.stack(rows) if rows else torch.zeros_like(x)

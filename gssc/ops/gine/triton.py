@@ -1,11 +1,11 @@
-"""GINE's messages in Triton: nothing of size E is stored, forward or backward, but the gradient of edge features.
+"""The sums of GINE and GCN in Triton: nothing of size E is stored, forward or backward, but the gradient of e.
 
     forward     h_i  = (1 + ε) x_i + Σ_j ReLU(m_ij),  m_ij = x_j + e_ij     over edges in the order of their targets
     backward    ∂x_j = (1 + ε) ∂h_j + Σ_i [m_ij > 0] ⊙ ∂h_i                in the order of their sources
-                ∂e_ij = [m_ij > 0] ⊙ ∂h_i                      in the order they came
+                ∂e_ij = [m_ij > 0] ⊙ ∂h_i                                   in the order they came
 
-The term with ε is there where an ε is. m is computed anew in each pass. Where the backward pass is itself to be
-differentiated, it is made of PyTorch's ops.
+The term with ε is there where an ε is. m is computed anew in each pass. GCN's sum is without e and ReLU, and its own
+backward pass over reversed edges. Sums are float32 inside, made by one program in order: no atomics.
 """
 
 from typing import Any
@@ -15,12 +15,15 @@ from torch import Tensor
 
 from gssc.ops.edges.launch import Grid
 from gssc.ops.edges.plan import EdgePlan
+from gssc.ops.gine.torch import gathered_messages
+from gssc.ops.op import composed_gradients, op
 
 
-@torch.library.custom_op("gssc::gine_fused", mutates_args=())
-def gine_fused(
+@op("gssc::gine_messages")
+def _messages(
     x: Tensor,
     edge_attr: Tensor | None,
+    eps: Tensor | None,
     edge_index: Tensor,
     by_target: Tensor,
     sources: Tensor,
@@ -28,9 +31,8 @@ def gine_fused(
     by_source: Tensor,
     targets: Tensor,
     source_ptr: Tensor,
-    eps: Tensor | None = None,
 ) -> Tensor:
-    """H [N, C]; what follows ``edge_index`` is an ``EdgePlan``, then ε, which is not differentiated."""
+    """H [N, C]; what follows ``edge_index`` is an ``EdgePlan``."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if x.numel():
         from gssc.ops.gine import kernels
@@ -42,28 +44,25 @@ def gine_fused(
     return out
 
 
-@gine_fused.register_fake
+@_messages.register_fake
 def _(x: Tensor, *_: Tensor | None) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-@torch.library.custom_op("gssc::gine_fused_backward", mutates_args=())
-def gine_fused_backward(
+@op("gssc::gine_messages_backward")
+def _messages_backward(
     grad: Tensor,
     x: Tensor,
     edge_attr: Tensor | None,
+    eps: Tensor | None,
     edge_index: Tensor,
     by_source: Tensor,
     targets: Tensor,
     source_ptr: Tensor,
-    eps: Tensor | None,
     need_edges: bool,
 ) -> list[Tensor]:
     """∂x and, where needed, ∂e."""
-    d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
-    found = [d_x]
-    if edge_attr is not None and need_edges:
-        found.append(torch.empty_like(edge_attr, memory_format=torch.contiguous_format))
+    gradients = _empty_gradients(grad, x, edge_attr, eps, edge_index, by_source, targets, source_ptr, need_edges)
     if x.numel():
         from gssc.ops.gine import kernels
 
@@ -71,58 +70,87 @@ def gine_fused_backward(
         rows = None if edge_attr is None else edge_attr.contiguous()
         tensors = (x.contiguous(), rows, grad.contiguous())
         flags = {"HAS_EDGES": rows is not None, "HAS_SELF": eps is not None}
-        grid.over_nodes(kernels.backward_nodes, *tensors, eps, by_source, targets, source_ptr, d_x, **flags)
-        if len(found) == 2 and grid.edges:
-            grid.over_rows(kernels.backward_edges, grid.edges, *tensors, edge_index.contiguous(), found[1])
-    return found
+        grid.over_nodes(kernels.backward_nodes, *tensors, eps, by_source, targets, source_ptr, gradients[0], **flags)
+        if need_edges and grid.edges:
+            grid.over_rows(kernels.backward_edges, grid.edges, *tensors, edge_index.contiguous(), gradients[1])
+    return gradients
 
 
-@gine_fused_backward.register_fake
-def _(
+@_messages_backward.register_fake
+def _empty_gradients(
     grad: Tensor,
     x: Tensor,
     edge_attr: Tensor | None,
+    eps: Tensor | None,
     edge_index: Tensor,
     by_source: Tensor,
     targets: Tensor,
     source_ptr: Tensor,
-    eps: Tensor | None,
     need_edges: bool,
 ) -> list[Tensor]:
     like = [x] if edge_attr is None or not need_edges else [x, edge_attr]
     return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
 
 
-def _setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
-    x, edge_attr, edge_index, _, _, _, *by_source = inputs
-    ctx.save_for_backward(x, edge_attr, edge_index, *by_source)
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, edge_attr, eps, edge_index, _, _, _, *by_source = inputs
+    ctx.save_for_backward(x, edge_attr, eps, edge_index, *by_source)
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    x, edge_attr, edge_index, by_source, targets, source_ptr, eps = ctx.saved_tensors
-    need_edges = ctx.needs_input_grad[1]
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, edge_attr, eps, edge_index, *by_source = ctx.saved_tensors
+    needed = ctx.needs_input_grad
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        found = _eager_gradients(grad, x, edge_attr, edge_index)
-        found[0] = found[0] if eps is None else found[0] + (1 + eps) * grad
-    else:
-        found = gine_fused_backward(grad, x, edge_attr, edge_index, by_source, targets, source_ptr, eps, need_edges)
-    return found[0], found[1] if need_edges else None, *[None] * 8
+        inputs = (x, edge_attr, eps, edge_index)
+        return *composed_gradients(gathered_messages, inputs, needed[:4], grad), *[None] * 6
+    gradients = _messages_backward(grad, x, edge_attr, eps, edge_index, *by_source, needed[1])
+    d_eps = (grad * x).sum(dtype=torch.float32).to(eps.dtype).view_as(eps) if needed[2] else None
+    return gradients[0], gradients[1] if needed[1] else None, d_eps, *[None] * 7
 
 
-def _eager_gradients(grad: Tensor, x: Tensor, edge_attr: Tensor | None, edge_index: Tensor) -> list[Tensor]:
-    message = x[edge_index[0]] if edge_attr is None else x[edge_index[0]] + edge_attr
-    change = torch.where(message > 0, grad[edge_index[1]], 0.0)
-    return [torch.zeros_like(x).index_add(0, edge_index[0], change.to(x.dtype)), change]
-
-
-gine_fused.register_autograd(_backward, setup_context=_setup)
+_messages.register_autograd(_backward, setup_context=_setup)
 
 
 def gine_messages(
-    x: Tensor, edge_attr: Tensor | None, edge_index: Tensor, plan: EdgePlan, eps: Tensor | None = None
+    x: Tensor, edge_attr: Tensor | None, edge_index: Tensor, plan: EdgePlan, eps: Tensor | None
 ) -> Tensor:
-    """Σ_j ReLU(x_j + e_ij) for every node i, plus (1 + ε) x_i where there is an ε, [N, C]."""
+    """(1 + ε) x_i + Σ_j ReLU(x_j + e_ij) for every node i, [N, C]."""
     if edge_attr is not None and edge_attr.dtype != x.dtype:
         edge_attr = edge_attr.to(x.dtype)
-    out: Tensor = gine_fused(x, edge_attr, edge_index, *plan, eps)
+    out: Tensor = _messages(x, edge_attr, eps, edge_index, *plan)
+    return out
+
+
+@op("gssc::neighbor_sum")
+def _sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor, source_ptr: Tensor) -> Tensor:
+    """H [N, C]; what follows ``x`` is of an ``EdgePlan``: the last two are what the backward pass sums by."""
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if x.numel():
+        from gssc.ops.gine import kernels
+
+        grid = Grid(x.shape[0], sources.shape[0], x.shape[1], x.device)
+        grid.over_nodes(kernels.sum_of_neighbors, x.contiguous(), sources, target_ptr, out)
+    return out
+
+
+@_sum.register_fake
+def _(x: Tensor, *_: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _setup_sum(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:])
+
+
+def _backward_sum(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    sources, target_ptr, targets, source_ptr = ctx.saved_tensors
+    return _sum(grad, targets, source_ptr, sources, target_ptr), None, None, None, None
+
+
+_sum.register_autograd(_backward_sum, setup_context=_setup_sum)
+
+
+def neighbor_sum(x: Tensor, plan: EdgePlan) -> Tensor:
+    """Σ_j x_j for every node i, [N, C]."""
+    out: Tensor = _sum(x, plan.sources, plan.target_ptr, plan.targets, plan.source_ptr)
     return out

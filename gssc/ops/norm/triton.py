@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gssc.ops.apart import apart
-from gssc.ops.relu_dropout import naive as random
-from gssc.ops.norm import torch as eager
-from gssc.ops.norm.types import Branch, Form
+from gssc.ops.launch import launch
+from gssc.ops.norm.types import Branch, NormState
+from gssc.ops.op import composed_gradients, op
+from gssc.ops.rowwise import naive as random
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
 HELD = 2048  # rows that one program may hold
@@ -72,7 +72,9 @@ class _Job:
             block_n, block_c = power_of_two(self.rows, 16), HELD_CHANNELS
         grid = more.pop("programs", -(-self.rows // block_n)), -(-self.c // block_c)
         warps = max(1, min(block_n * block_c // 512, 16))  # 16 numbers per thread: no spills
-        kernel[grid](*arguments, C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps)
+        launch(
+            kernel, grid, *arguments, C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps
+        )
 
 
 def _job(
@@ -116,8 +118,8 @@ def _output_dtype(first: Tensor, second: Tensor | None, x: Tensor | None) -> tor
     return dtype
 
 
-@torch.library.custom_op("gssc::residual_norm_fused", mutates_args=())
-def residual_norm_fused(
+@op("gssc::residual_norm")
+def norm_forward(
     first: Tensor,
     second: Tensor | None,
     x: Tensor | None,
@@ -159,23 +161,23 @@ def residual_norm_fused(
         partial = stats.new_empty(programs, branches, 3, job.c)
         parts = (x, first, second, job.mask, seed, partial, *job.numbers, share)
         job.launch(kernels.forward_moments, *parts, programs=programs)
-        kernels.forward_merge[(1, -(-job.c // 16))](
-            partial, mean, variance, mean2, variance2, stats, programs,
+        launch(
+            kernels.forward_merge, (1, -(-job.c // 16)), partial, mean, variance, mean2, variance2, stats, programs,
             EPS=eps, C=job.c, ROWS=MERGED, BLOCK_C=16, ACC=job.flags["ACC"], TWO=branches == 2, num_warps=4,
         )  # fmt: skip
     job.launch(kernels.forward_apply, *tensors, RUNNING=not training, programs=max(1, -(-job.rows // 64)))
     return out, stats
 
 
-@residual_norm_fused.register_fake
+@norm_forward.register_fake
 def _(first: Tensor, second: Tensor | None, x: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
     out = first.new_empty(first.shape, dtype=_output_dtype(first, second, x))
     shape = (1 if second is None else 2, 5, first.shape[1])
     return out, first.new_empty(shape, dtype=wide(first, second, x))
 
 
-@torch.library.custom_op("gssc::residual_norm_fused_backward", mutates_args=())
-def residual_norm_fused_backward(
+@op("gssc::residual_norm_backward")
+def norm_backward(
     grad: Tensor,
     first: Tensor,
     second: Tensor | None,
@@ -226,7 +228,7 @@ def _rows(
     return [*rows, x] if x is not None and added and not activation else rows
 
 
-@residual_norm_fused_backward.register_fake
+@norm_backward.register_fake
 def _(
     grad: Tensor, first: Tensor, second: Tensor | None, x: Tensor | None, weight: Tensor, bias: Tensor,
     weight2: Tensor | None, mask: Tensor | None, seed: Tensor | None, stats: Tensor, dropouts: Sequence[float],
@@ -254,10 +256,12 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
         return tuple(given)
     if torch.is_grad_enabled():  # somebody will differentiate the result
         inputs = (first, second, x, weight, bias, weight2, bias2)
-        for place, gradient in _eager_gradients(ctx, grad, inputs, mask, seed, stats):
-            given[place] = gradient
-        return tuple(given)
-    sums, *rows = residual_norm_fused_backward(
+        fixed = (mask, seed, stats, *ctx.form)
+        needed = [bool(need) for need in ctx.needs_input_grad[:7]]
+        wide_grad = grad.to(torch.promote_types(grad.dtype, stats.dtype))
+        gradients = composed_gradients(lambda *views: _composed(*views, *fixed), inputs, needed, wide_grad)
+        return (*gradients, *[None] * 12)
+    sums, *rows = norm_backward(
         grad, first, second, x, weight, bias, weight2, mask, seed, stats, dropouts, residuals, eps, activation, site
     )
     given[0] = rows[0]
@@ -274,28 +278,40 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     return tuple(given)
 
 
-def _eager_gradients(
-    ctx: Any, grad: Tensor, inputs: tuple[Any, ...], mask: Tensor | None, seed: Tensor | None, stats: Tensor
-) -> list[tuple[int, Tensor | None]]:
-    own = apart(inputs)
-    first, second, x, weight, bias, weight2, bias2 = own
-    dropouts, residuals, eps, activation, site = ctx.form
-    rows, weights, biases = [first], [weight], [bias]
-    if second is not None:
-        rows, weights, biases = [first, second], [weight, weight2], [bias, bias2]
-    out = eager.residual_norm(
-        rows, weights, biases, dropouts, residuals, x, mask, seed, stats, eps, activation, site
-    )  # fmt: skip
-    places = [place for place, tensor in enumerate(own) if tensor is not None and tensor.requires_grad]
-    wanted = [own[place] for place in places]
-    found = torch.autograd.grad(out, wanted, grad.to(out.dtype), create_graph=True, allow_unused=True)
-    return list(zip(places, found, strict=True))
+def _composed(
+    first: Tensor, second: Tensor | None, x: Tensor | None, weight: Tensor, bias: Tensor, weight2: Tensor | None,
+    bias2: Tensor | None, mask: Tensor | None, seed: Tensor | None, stats: Tensor, dropouts: Sequence[float],
+    residuals: Sequence[bool], eps: float, activation: bool, site: int,
+) -> Tensor:  # fmt: skip
+    """The op made of PyTorch's, differentiable through statistics of the batch; ``stats`` has those in use otherwise."""
+    total: Tensor | None = None
+    for number, (h, scale, shift) in enumerate(((first, weight, bias), (second, weight2, bias2))):
+        if h is None or scale is None or shift is None:
+            continue
+        hidden = h.to(stats.dtype)
+        if not activation:
+            hidden = random.dropped(hidden, seed, site + number, dropouts[number])
+            hidden = hidden + x if x is not None and residuals[number] else hidden
+        real = torch.ones_like(hidden[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
+        mean, inverse, _, _, n = stats[number]
+        center = torch.where(real, hidden, 0.0).sum(0) / n.clamp(min=1)
+        squares = torch.where(real, hidden - center, 0.0).square().sum(0)
+        enough = n >= 2
+        inverse = torch.where(enough, torch.rsqrt(squares / n.clamp(min=1) + eps), inverse)
+        part = (hidden - torch.where(enough, center, mean)) * inverse * scale + shift
+        part = torch.where(real, part, 0.0)
+        total = part if total is None else total + part
+    assert total is not None
+    if activation:
+        total = random.dropped(total.relu(), seed, site, dropouts[0])
+        total = total + x if x is not None and residuals[0] else total
+    return total
 
 
-residual_norm_fused.register_autograd(_backward, setup_context=_setup)
+norm_forward.register_autograd(_backward, setup_context=_setup)
 
 
-@torch.library.custom_op(
+@op(
     "gssc::move_running_statistics",
     mutates_args=("mean", "variance", "batches", "mean2", "variance2", "batches2"),
 )
@@ -317,8 +333,8 @@ def move_running_statistics(
         return
     import triton.language as tl
 
-    kernels.move_running[(2 if two else 1,)](
-        stats, mean, variance, batches, mean2, variance2, batches2,
+    launch(
+        kernels.move_running, (2 if two else 1,), stats, mean, variance, batches, mean2, variance2, batches2,
         MOMENTUM=momentum or 0.0, C=c, BLOCK_C=power_of_two(c, 16), CUMULATIVE=momentum is None, TWO=two,
         ACC=tl.float64 if stats.dtype == torch.float64 else tl.float32, num_warps=1 if c <= 256 else 4,
     )  # fmt: skip
@@ -330,20 +346,24 @@ def _(*_: Any) -> None:
 
 
 def residual_norm(
-    branches: Sequence[Branch], x: Tensor | None, mask: Tensor | None, seed: Tensor | None, form: Form
+    x: Tensor | None,
+    branches: Sequence[Branch],
+    states: Sequence[NormState],
+    mask: Tensor | None,
+    seed: Tensor | None,
+    site: int,
+    activation: bool,
 ) -> Tensor:
     """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
-    one, two = branches[0], branches[1] if len(branches) == 2 else None
-    dropouts = [one.dropout, 0.0 if two is None else two.dropout]
-    residuals = [one.residual, False if two is None else two.residual]
-    others = (None,) * 6 if two is None else two[1:6]
-    out, stats = residual_norm_fused(
-        one.rows, None if two is None else two.rows, x, one.weight, one.bias, *others[:2], one.mean, one.variance,
-        *others[2:4], mask, seed if any(dropouts) else None, dropouts, residuals, form.eps, form.activation, form.site,
-        form.training,
+    one, norm, two, other = branches[0], states[0], None, (None,) * 5
+    dropouts, residuals = [one.dropout, 0.0], [one.residual, False]
+    if len(branches) == 2:
+        two, other = branches[1], states[1][:5]
+        dropouts[1], residuals[1] = two.dropout, two.residual
+    out, stats = norm_forward(
+        one.rows, None if two is None else two.rows, x, norm.weight, norm.bias, *other[:2], norm.mean, norm.variance,
+        *other[2:4], mask, seed, dropouts, residuals, norm.eps, activation, site, norm.training,
     )  # fmt: skip
-    if form.training:
-        move_running_statistics(
-            stats, one.mean, one.variance, one.batches, others[2], others[3], others[4], form.momentum
-        )
+    if norm.training:
+        move_running_statistics(stats, norm.mean, norm.variance, norm.batches, *other[2:], norm.momentum)
     return out

@@ -1,32 +1,42 @@
-"""Arguments that all forms of the op share."""
+"""What all forms of the op share."""
 
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
-class Branch(NamedTuple):
-    """What is normalised, and the state of its batch normalisation.
+class NormState(NamedTuple):
+    """A batch normalisation as kernels need it.
 
-    ``rows`` [N, C]; γ, β, running mean and variance [C], and the number of batches they have seen [], as
-    ``nn.BatchNorm1d`` holds them; the last three move on in training.
+    γ, β, running mean and variance [C], and the number of batches that these have seen [], as ``nn.BatchNorm1d`` holds
+    them; the last three move on in training.
     """
 
-    rows: Tensor
     weight: Tensor
     bias: Tensor
     mean: Tensor
     variance: Tensor
     batches: Tensor
+    eps: float = 1e-5
+    momentum: float | None = 0.1  # None: the running statistics are the mean over all batches
+    training: bool = True
+
+
+class Branch(NamedTuple):
+    """What is normalised, rows [N, C], and by what.
+
+    ``norm`` is a module, called with the rows (and the mask, if it takes one) unless it has a method ``kernel_state``
+    that returns a `NormState`; or such a state itself.
+    """
+
+    rows: Tensor
+    norm: nn.Module | NormState
     dropout: float = 0.0
     residual: bool = True  # whether x, where it is given, is added
 
-
-class Form(NamedTuple):
-    """How the op is meant: which statistics count, how fast running ones move, where dropout and ReLU stand."""
-
-    training: bool
-    momentum: float | None = 0.1  # None: the running statistics are the mean over all batches
-    eps: float = 1e-5
-    activation: bool = False
-    site: int = 0
+    def state(self) -> NormState | None:
+        """For kernels; None where the module must be called."""
+        if isinstance(self.norm, NormState):
+            return self.norm
+        ask = getattr(self.norm, "kernel_state", None)
+        return None if ask is None else ask()

@@ -1,36 +1,18 @@
-"""The deep set of eigenvalues with PyTorch's ops: the judge, and what second derivatives are made of."""
+"""The deep set of eigenvalues by its modules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-import torch.nn.functional as F
-from torch import Tensor
-
-UNIT = 4  # tensors of a unit: weight and bias of Linear, weight and bias of LayerNorm
-BLOCK = 4 * UNIT  # a block has two units that are pooled and two that update
-EPS = 1e-5  # of LayerNorm
+from torch import Tensor, nn
 
 
-def blocks_of(weights: Sequence[Tensor]) -> int:
-    """Number of blocks that so many tensors are for."""
-    return (len(weights) - UNIT) // BLOCK
-
-
-def deep_set(eigvals: Tensor, eigmask: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """Φ [G, K, C]; arguments as in the dispatch ``gssc.ops.phi``."""
-    units = [weights[first : first + UNIT] for first in range(0, len(weights), UNIT)]
-    blocks, valid = blocks_of(weights), eigmask.unsqueeze(-1)
-    eigvals = eigvals.masked_fill(~eigmask, 0.0)
-    count = valid.sum(1, keepdim=True).clamp(min=1)
-    e = _unit((eigvals.sign() * eigvals.abs().sqrt()).unsqueeze(-1), units[0])
-    for block in range(blocks):
-        pool, update = 1 + 2 * block, 1 + 2 * (blocks + block)
-        pooled = _unit(_unit(e, units[pool]), units[pool + 1])
-        mean = pooled.masked_fill(~valid, 0.0).sum(1, keepdim=True) / count
-        e = e + mean * _unit(_unit(e, units[update]), units[update + 1])
-    return e.masked_fill(~valid, 0.0)
-
-
-def _unit(e: Tensor, unit: Sequence[Tensor]) -> Tensor:
-    """SiLU(LayerNorm(Linear(e)))."""
-    weight, bias, norm_weight, norm_bias = unit
-    return F.silu(F.layer_norm(F.linear(e, weight, bias), bias.shape, norm_weight, norm_bias, EPS))
+def deep_set(
+    eigvals: Tensor, eigmask: Tensor, embed: nn.Module, pool: Iterable[nn.Module], update: Iterable[nn.Module]
+) -> Tensor:
+    """Φ [G, K, C]; eigenvalues are zero where masked."""
+    e: Tensor = embed((eigvals.sign() * eigvals.abs().sqrt()).unsqueeze(-1))
+    masked = ~eigmask.unsqueeze(-1)
+    count = eigmask.sum(1).clamp(min=1).view(-1, 1, 1)
+    for mlp1, mlp2 in zip(pool, update, strict=True):
+        mean = mlp1(e).masked_fill(masked, 0.0).sum(1, keepdim=True) / count
+        e = e + mean * mlp2(e)
+    return e.masked_fill(masked, 0.0)

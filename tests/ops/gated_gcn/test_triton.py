@@ -1,13 +1,17 @@
 """The kernels against the references; on the CPU through Triton's interpreter, on a GPU where there is one."""
 
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 import torch
 from edge_batches import EDGES, gated_inputs
+from torch import Tensor, nn
 
 from gssc import ops
+from gssc.nn import BatchNorm
 from gssc.ops.edges import launch
+from gssc.ops.gated_gcn import triton as kernels_form
 from gssc.testing import assert_close, assert_matches_reference
 
 pytest.importorskip("triton")
@@ -17,17 +21,47 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # A GPU compiles every shape anew, seconds each: there, of variants that differ in little, one is enough.
 interpreted = pytest.mark.skipif(DEVICE == "cuda", reason="for the interpreter")
 NORMS = ("none", "eval", "training")
+LEAVES = ("target", "source", "neighbor", "edge_attr", "weight", "bias", "scale", "shift")
+NORM_STATE = ("scale", "shift", "running_mean", "running_variance")
+
+
+class Result(NamedTuple):
+    """What the op returns, and the running statistics after it."""
+
+    nodes: Tensor
+    edges: Tensor
+    buffers: tuple[Tensor, ...]
+
+
+def with_tensors(module, weight, bias):
+    """The module with these tensors, which may be leaves or not, as its weight and bias."""
+    del module.weight, module.bias
+    module.weight, module.bias = weight, bias
+    return module
 
 
 def run(backend, inputs, norm="training", **settings):
-    """Nodes and edges as one tensor, so that one weighted sum reaches all gradients."""
+    """The op with modules made of the tensors in ``inputs``; "joint" is t, s, n and a side by side."""
     inputs = dict(inputs)
-    parts = {name: inputs.pop(name) for name in ("scale", "shift", "running_mean", "running_variance")}
-    edge_norm = None if norm == "none" else ops.EdgeNorm(*parts.values(), 1e-5, norm == "training")
-    return ops.gated_gcn(**inputs, norm=edge_norm, backend=backend, **settings)
+    if "joint" in inputs:
+        told = dict(zip(("target", "source", "neighbor", "own"), inputs.pop("joint").chunk(4, 1), strict=True))
+        inputs |= told
+    channels = inputs["target"].shape[1]
+    scale, shift, mean, variance = (inputs.pop(name) for name in NORM_STATE)
+    weight, bias = inputs.pop("weight", None), inputs.pop("bias", None)
+    lin_edge = None if weight is None else with_tensors(nn.Linear(channels, channels), weight, bias)
+    module = None
+    if norm != "none":
+        module = with_tensors(BatchNorm(channels).to(scale.device), scale, shift).train(norm == "training")
+        module.running_mean, module.running_var = mean.detach().clone(), variance.detach().clone()
+    out = ops.gated_messages(
+        **{"own": None, **inputs}, lin_edge=lin_edge, norm=module, backend=backend, **{"training": True, **settings}
+    )
+    return Result(*out, () if module is None else tuple(module.buffers()))
 
 
 def joined(backend, norm, settings, fixed, **inputs):
+    """Nodes and edges as one tensor, so that one weighted sum reaches all gradients."""
     out = run(backend, {**inputs, **fixed}, norm, **settings)
     return torch.cat([out.nodes, out.edges])
 
@@ -43,24 +77,23 @@ def make(name, channels, with_edges=True, masked=False):
 def merged(inputs):
     """The same with t, s, n and an a side by side."""
     inputs = dict(inputs)
-    apart = [inputs.pop(name) for name in ("target", "source", "neighbor")]
-    own = torch.randn(apart[0].shape, generator=torch.Generator().manual_seed(1)).to(apart[0])
-    return {"target": torch.cat([*apart, own], 1), "source": None, "neighbor": None, **inputs}
+    told = [inputs.pop(name) for name in ("target", "source", "neighbor")]
+    own = torch.randn(told[0].shape, generator=torch.Generator().manual_seed(1)).to(told[0])
+    return {"joint": torch.cat([*told, own], 1), **inputs}
 
 
 def check(reference, inputs, norm="training", tolerance=1e-5, **settings):
-    """Output, moments and every gradient. Running statistics carry none."""
+    """Output, running statistics and every gradient. Running statistics carry none."""
     inputs, fixed = dict(inputs), {}
-    for name in ("running_mean", "running_variance"):
+    for name in NORM_STATE[2:]:
         fixed[name] = inputs.pop(name)
     if norm == "none":
-        fixed |= {name: inputs.pop(name) for name in ("scale", "shift")}
-    fixed |= {name: inputs.pop(name) for name in list(inputs) if inputs[name] is None}
-    functions = [partial(joined, backend, norm, settings, fixed) for backend in ("fused", reference)]
+        fixed |= {name: inputs.pop(name) for name in NORM_STATE[:2]}
+    functions = [partial(joined, backend, norm, settings, fixed) for backend in ("triton", reference)]
     assert_matches_reference(*functions, inputs, tolerance=tolerance)
-    found, expected = (run(backend, {**inputs, **fixed}, norm, **settings) for backend in ("fused", reference))
-    for name in ("n", "mean", "squares"):
-        assert_close(getattr(found, name), getattr(expected, name), name, tolerance)
+    actual, expected = (run(backend, {**inputs, **fixed}, norm, **settings) for backend in ("triton", reference))
+    for moved, rightly in zip(actual.buffers, expected.buffers, strict=True):
+        assert_close(moved, rightly, "running statistics", tolerance)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -95,37 +128,51 @@ def test_side_by_side_with_masks_without_edge_features_and_of_several_blocks(nor
         return
     monkeypatch.setattr(launch, "multiprocessors", lambda device: 1)
     monkeypatch.setattr(launch, "PROGRAMS", 4)
-    check("eager", merged(make("random", 140)), norm)
+    check("torch", merged(make("random", 140)), norm)
 
 
-@pytest.mark.parametrize("backend", ["naive", "eager"])
+@pytest.mark.parametrize("backend", ["naive", "torch"])
 def test_side_by_side_is_the_same_op(backend):
     """In float64: a is added, and the gradient is those of the four parts."""
     inputs = {name: v.double() if v.is_floating_point() else v for name, v in make("random", 5).items()}
     joint = merged(inputs)
-    leaf = joint["target"].requires_grad_()
+    leaf = joint["joint"].requires_grad_()
     parts = [part.detach().clone().requires_grad_() for part in leaf.chunk(4, 1)]
     apart = {**inputs, **dict(zip(("target", "source", "neighbor"), parts, strict=False))}
-    found, expected = run(backend, joint), run(backend, apart)
-    losses = [out.square().sum() for out in (found.nodes, expected.nodes + parts[3])]
-    losses = [loss + out.edges.pow(3).sum() for loss, out in zip(losses, (found, expected), strict=True)]
-    assert_close(found.nodes, expected.nodes + parts[3])
+    actual, expected = run(backend, joint), run(backend, apart)
+    losses = [out.square().sum() for out in (actual.nodes, expected.nodes + parts[3])]
+    losses = [loss + out.edges.pow(3).sum() for loss, out in zip(losses, (actual, expected), strict=True)]
+    assert_close(actual.nodes, expected.nodes + parts[3])
     assert_close(torch.autograd.grad(losses[0], leaf)[0], torch.cat(torch.autograd.grad(losses[1], parts), 1))
+
+
+def test_columns_are_read_where_they_stand():
+    """Rows of several tensors in one are not copied, and neither are their gradients; other layouts are."""
+    joint = torch.randn(6, 20, device=DEVICE)
+    assert kernels_form._parts(joint.chunk(4, 1)) == 4
+    assert kernels_form._parts([part.contiguous() for part in joint.chunk(4, 1)]) == 1
+    assert kernels_form._parts([joint[:, :5], joint[:, 5:10].contiguous()]) == 0
+    assert kernels_form._parts([torch.randn(5, 6, device=DEVICE).t()]) == 0
+    assert kernels_form._parts([torch.randn(1, 5, device=DEVICE).expand(6, 5)]) == 0
+    inputs = make("random", 5)
+    mixed = {**inputs, "source": inputs["source"].t().contiguous().t(), "neighbor": inputs["neighbor"][:1].expand(9, 5)}
+    dense = {name: value.contiguous() for name, value in mixed.items()}
+    assert torch.equal(run("triton", mixed).nodes, run("triton", dense).nodes)
 
 
 def test_side_by_side_in_half_precision_keeps_the_sums_unrounded():
     joint = merged(make("random", 32))
     results = []
-    for backend, dtype in (("fused", torch.bfloat16), ("eager", torch.float64)):
-        kept = ("scale", "shift", "running_mean", "running_variance")
+    for backend, dtype in (("triton", torch.bfloat16), ("torch", torch.float64)):
         fresh = {
-            name: v.bfloat16().to(dtype) if v is not None and v.is_floating_point() and name not in kept else v
+            name: v.bfloat16().to(dtype) if v.is_floating_point() and name not in NORM_STATE else v
             for name, v in joint.items()
         }
-        fresh["target"].requires_grad_()
+        fresh |= {name: fresh[name].to(torch.promote_types(dtype, torch.float32)) for name in NORM_STATE}
+        fresh["joint"].requires_grad_()
         out = run(backend, fresh)
         loss = out.nodes.double().square().sum() + out.edges.double().square().sum()
-        results.append([out.nodes, out.edges, *torch.autograd.grad(loss, fresh["target"])])
+        results.append([out.nodes, out.edges, *torch.autograd.grad(loss, fresh["joint"])])
     for actual, expected in zip(*results, strict=True):
         assert actual.dtype == torch.bfloat16
         assert (actual.double() - expected).norm() < 3e-2 * expected.norm()
@@ -136,30 +183,30 @@ def test_widths_and_shares(channels, monkeypatch):
     """Programs with several nodes, several blocks of channels, blocks that end beyond the last channel."""
     monkeypatch.setattr(launch, "multiprocessors", lambda device: 1)
     monkeypatch.setattr(launch, "PROGRAMS", 4)
-    check("eager", make("random", channels))
+    check("torch", make("random", channels))
 
 
 @interpreted
 def test_without_residual():
-    check("eager", make("random", 5), residual=False)
+    check("torch", make("random", 5), residual=False)
 
 
 def test_large_means_cost_no_digits():
     inputs = make("random", 5)
     inputs["bias"] = inputs["bias"] + 1000.0
     wide = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
-    found, expected = run("fused", inputs), run("eager", wide)
-    assert_close(found.squares.double(), expected.squares, tolerance=1e-3)
-    assert_close(found.mean.double(), expected.mean, tolerance=1e-6)
+    (mean, variance, _), (exact_mean, exact_variance, _) = run("triton", inputs).buffers, run("torch", wide).buffers
+    assert_close(variance.double(), exact_variance, tolerance=1e-3)
+    assert_close(mean.double(), exact_mean, tolerance=1e-6)
 
 
 def test_only_nodes_or_only_edges_are_used():
     """The last layer of a model drops its edges: their gradient is absent, not zero."""
     inputs = make("random", 5)
-    leaves = ("target", "source", "neighbor", "edge_attr", "weight", "bias", "scale", "shift")
+    leaves = LEAVES
     for part in ("nodes", "edges"):
         found = []
-        for backend in ("fused", "eager"):
+        for backend in ("triton", "torch"):
             fresh = {key: value.detach().clone().requires_grad_(key in leaves) for key, value in inputs.items()}
             loss = getattr(run(backend, fresh), part).square().sum()
             grads = torch.autograd.grad(loss, [fresh[name] for name in leaves], allow_unused=True)
@@ -171,35 +218,29 @@ def test_only_nodes_or_only_edges_are_used():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=interpreted)])
 def test_half_precision(dtype):
     inputs = make("random", 32)
-    kept = ("scale", "shift", "running_mean", "running_variance")
-    floating = [name for name, value in inputs.items() if value.is_floating_point() and name not in kept[2:]]
+    floating = [name for name, value in inputs.items() if value.is_floating_point() and name not in NORM_STATE[2:]]
     results = []
-    for backend, convert in (("fused", dtype), ("eager", torch.float64)):
-        fresh = {name: value.to(dtype) if name not in kept else value for name, value in inputs.items()}
-        fresh = {
-            name: value.detach().to(convert if name not in kept or convert == torch.float64 else value.dtype)
-            if inputs[name].is_floating_point()
-            else inputs[name]
-            for name, value in fresh.items()
-        }
-        for name in floating:
-            fresh[name].requires_grad_()
+    for backend, wide in (("triton", False), ("torch", True)):
+        fresh = {name: value.to(dtype) if name in floating[:6] else value for name, value in inputs.items()}
+        if wide:
+            fresh = {name: value.double() if value.is_floating_point() else value for name, value in fresh.items()}
+        fresh |= {name: fresh[name].detach().clone().requires_grad_() for name in floating}
         out = run(backend, fresh)
         loss = out.nodes.double().square().sum() + out.edges.double().square().sum()
         results.append([out.nodes, out.edges, *torch.autograd.grad(loss, [fresh[name] for name in floating])])
     for name, actual, expected in zip(["nodes", "edges", *floating], *results, strict=True):
         error = (actual.double() - expected).norm() / expected.norm()
         assert error < 3e-2, name
-        assert actual.dtype == (torch.float32 if name in kept else dtype), name
+        assert actual.dtype == (torch.float32 if name in NORM_STATE else dtype), name
 
 
 def test_dropout_drops_the_same_in_both_directions():
     inputs = make("random", 32)
     attr = inputs["edge_attr"]
-    whole = run("fused", inputs).edges - attr
+    whole = run("triton", inputs).edges - attr
     fresh = {**inputs, "shift": inputs["shift"].clone().requires_grad_()}
     torch.manual_seed(3)
-    out = run("fused", fresh, dropout=0.25)
+    out = run("triton", fresh, dropout=0.25)
     part = (out.edges - attr).detach()
     kept = part != 0
     assert_close(part[kept], whole[kept] / 0.75, tolerance=1e-5)
@@ -207,53 +248,77 @@ def test_dropout_drops_the_same_in_both_directions():
     assert abs(share - 0.75) < 0.06
     (gradient,) = torch.autograd.grad(out.edges.sum(), fresh["shift"])
     assert_close(gradient, kept.float().sum(0) / 0.75, tolerance=1e-5)
-    assert not torch.equal(run("fused", inputs, dropout=0.25).edges, out.edges)
+    assert not torch.equal(run("triton", inputs, dropout=0.25).edges, out.edges)
     torch.manual_seed(3)
-    assert torch.equal(run("fused", inputs, dropout=0.25).edges, out.edges)
+    assert torch.equal(run("triton", inputs, dropout=0.25).edges, out.edges)
+    assert torch.equal(run("triton", inputs, dropout=0.25, training=False).edges, whole + attr)
 
 
-def test_what_nodes_tell_edges_is_computed_anew_where_its_origin_is_known():
+def test_a_seed_and_a_site_say_what_is_dropped():
+    """The same as the plain loop drops, also in gradients of gradients."""
+    inputs, seed = make("random", 5), ops.new_seeds(1, torch.device(DEVICE))[0]
+    check("naive", inputs, dropout=0.25, seed=seed, site=5)
+    results = [run("triton", inputs, dropout=0.25, seed=seed, site=site).edges for site in (4, 5)]
+    assert not torch.equal(*results)
+    twice = []
+    for backend in ("triton", "naive"):
+        fresh = {name: v.detach().clone().requires_grad_(name in LEAVES) for name, v in inputs.items()}
+        tensors = [fresh[name] for name in LEAVES]
+        out = run(backend, fresh, dropout=0.25, seed=seed, site=5)
+        first = torch.autograd.grad(out.nodes.square().sum() + out.edges.square().sum(), tensors, create_graph=True)
+        twice.append(torch.autograd.grad(sum(g.square().sum() for g in first), tensors))
+    for name, actual, expected in zip(LEAVES, *twice, strict=True):
+        assert_close(actual, expected, name, tolerance=1e-3)
+
+
+def test_what_nodes_tell_edges_is_computed_anew_where_memory_is_scarce(monkeypatch):
     """Gradients, and gradients of gradients, in x and in weights are those of the op that keeps the three."""
     inputs = make("random", 5)
-    nodes = inputs["target"].shape[0]
-    linears = [part for _ in range(3) for part in (torch.randn(5, 4, device=DEVICE), torch.randn(5, device=DEVICE))]
-    leaves = [part.requires_grad_() for part in (torch.randn(nodes, 4, device=DEVICE), *linears)]
-    found = []
-    for known in (True, False):
-        told = [torch.nn.functional.linear(leaves[0], *leaves[at : at + 2]) for at in (1, 3, 5)]
+    x = torch.randn(inputs["target"].shape[0], 4, device=DEVICE, requires_grad=True)
+    linears = [nn.Linear(4, 5).to(DEVICE) for _ in range(3)]
+    leaves = [x, *(parameter for linear in linears for parameter in linear.parameters())]
+    results = []
+    for limit in (0, 1 << 21):
+        monkeypatch.setattr(kernels_form, "MERGED", limit)
+        assert (kernels_form._origin((x, linears))[0] is x) == (limit == 0)
+        told = [linear(x) for linear in linears]
         fresh = {**inputs, **dict(zip(("target", "source", "neighbor"), told, strict=True))}
-        out = run("fused", fresh, origin=ops.Origin(*leaves) if known else None)
+        out = run("triton", fresh, origin=(x, linears))
+        shapes = [tensor.shape for tensor in out.nodes.grad_fn.saved_tensors if tensor is not None]
+        assert (x.shape in shapes) == (limit == 0)
         loss = out.nodes.square().sum() + out.edges.square().sum()
         plain = torch.autograd.grad(loss, leaves, retain_graph=True)
         first = torch.autograd.grad(loss, leaves, create_graph=True)
-        found.append([*plain, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)])
-    for actual, expected in zip(*found, strict=True):
+        results.append([*plain, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)])
+    for actual, expected in zip(*results, strict=True):
         assert_close(actual, expected, tolerance=1e-4)
+    monkeypatch.setattr(kernels_form, "MERGED", 0)
+    linears[1].register_forward_hook(lambda module, args, out: out)
+    assert kernels_form._origin((x, linears)) == (None,) * 7
 
 
 def test_results_repeat_bit_by_bit():
     inputs = make("random", 5)
-    for given in (inputs, merged(inputs)):
-        for first, second in zip(run("fused", given), run("fused", given), strict=True):
-            assert torch.equal(first, second)
+    for variant in (inputs, merged(inputs)):
+        first, second = run("triton", variant), run("triton", variant)
+        assert torch.equal(first.nodes, second.nodes)
+        assert torch.equal(first.edges, second.edges)
+        assert all(torch.equal(*pair) for pair in zip(first.buffers, second.buffers, strict=True))
 
 
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("side_by_side", [False, True])
-def test_differentiable_twice(side_by_side):
-    inputs = merged(make("random", 3)) if side_by_side else make("random", 3)
-    leaves = ("target", "source", "neighbor", "edge_attr", "weight", "bias", "scale", "shift")
-    leaves = tuple(name for name in leaves if inputs[name] is not None)
-    found = []
-    for backend in ("fused", "eager"):
-        fresh = {
-            key: value if value is None else value.detach().clone().requires_grad_(key in leaves)
-            for key, value in inputs.items()
-        }
-        out = run(backend, fresh)
+def test_differentiable_twice(side_by_side, norm):
+    inputs = merged(make("random", 3, masked=True)) if side_by_side else make("random", 3)
+    leaves = tuple(name for name in ("joint", *LEAVES[: 6 if norm == "none" else 8]) if name in inputs)
+    results = []
+    for backend in ("triton", "torch"):
+        fresh = {key: value.detach().clone().requires_grad_(key in leaves) for key, value in inputs.items()}
+        out = run(backend, fresh, norm)
         tensors = [fresh[name] for name in leaves]
         first = torch.autograd.grad(out.nodes.square().sum() + out.edges.square().sum(), tensors, create_graph=True)
-        found.append(torch.autograd.grad(sum(g.square().sum() for g in first), tensors))
-    for name, actual, expected in zip(leaves, *found, strict=True):
+        results.append(torch.autograd.grad(sum(g.square().sum() for g in first), tensors))
+    for name, actual, expected in zip(leaves, *results, strict=True):
         assert_close(actual, expected, name, tolerance=1e-3)
 
 
@@ -261,7 +326,7 @@ def test_gradients_with_a_graph_where_inputs_depend_on_each_other():
     inputs = make("random", 3)
     inputs["target"] = inputs["target"].detach().clone().requires_grad_()
     inputs |= {"source": inputs["target"].sin(), "neighbor": inputs["target"].cos()}
-    out = run("fused", inputs)
+    out = run("triton", inputs)
     loss = out.nodes.square().sum() + out.edges.square().sum()
     (expected,) = torch.autograd.grad(loss, inputs["target"], retain_graph=True)
     (actual,) = torch.autograd.grad(loss, inputs["target"], create_graph=True)
@@ -271,57 +336,91 @@ def test_gradients_with_a_graph_where_inputs_depend_on_each_other():
 @pytest.mark.filterwarnings("ignore")
 def test_compiles_whole():
     torch._dynamo.reset()
+    channels = 4
+    lin_edge, norm = nn.Linear(channels, channels).to(DEVICE), BatchNorm(channels).to(DEVICE)
 
-    def function(**inputs):
-        out = run("fused", inputs)
-        return out.nodes, out.edges
+    def function(told, edge_index, edge_attr):
+        return ops.gated_messages(*told, edge_index, edge_attr, lin_edge, norm, backend="triton")
 
     compiled = torch.compile(function, fullgraph=True, dynamic=True, backend="aot_eager")
-    for inputs in (make("random", 4), make("star", 4), merged(make("random", 4)), merged(make("star", 4))):
-        for actual, expected in zip(compiled(**inputs), function(**inputs), strict=True):
-            assert_close(actual, expected)
+    for name in ("random", "star"):
+        inputs = make(name, channels)
+        told = torch.randn(inputs["target"].shape[0], 4 * channels, device=DEVICE).chunk(4, 1)
+        for rows in (told, [part.contiguous() for part in told], [*told[:3], None]):
+            results = [form(rows, inputs["edge_index"], inputs["edge_attr"]) for form in (compiled, function)]
+            for actual, expected in zip(*results, strict=True):
+                assert_close(actual, expected)
 
 
-def test_opcheck():
+@pytest.mark.parametrize("parts", [1, 4])
+def test_opcheck(parts):
     inputs = make("random", 3, masked=True)
     plan = ops.edge_plan(inputs["edge_index"], inputs["target"].shape[0])
-    names = ("target", "source", "neighbor", "edge_attr", "weight", "bias", "scale", "shift")
-    tensors = [inputs[name].requires_grad_() for name in names]
+    told = [inputs[name].requires_grad_() for name in LEAVES[:3]]
+    own = None
+    if parts == 4:
+        *told, own = merged(inputs)["joint"].detach().requires_grad_().chunk(4, 1)
+    tensors = [inputs[name].requires_grad_() for name in LEAVES[3:]]
     running = [inputs["running_mean"], inputs["running_variance"]]
-    numbers = (1e-5, True, True, 1e-6, 0.0, True)
-    arguments = (*tensors, *running, inputs["edge_index"], inputs["mask"], None, *plan, *[None] * 7, *numbers)
+    numbers = (1e-5, True, True, 1e-6, 0.0, 5, parts, True)
+    others = (*running, inputs["edge_index"], inputs["mask"], None, *plan, *[None] * 7, *numbers)
     # The moments carry no gradient, which is what opcheck's own comparison of gradients would ask for.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    joint = merged(inputs)["target"].detach().requires_grad_()
-    for given in (arguments, (joint, None, None, *arguments[3:])):
-        torch.library.opcheck(torch.ops.gssc.gated_gcn_fused.default, given, test_utils=tests)
+    torch.library.opcheck(torch.ops.gssc.gated_messages.default, (*told, own, *tensors, *others), test_utils=tests)
 
 
-def test_auto_on_the_cpu_is_eager():
+def test_auto_on_the_cpu_is_torch():
     inputs = {name: value.cpu() for name, value in make("random", 4).items()}
-    for first, second in zip(run("auto", inputs)[:5], run("eager", inputs)[:5], strict=True):
-        assert torch.equal(first, second)
+    first, second = run("auto", inputs), run("torch", inputs)
+    assert torch.equal(first.nodes, second.nodes)
+    assert torch.equal(first.edges, second.edges)
+
+
+@pytest.mark.parametrize("norm", ["layer", "identity"])
+def test_other_norms_and_linears_are_called(norm):
+    """By the plain loop and by PyTorch's ops alike; the kernels say that they cannot, or need not."""
+    inputs, calls = make("random", 4, masked=True), []
+    norm = (nn.LayerNorm(4) if norm == "layer" else nn.Identity()).to(DEVICE)
+    lin_edge = nn.Linear(4, 4, bias=False).to(DEVICE)
+    lin_edge.register_forward_hook(lambda *_: calls.append("lin_edge"))
+    names = ("target", "source", "neighbor", "edge_index", "edge_attr")
+    told = {"own": None, "mask": inputs["mask"], **{name: inputs[name] for name in names}}
+    results = [ops.gated_messages(**told, lin_edge=lin_edge, norm=norm, backend=b) for b in ("naive", "torch", "auto")]
+    for other in results[1:]:
+        for actual, expected in zip(other, results[0], strict=True):
+            assert_close(actual, expected, tolerance=1e-5)
+    assert len(calls) == inputs["edge_attr"].shape[0] + 2
+    with pytest.raises(ValueError, match="backend: expected 'torch' or 'auto' for a lin_edge or norm that must be"):
+        ops.gated_messages(**told, lin_edge=lin_edge, norm=norm, backend="triton")
+
+
+def test_edges_that_nobody_needs():
+    """Are not returned; statistics move on as ever."""
+    inputs = make("random", 4)
+    for backend in ("naive", "torch", "triton"):
+        out, whole = (run(backend, inputs, need_edges=need) for need in (False, True))
+        assert out.edges is None
+        assert all(torch.equal(*pair) for pair in zip(out.buffers, whole.buffers, strict=True))
+        assert torch.equal(out.nodes, whole.nodes)
 
 
 def test_bad_input():
     inputs = make("random", 4)
-    with pytest.raises(ValueError, match="weight: expected given exactly when edge_attr is, got only one of the two"):
-        run("fused", {name: value for name, value in inputs.items() if name != "weight"})
-    with pytest.raises(ValueError, match="neighbor: expected given exactly when source is, got only one of the two"):
-        run("fused", {**inputs, "source": None})
-    with pytest.raises(ValueError, match=r"target: expected t, s, n and a side by side, \[N, 4C\]"):
-        run("fused", {**make("random", 5), "source": None, "neighbor": None})
-    with pytest.raises(ValueError, match=r"dropout: expected 0\.0 for backend='naive', got 0\.5"):
-        run("naive", inputs, dropout=0.5)
+    with pytest.raises(ValueError, match="lin_edge: expected a module where edge_attr is given, got None"):
+        run("triton", {name: value for name, value in inputs.items() if name != "weight"})
+    with pytest.raises(ValueError, match=r"source: expected shape \[9, 4\], got \[8, 4\]"):
+        run("triton", {**inputs, "source": inputs["source"][1:]})
+    with pytest.raises(ValueError, match=r"lin_edge.weight: expected shape \[4, 4\], got \[5, 4\]"):
+        run("triton", {**inputs, "weight": torch.ones(5, 4, device=DEVICE)})
     with pytest.raises(ValueError, match="mask: expected a boolean tensor"):
-        run("fused", {**inputs, "mask": torch.ones(inputs["edge_index"].shape[1], device=DEVICE)})
-    with pytest.raises(ValueError, match="target: expected float32, bfloat16 or float16 for backend='fused'"):
-        run("fused", {**inputs, "target": inputs["target"].double()})
+        run("triton", {**inputs, "mask": torch.ones(inputs["edge_index"].shape[1], device=DEVICE)})
+    with pytest.raises(ValueError, match="target: expected float32, bfloat16 or float16 for backend='triton'"):
+        run("triton", {**inputs, "target": inputs["target"].double()})
+    with pytest.raises(ValueError, match="backend: expected one of 'auto'"):
+        run("fast", inputs)
 
 
 def test_edges_are_projected_piece_by_piece(monkeypatch):
     """What keeps products below 2³¹ numbers, at 20."""
-    from gssc.ops.gated_gcn import triton as fused
-
-    monkeypatch.setattr(fused, "LARGEST", 20)
+    monkeypatch.setattr(kernels_form, "LARGEST", 20)
     check("naive", make(next(iter(EDGES)), 5))

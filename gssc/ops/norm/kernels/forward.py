@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from gssc.ops.relu_dropout.kernels import kept
-from gssc.ops.norm.kernels.common import columns, entering, load, put, real_rows, store, vector
+from gssc.ops.norm.kernels.common import entering, real_rows
+from gssc.ops.rowwise.kernels import columns, kept, load, put, store, vector
 
 
 @triton.jit

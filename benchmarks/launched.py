@@ -1,0 +1,170 @@
+"""A user's own loop: GSSC against PyG's GPSConv, forward and backward, no replay, one process.
+
+    python -m benchmarks.launched --device cuda --out benchmarks/results.csv
+
+Four layers of width 96, both with gated message passing, a feed-forward network and batch normalisation; GPSConv with
+multihead attention. Graphs: 32 molecules of 23 nodes, 32 graphs of 480 nodes, one random graph of n nodes with 1 % of n²
+directed edges below 10,000 nodes and 0.1 % from there. A model that runs out of memory is said to.
+"""
+
+import argparse
+import csv
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GPSConv, ResGatedGraphConv
+
+from gssc import GSSC
+from gssc.environment import environment
+
+WIDTH, LAYERS, HEADS, FREQUENCIES = 96, 4, 4, 32
+SIZES = ("molecules", "480 nodes x 32", "1000", "2000", "5000", "10000", "20000", "40000", "60000")
+
+
+class GPS(nn.Module):
+    """As PyG's example builds it, with GPSConv."""
+
+    def __init__(self, edges: bool) -> None:
+        super().__init__()
+        self.node = nn.Linear(WIDTH, WIDTH)
+        self.edge = nn.Linear(WIDTH, WIDTH) if edges else None
+        edge_dim = WIDTH if edges else None
+        self.layers = nn.ModuleList(
+            GPSConv(WIDTH, ResGatedGraphConv(WIDTH, WIDTH, edge_dim=edge_dim), heads=HEADS) for _ in range(LAYERS)
+        )
+        self.head = nn.Linear(WIDTH, 1)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, batch: Tensor) -> Tensor:
+        x = self.node(x)
+        more = {} if self.edge is None else {"edge_attr": self.edge(edge_attr)}
+        for layer in self.layers:
+            x = layer(x, edge_index, batch, **more)
+        return self.head(x)
+
+
+def workload(name: str, device: torch.device) -> dict[str, Tensor]:
+    """A batch with features, edges and eigenvectors; the latter are random, since only their size matters here."""
+    torch.manual_seed(0)
+    if name == "molecules":
+        graphs, n, degree = 32, 23, 2.15
+    elif name.startswith("480"):
+        graphs, n, degree = 32, 480, 5.6
+    else:
+        graphs, n = 1, int(name)
+        degree = n * (0.01 if n < 10_000 else 0.001)
+    edges = int(graphs * n * degree)
+    graph = torch.randint(graphs, (edges,)).sort().values
+    edge_index = torch.randint(n, (2, edges)) + graph * n
+    tensors = {
+        "x": torch.randn(graphs * n, WIDTH),
+        "edge_index": edge_index,
+        "batch": torch.arange(graphs).repeat_interleave(n),
+        "eigvals": torch.rand(graphs, FREQUENCIES).sort(1).values,
+        "eigvecs": torch.randn(graphs * n, FREQUENCIES) / n**0.5,
+        "eigmask": torch.ones(graphs, FREQUENCIES, dtype=torch.bool),
+    }
+    if graphs > 1:
+        tensors["edge_attr"] = torch.randn(edges, WIDTH)
+    return {key: value.to(device) for key, value in tensors.items()}
+
+
+def steps(name: str, data: dict[str, Tensor], training: bool) -> Callable[[], Tensor]:
+    """One step of a model: forward and backward, or inference."""
+    device, edges = data["x"].device, "edge_attr" in data
+    if name == "gssc":
+        model: nn.Module = GSSC(
+            1, WIDTH, LAYERS, node_features=WIDTH, edge_features=WIDTH if edges else None, level="node", head="linear"
+        ).to(device)
+
+        def forward() -> Tensor:
+            return model(**data)
+    else:
+        model = GPS(edges).to(device)
+
+        def forward() -> Tensor:
+            return model(data["x"], data["edge_index"], data.get("edge_attr"), data["batch"])
+
+    model.train(training)
+
+    def train() -> Tensor:
+        model.zero_grad(set_to_none=True)
+        loss = forward().square().mean()
+        loss.backward()
+        return loss
+
+    def infer() -> Tensor:
+        with torch.no_grad():
+            return forward()
+
+    return train if training else infer
+
+
+def measure(step: Callable[[], Tensor], device: torch.device, seconds: float) -> tuple[float, float]:
+    """Median time of a step in ms, and peak memory in MB."""
+    sync = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    for _ in range(5):
+        step()
+    sync()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 5:
+        begin = time.perf_counter()
+        step()
+        sync()
+        times.append(1e3 * (time.perf_counter() - begin))
+    peak = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else 0.0
+    return statistics.median(times), peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time of each measurement")
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES))
+    parser.add_argument("--out", type=Path, help="a CSV file to append to")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    rows = []
+    for size in options.sizes:
+        data = workload(size, device)
+        for training in (True, False):
+            found = {}
+            for name in ("gssc", "GPSConv"):
+                try:
+                    found[name] = measure(steps(name, data, training), device, options.seconds)
+                except torch.OutOfMemoryError:
+                    found[name] = (float("nan"), float("nan"))
+                if device.type == "cuda":
+                    torch.cuda.empty_cache()
+            kind = "training" if training else "inference"
+            (ours, memory), (theirs, other) = found["gssc"], found["GPSConv"]
+            print(f"{size:>15} {kind:9}  gssc {ours:8.2f} ms {memory:7.0f} MB   GPSConv {theirs:8.2f} ms {other:7.0f} MB"
+                  f"   ratio {theirs / ours:6.2f}", flush=True)  # fmt: skip
+            rows.append((size, kind, found))
+    if options.out is not None:
+        write(rows, options.out, device)
+
+
+def write(rows: list[tuple[str, str, dict[str, tuple[float, float]]]], out: Path, device: torch.device) -> None:
+    """Append to the table of results, one row per model."""
+    env = environment()
+    with out.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        for size, kind, found in rows:
+            for name, (median, peak) in found.items():
+                ratio = "" if name == "gssc" else f"{median / found['gssc'][0]:.2f}"
+                oom = "out of memory" if median != median else ""
+                writer.writerow(
+                    ["launched", f"{size}, {kind}", name, "", f"{median:.3f}", "", f"{peak:.0f}", "gssc", ratio, oom]
+                    + [str(env.get(key, "")) for key in ("device", "threads", "torch", "python", "commit", "date")]
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What the kernels share: BatchNorm over the graphs of a batch, dropout.
+
+A batch is ``graphs`` slots per replica; program number = slot number over all replicas. A slot holds a graph of n <= T
+nodes in a tile [T, C], of which only the first n rows are read. Row ``slot`` of ``slots`` [slots, 8] says which: number
+of the graph, first node, n, first entry of its bond matrix, key of dropout.
+"""
+
+import triton
+import triton.language as tl
+
+from gssc.ops.tile_kernels import EPS, put_vector, vector
+
+SLOT = tl.constexpr(8)
+MOMENTUM = tl.constexpr(0.1)
+
+
+@triton.jit
+def put_moments(at, x, valid, n, C: tl.constexpr):
+    """Mean and sum of squared deviations of the valid rows; the others are zero in x."""
+    mean = tl.sum(x, 0) / tl.maximum(n, 1).to(tl.float32)
+    deviation = tl.where(valid, x - mean[None, :], 0.0)
+    put_vector(at, mean, C)
+    put_vector(at + C, tl.sum(deviation * deviation, 0), C)
+
+
+@triton.jit
+def rows_in_batch(slots, graphs, CHUNK: tl.constexpr):
+    """Number of nodes of all graphs of a replica, as a float; ``slots`` begins with its first."""
+    b = tl.arange(0, CHUNK)
+    total = tl.sum(tl.load(slots + b * SLOT + 2, mask=b < graphs, other=0), 0).to(tl.float32)
+    for first in range(CHUNK, graphs, CHUNK):
+        more = tl.load(slots + (first + b) * SLOT + 2, mask=first + b < graphs, other=0)
+        total += tl.sum(more, 0).to(tl.float32)
+    return total
+
+
+@triton.jit
+def batch_sum(parts, graphs, STRIDE: tl.constexpr, C: tl.constexpr, CHUNK: tl.constexpr):
+    """Sum over the graphs of a replica of rows [C] that lie STRIDE apart, in a fixed order."""
+    b = tl.arange(0, CHUNK)[:, None]
+    c = tl.arange(0, C)[None, :]
+    total = tl.sum(tl.load(parts + b * STRIDE + c, mask=b < graphs, other=0.0), 0)
+    for first in range(CHUNK, graphs, CHUNK):
+        total += tl.sum(tl.load(parts + (first + b) * STRIDE + c, mask=first + b < graphs, other=0.0), 0)
+    return total
+
+
+@triton.jit
+def batch_moments(parts, slots, graphs, C: tl.constexpr, CHUNK: tl.constexpr):
+    """Rows, mean and sum of squared deviations of a batch from those of its graphs (Chan et al.)."""
+    b = tl.arange(0, CHUNK)
+    c = tl.arange(0, C)[None, :]
+    rows = rows_in_batch(slots, graphs, CHUNK)
+    mean = tl.zeros([C], tl.float32)
+    for first in range(0, graphs, CHUNK):
+        real = first + b < graphs
+        n = tl.load(slots + (first + b) * SLOT + 2, mask=real, other=0).to(tl.float32)[:, None]
+        mean += tl.sum(n * tl.load(parts + (first + b)[:, None] * (2 * C) + c, mask=real[:, None], other=0.0), 0)
+    mean = mean / tl.maximum(rows, 1.0)
+    squares = tl.zeros([C], tl.float32)
+    for first in range(0, graphs, CHUNK):
+        real = first + b < graphs
+        n = tl.load(slots + (first + b) * SLOT + 2, mask=real, other=0).to(tl.float32)[:, None]
+        at = parts + (first + b)[:, None] * (2 * C) + c
+        away = tl.load(at, mask=real[:, None], other=0.0) - mean[None, :]
+        squares += tl.sum(tl.load(at + C, mask=real[:, None], other=0.0) + n * away * away, 0)
+    return rows, mean, squares
+
+
+@triton.jit
+def settle(rows, mean, squares, running, kept, writes, N: tl.constexpr, WIDTH: tl.constexpr):
+    """Mean and 1/deviation that a batch is normalised by; its running statistics move on.
+
+    A batch of fewer than two rows is normalised by the running statistics, and leaves them alone. One program per
+    replica ``writes``: no other reads what it changes.
+    """
+    c = tl.arange(0, N)
+    real = c < WIDTH
+    old_mean = tl.load(running + c, mask=real, other=0.0)
+    old_var = tl.load(running + WIDTH + c, mask=real, other=0.0)
+    enough = rows >= 2.0
+    if writes & enough:
+        tl.store(running + c, old_mean * (1.0 - MOMENTUM) + mean * MOMENTUM, mask=real)
+        unbiased = squares / tl.maximum(rows - 1.0, 1.0)
+        tl.store(running + WIDTH + c, old_var * (1.0 - MOMENTUM) + unbiased * MOMENTUM, mask=real)
+    mean = tl.where(enough, mean, old_mean)
+    scale = 1.0 / tl.sqrt(tl.where(enough, squares / tl.maximum(rows, 1.0), old_var) + EPS)
+    if writes:
+        tl.store(kept + c, mean)
+        tl.store(kept + N + c, scale)
+    return mean, scale
+
+
+@triton.jit
+def statistics(parts, slots, graphs, running, kept, training, writes, C: tl.constexpr, CHUNK: tl.constexpr):
+    """Mean and 1/deviation of a norm: of the batch in training, from the running statistics else."""
+    if training:
+        rows, mean, squares = batch_moments(parts, slots, graphs, C, CHUNK)
+        mean, scale = settle(rows, mean, squares, running, kept, writes, C, C)
+    else:
+        mean = vector(running, C)
+        scale = 1.0 / tl.sqrt(vector(running + C, C) + EPS)
+    return mean, scale
+
+
+@triton.jit
+def standardized(x, mean, scale, valid):
+    """(x - mean) · scale in the valid rows, zero elsewhere."""
+    return tl.where(valid, (x - mean[None, :]) * scale[None, :], 0.0)
+
+
+@triton.jit
+def affine(hat, norm, valid, C: tl.constexpr):
+    """Weight and bias of a norm, which lie behind one another."""
+    return tl.where(valid, hat * vector(norm, C)[None, :] + vector(norm + C, C)[None, :], 0.0)
+
+
+@triton.jit
+def norm_gradient(d, hat, scale, weight, rows, sum_d, sum_d_hat, valid):
+    """Gradient of what a norm was given, from sums of d and of d ⊙ hat over the batch."""
+    share = tl.where(rows >= 2.0, 1.0 / tl.maximum(rows, 1.0), 0.0)
+    around = d - (sum_d[None, :] + hat * sum_d_hat[None, :]) * share
+    return tl.where(valid, around * (scale * weight)[None, :], 0.0)
+
+
+@triton.jit
+def mixed(x):
+    """A bijection of 32-bit numbers in which every bit depends on every other."""
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def dropped(x, p, key, salt, slot_in_batch, T: tl.constexpr, C: tl.constexpr):
+    """Dropout as a function of key, salt and position: forward and backward draw the same."""
+    if p > 0.0:
+        own = mixed(key + salt.to(tl.uint32) * 0x9E3779B1)
+        row = slot_in_batch * T + tl.arange(0, T)
+        index = (row[:, None] * C + tl.arange(0, C)[None, :]).to(tl.uint32)
+        uniform = (mixed((index * 0x9E3779B1) ^ own) >> 8).to(tl.float32) * (1.0 / 16777216.0)
+        x = tl.where(uniform >= p, x * (1.0 / (1.0 - p)), 0.0)
+    return x

@@ -1,0 +1,77 @@
+"""Memory that the kernels for small graphs work in."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from gssc.checks import fail
+from gssc.molecules.data import MAX_NODES, MoleculeData
+
+if TYPE_CHECKING:
+    from gssc.molecules.model import MoleculeModel
+
+SUM_BLOCK = 256  # parameters whose gradients one program adds up
+
+
+def power_of_two(number: int, least: int = 1) -> int:
+    """The smallest power of two that is at least ``number`` and at least ``least``."""
+    return max(least, 1 << max(number - 1, 0).bit_length())
+
+
+class Workspace:
+    """Scratch memory for batches of ``graphs`` slots per replica, and the tables that say what is in them.
+
+    Row ``at`` of the tables is the step that comes next: ``order`` has the number of the graph in every slot,
+    ``keys`` that of dropout, ``table`` learning rate and bias corrections; ``losses`` is written. Without training,
+    the outputs go to ``raw``, by number of graph.
+
+    Args:
+        model: The model.
+        data: The graphs.
+        graphs: Slots of a batch, per replica.
+        steps: Rows of the tables.
+        training: Keep what backward needs; otherwise layers share their memory.
+    """
+
+    def __init__(self, model: "MoleculeModel", data: MoleculeData, graphs: int, steps: int, training: bool) -> None:
+        if data.most_nodes > MAX_NODES:
+            fail("data", f"graphs of at most {MAX_NODES} nodes", data.most_nodes)
+        self.data, self.graphs, self.training = data, graphs, training
+        device, replicas, channels = data.ptr.device, model.replicas, model.channels
+        self.slots_count = slots = replicas * graphs
+        self.tile, self.frequencies = power_of_two(data.most_nodes, 16), data.eigvals.shape[1]
+        self.kp, self.sp = power_of_two(self.frequencies, 32), power_of_two(data.rwse.shape[1], 32)
+
+        def empty(*shape: int) -> Tensor:
+            return torch.empty(shape, device=device)
+
+        self.at = torch.zeros(1, dtype=torch.long, device=device)
+        self.order = torch.full((steps, replicas, graphs), data.num_graphs, device=device)
+        self.keys = torch.zeros(steps, replicas, dtype=torch.long, device=device)
+        self.table, self.losses = torch.zeros(steps, 4, device=device), torch.zeros(steps, replicas, device=device)
+        self.raw = torch.zeros(replicas, data.num_graphs + 1, data.targets.shape[1], device=device)
+        # Forward.
+        self.slots = torch.zeros(slots, 8, dtype=torch.long, device=device)
+        layers, tile = model.layers if training else 1, (slots, self.tile, channels)
+        self.y, self.y_parts = empty(layers + 1, *tile), empty(layers + 1, slots, 2, channels)
+        self.mixed, self.mixed_parts = empty(layers, 2, *tile), empty(layers, 2, slots, 2, channels)
+        self.messages = empty(layers, *tile)
+        self.kept, self.kept_walks = empty(layers, 3, replicas, 2, channels), empty(replicas, 2, self.sp)
+        self.states = empty(model.blocks + 1, slots, self.kp, model.phi_channels)
+        gains = (model.layers, slots, self.frequencies if model.shared else self.frequencies * channels)
+        self.gains, self.self_gains = empty(*gains), empty(*gains)
+        # Backward.
+        once, lots = (1, slots) if training else (0, 0)
+        self.grads_of_slots, self.losses_of_slots = empty(lots, model.flat.stride), empty(lots)
+        self.dx, self.dx_parts = empty(2 * once, *tile), empty(2 * once, slots, 2, channels)
+        self.dh, self.dh_parts = empty(lots, self.tile, channels), empty(lots, 3, channels)
+        self.d_gains, self.d_self_gains = empty(once * gains[0], *gains[1:]), empty(once * gains[0], *gains[1:])
+        self.d_phi = empty(once * layers, slots, self.kp, model.phi_channels)
+        self.grads = torch.zeros(once * replicas, model.flat.stride, device=device)
+        self.squares, self.now = empty(once * replicas, -(-model.flat.used // SUM_BLOCK)), empty(once * replicas, 8)
+
+    def scratch(self) -> list[Tensor]:
+        """Memory whose content means nothing between steps."""
+        tables = {"at", "order", "keys", "table", "losses", "raw", "slots", "grads"}
+        return [value for name, value in vars(self).items() if isinstance(value, Tensor) and name not in tables]

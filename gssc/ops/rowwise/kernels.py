@@ -1,0 +1,130 @@
+"""Blocks of rows and channels, random bits by place, ReLU with dropout, scales by degree. Imported only where it runs."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def columns(BLOCK_C: tl.constexpr):
+    """Channels of this program; rows are the first axis of a grid."""
+    return tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+
+
+@triton.jit
+def load(base, rows, chosen, c, C: tl.constexpr, ACC: tl.constexpr):
+    """A block, zero where rows are not chosen."""
+    at = rows.to(tl.int64)[:, None] * C + c[None, :]
+    return tl.load(base + at, mask=chosen[:, None] & (c < C)[None, :], other=0.0).to(ACC)
+
+
+@triton.jit
+def store(base, rows, chosen, c, value, C: tl.constexpr):
+    """Write a block, in the dtype of the tensor."""
+    at = rows.to(tl.int64)[:, None] * C + c[None, :]
+    tl.store(base + at, value.to(base.dtype.element_ty), mask=chosen[:, None] & (c < C)[None, :])
+
+
+@triton.jit
+def vector(base, c, C: tl.constexpr, ACC: tl.constexpr):
+    """A row [C]."""
+    return tl.load(base + c, mask=c < C, other=0.0).to(ACC)
+
+
+@triton.jit
+def put(base, c, value, C: tl.constexpr, writes):
+    """Write a row [C]."""
+    tl.store(base + c, value.to(base.dtype.element_ty), mask=(c < C) & writes)
+
+
+@triton.jit
+def mixed(x):
+    """A bijection of 32-bit numbers in which every bit depends on every other."""
+    x = (x ^ (x >> 16)) * 0x21F0AAAD
+    x = (x ^ (x >> 15)) * 0x735A2D97
+    return x ^ (x >> 15)
+
+
+@triton.jit
+def kept(seed, SITE: tl.constexpr, rows, c, threshold):
+    """Which entries of a block [rows, channels] dropout leaves: see ``naive.kept``."""
+    low = tl.load(seed).to(tl.uint32, bitcast=True)
+    high = tl.load(seed + 1).to(tl.uint32, bitcast=True)
+    site: tl.constexpr = (SITE * 0x9E3779B9) & 0xFFFFFFFF
+    key = mixed(low + tl.full([], site, tl.uint32))
+    by_row = mixed(rows.to(tl.int32).to(tl.uint32, bitcast=True) ^ key)
+    bits = mixed((by_row[:, None] + c.to(tl.uint32, bitcast=True)[None, :] * 0x9E3779B9) ^ high)
+    return (bits >> 8).to(tl.int32) >= threshold
+
+
+@triton.jit(do_not_specialize=["rows", "threshold", "scale"])
+def relu_rows(
+    x, seed, out, rows, threshold, scale,
+    SITE: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """drop(ReLU(x)) of a block."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    at = row[:, None] * C + c[None, :]
+    inside = (row < rows)[:, None] & (c < C)[None, :]
+    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    value = tl.load(x + at, mask=inside, other=0.0).to(acc)
+    # Not a maximum: what is not a number stays what it is, as in PyTorch.
+    value = tl.where(value <= 0.0, 0.0, value)
+    if DROPOUT:
+        value = tl.where(kept(seed, SITE, row, c, threshold), value * scale, 0.0)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows", "threshold", "scale"])
+def relu_rows_backward(
+    grad, x, seed, out, rows, threshold, scale,
+    SITE: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """The gradient of x in a block."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    at = row[:, None] * C + c[None, :]
+    inside = (row < rows)[:, None] & (c < C)[None, :]
+    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    change = tl.load(grad + at, mask=inside, other=0.0).to(acc)
+    passes = tl.load(x + at, mask=inside, other=0.0).to(acc) > 0.0
+    if DROPOUT:
+        passes = passes & kept(seed, SITE, row, c, threshold)
+        change = change * scale
+    tl.store(out + at, tl.where(passes, change, 0.0).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def log_degree(degree, rows, valid, ACC: tl.constexpr):
+    """log(1 + d) of a block of rows."""
+    return tl.log(1.0 + tl.load(degree + rows, mask=valid, other=0.0).to(ACC))
+
+
+@triton.jit(do_not_specialize=["nodes"])
+def scale_rows(
+    x, a, b, degree, out, nodes, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr
+):  # fmt: skip
+    """Y for a block."""
+    rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
+    valid = rows < nodes
+    factor = (
+        vector(a, c, C, ACC)[None, :] + vector(b, c, C, ACC)[None, :] * log_degree(degree, rows, valid, ACC)[:, None]
+    )
+    store(out, rows, valid, c, load(x, rows, valid, c, C, ACC) * factor, C)
+
+
+@triton.jit(do_not_specialize=["nodes"])
+def scale_rows_backward(
+    grad, x, a, b, degree, dx, sums, nodes,
+    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """∂x for a block, and its part of ∂a and ∂b into ``sums`` [blocks, 2, C]."""
+    rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
+    valid = rows < nodes
+    logs = log_degree(degree, rows, valid, ACC)[:, None]
+    g = load(grad, rows, valid, c, C, ACC)
+    along = g * load(x, rows, valid, c, C, ACC)
+    own = sums + tl.program_id(0).to(tl.int64) * (2 * C)
+    put(own, c, tl.sum(along, 0), C, True)
+    put(own + C, c, tl.sum(along * logs, 0), C, True)
+    store(dx, rows, valid, c, g * (vector(a, c, C, ACC)[None, :] + vector(b, c, C, ACC)[None, :] * logs), C)

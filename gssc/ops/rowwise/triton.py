@@ -1,0 +1,155 @@
+"""What happens row by row, in one Triton kernel each way: ReLU with dropout, scales by degree.
+
+Random bits are computed from a seed in both passes, so that no mask is kept. A backward pass that is itself
+differentiated is made of PyTorch's ops.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gssc.ops.launch import launch
+from gssc.ops.op import op
+from gssc.ops.rowwise import naive
+from gssc.ops.triton_support import power_of_two
+
+HELD = 2048  # rows that one program may hold
+HELD_CHANNELS = 4  # then: one load of a thread, and many programs
+
+
+def _launch_relu(kernel: Any, x: Tensor, tensors: tuple[Any, ...], p: float, site: int, dropout: bool) -> None:
+    rows, c = x.shape
+    block_c = min(power_of_two(c, 16), 64)
+    launch(
+        kernel, (-(-rows // 32), -(-c // block_c)), *tensors, rows, naive.threshold(p), naive.scale(p),
+        SITE=site, C=c, BLOCK_N=32, BLOCK_C=block_c, DROPOUT=dropout, num_warps=4,
+    )  # fmt: skip
+
+
+@op("gssc::relu_dropout")
+def _relu_forward(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
+    """drop(ReLU(x)), [N, C]."""
+    from gssc.ops.rowwise import kernels
+
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    if x.numel():
+        _launch_relu(kernels.relu_rows, x, (x, seed, out), p, site, seed is not None)
+    return out
+
+
+@_relu_forward.register_fake
+def _(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@op("gssc::relu_dropout_backward")
+def _relu_backward(grad: Tensor, x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
+    """∂x."""
+    from gssc.ops.rowwise import kernels
+
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if x.numel():
+        tensors = (grad.contiguous(), x.contiguous(), seed, out)
+        _launch_relu(kernels.relu_rows_backward, x, tensors, p, site, seed is not None)
+    return out
+
+
+@_relu_backward.register_fake
+def _(grad: Tensor, x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _setup_relu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, seed, ctx.p, ctx.site = inputs
+    ctx.save_for_backward(x, seed)
+
+
+def _backward_relu(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    x, seed = ctx.saved_tensors
+    if torch.is_grad_enabled():  # somebody will differentiate the result
+        return naive.dropped(torch.where(x > 0, grad, 0.0), seed, ctx.site, ctx.p), None, None, None
+    return _relu_backward(grad, x, seed, ctx.p, ctx.site), None, None, None
+
+
+_relu_forward.register_autograd(_backward_relu, setup_context=_setup_relu)
+
+
+def relu_dropout(x: Tensor, p: float, seed: Tensor | None, site: int) -> Tensor:
+    """drop(ReLU(x)), [N, C]."""
+    out: Tensor = _relu_forward(x, seed if p else None, p, site)
+    return out
+
+
+def _launch_degree(kernel: Any, x: Tensor, held: bool, *arguments: Any) -> None:
+    import triton.language as tl
+
+    (rows, c), double = x.shape, x.dtype == torch.float64
+    block_n, block_c = (power_of_two(rows, 16), HELD_CHANNELS) if held else (64, min(power_of_two(c, 16), 64))
+    launch(
+        kernel, (-(-rows // block_n), -(-c // block_c)), *arguments, rows, C=c, BLOCK_N=block_n, BLOCK_C=block_c, ACC=tl.float64 if double else tl.float32,
+        num_warps=max(1, min(block_n * block_c // 512, 16)),
+    )  # fmt: skip
+
+
+@op("gssc::degree_scale")
+def _degree_forward(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
+    """Y [N, C]."""
+    from gssc.ops.rowwise import kernels
+
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    if x.numel():
+        _launch_degree(kernels.scale_rows, x, False, x, scale, log_scale, degree.contiguous(), out)
+    return out
+
+
+@_degree_forward.register_fake
+def _(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@op("gssc::degree_scale_backward")
+def _degree_backward(
+    grad: Tensor, x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor
+) -> tuple[Tensor, Tensor]:
+    """∂x [N, C], and ∂a and ∂b [2, C]."""
+    from gssc.ops.rowwise import kernels
+
+    d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+    held = x.shape[0] <= HELD
+    sums = x.new_empty((1 if held else -(-x.shape[0] // 64), 2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32))
+    if not x.numel():
+        return d_x, sums[0].zero_()
+    tensors = (grad.contiguous(), x.contiguous(), scale, log_scale, degree.contiguous(), d_x, sums)
+    _launch_degree(kernels.scale_rows_backward, x, held, *tensors)
+    return d_x, sums.view(2, -1) if held else sums.sum(0)
+
+
+@_degree_backward.register_fake
+def _(grad: Tensor, x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty((2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+def _setup_degree(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward_degree(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    x, scale, log_scale, degree = ctx.saved_tensors
+    if torch.is_grad_enabled():  # somebody will differentiate the result
+        log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
+        along = grad * x
+        return grad * (scale + log_scale * log_degree), along.sum(0), (along * log_degree).sum(0), None
+    d_x, sums = _degree_backward(grad, x, scale, log_scale, degree)
+    return d_x, sums[0].to(scale.dtype), sums[1].to(log_scale.dtype), None
+
+
+_degree_forward.register_autograd(_backward_degree, setup_context=_setup_degree)
+
+
+def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
+    """X ⊙ (a + b log(1 + d)), [N, C]."""
+    out: Tensor = _degree_forward(x, scale, log_scale, degree)
+    return out

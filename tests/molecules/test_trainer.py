@@ -1,0 +1,122 @@
+"""Training through the kernels for small graphs against the plain loop: in Triton's interpreter, or on a GPU."""
+
+import pytest
+import torch
+from molecule_run import DEVICE, NO_DROPOUT, molecule_dataset, molecule_recipe
+
+from gssc.molecules.trainer import MoleculeGroup, MoleculeTrainer
+from gssc.train.build import about_data, build_model, build_stores
+from gssc.train.checkpoint import Progress, load_checkpoint, save_checkpoint
+from gssc.train.loop import NonFiniteLossError, Position, Trainer
+from gssc.train.optimizer import optimizer_tensors
+from gssc.train.processes import Processes
+
+pytest.importorskip("triton")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def made(kind, cache, *overrides, seed=0, **more):
+    recipe, dataset = molecule_recipe(*overrides), molecule_dataset()
+    stores = build_stores(dataset, recipe, DEVICE, cache)
+    torch.manual_seed(seed)
+    model = build_model(recipe, about_data(recipe, dataset)).to(DEVICE)
+    return kind(model, stores["train"], dataset.task, recipe, seed, Processes(), **more), stores
+
+
+def never():
+    return False
+
+
+def epoch(trainer, number=1):
+    position = Position(number, 0, [])
+    assert trainer.run_epoch(position, never)
+    return [float(loss) for loss in position.losses]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("train.ema=0.9", "train.batch_stats=reestimated", "optim.clip=0.1", "train.also=running,ema=0.5,reestimated"),
+        ("train.last_batch=drop", "optim.clip=0"),
+    ],
+)
+def test_an_epoch_and_its_scores_are_those_of_the_plain_loop(cache, overrides):
+    overrides = (*NO_DROPOUT, *overrides, "optim.lr=1e-4")
+    plain, stores = made(Trainer, cache, *overrides)
+    fused, _ = made(MoleculeTrainer, cache, *overrides)
+    losses = epoch(plain)
+    assert epoch(fused) == pytest.approx(losses, rel=1e-5)
+    for protocol in (*plain.protocols[1:], None):
+        found = fused.evaluate(stores["val"], protocol)
+        assert found == pytest.approx(plain.evaluate(stores["val"], protocol), rel=1e-4), protocol
+    expected, found = (optimizer_tensors(t.model, t.optimizer) for t in (plain, fused))
+    largest = max(float(value.abs().max()) for name, value in expected.items() if name.endswith("exp_avg"))
+    weights, kept = plain.weights(), fused.weights()
+    assert weights.keys() == kept.keys()
+    for name, parameter in plain.model.named_parameters():
+        for entry, size in (("exp_avg", largest), ("exp_avg_sq", largest**2), ("step", 0.0)):
+            key = f"{name}/{entry}"
+            torch.testing.assert_close(found[key], expected[key], rtol=0, atol=1e-4 * size, msg=key)
+        # Adam divides by the size of a gradient: some, as that of a bias before a norm, are nothing but rounding.
+        sure = expected[f"{name}/exp_avg_sq"].sqrt() > 1e-3 * largest
+        own = fused.model.get_parameter(name)
+        torch.testing.assert_close(own[sure], parameter[sure], rtol=0, atol=2e-7, msg=name)
+        torch.testing.assert_close(kept[name][sure], weights[name][sure], rtol=0, atol=2e-7, msg=name)
+    for name in weights.keys() - dict(plain.model.named_parameters()).keys():
+        torch.testing.assert_close(kept[name], weights[name], rtol=1e-4, atol=2e-4, msg=name)
+
+
+def test_data_order_is_that_of_the_plain_loop(cache):
+    for overrides in ((), ("train.last_batch=drop",), ("train.batch_size=7",)):
+        fused, _ = made(MoleculeTrainer, cache, *overrides, seed=3)
+        group, empty = fused.group, fused.store.num_graphs
+        for number in (1, 4):
+            group._fill(number, 0)
+            rows = [row[row < empty].tolist() for row in group.work.order[: group.steps, 0]]
+            assert rows == [batches[0].tolist() for batches in fused.groups(number)]
+
+
+def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group(cache, tmp_path):
+    """Dropout and averaged weights; the whole epoch in a group of two, its parts alone."""
+    members = [made(MoleculeTrainer, cache, "train.ema=0.9", seed=seed, alone=False)[0] for seed in (0, 1)]
+    group = MoleculeGroup(members)
+    positions = [Position(1, 0, []) for _ in members]
+    assert group.run_epoch(positions, never)
+
+    first, _ = made(MoleculeTrainer, cache, "train.ema=0.9", seed=1)
+    position, path = Position(1, 0, []), tmp_path / "last.safetensors"
+    assert not first.run_epoch(position, lambda: position.step == 1)
+    progress = Progress(step=1, losses=[float(loss) for loss in position.losses])
+    save_checkpoint(path, first.model, first.optimizer, first.averages, progress, {})
+
+    second, _ = made(MoleculeTrainer, cache, "train.ema=0.9", seed=1)
+    progress = load_checkpoint(path, second.model, second.optimizer, second.averages, {})
+    position = Position(1, progress.step, [torch.tensor(loss) for loss in progress.losses])
+    assert second.run_epoch(position, never)
+    assert torch.stack(position.losses).tolist() == torch.stack(positions[1].losses).tolist()
+    for mine, theirs in ((second, members[1]), (second.averages[0.9], members[1].averages[0.9])):
+        states = [owner.state if hasattr(owner, "state") else owner.model.state_dict() for owner in (mine, theirs)]
+        torch.testing.assert_close(*states, rtol=0, atol=0)
+    for one, other in zip(second.optimizer.state.values(), members[1].optimizer.state.values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert positions[0].losses != positions[1].losses
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
+def test_a_gradient_that_overflows_counts_as_a_loss_that_is_no_number(cache):
+    fused, _ = made(MoleculeTrainer, cache)
+    step = fused.group.fused.step(fused.group.work, fused.group.moments, 1.0, 0.0)
+    fused.group._fill(1, 0)
+    for value, finite in ((1.0, True), (3e38, False)):
+        fused.group.work.grads_of_slots.fill_(value)
+        fused.group.work.losses_of_slots.fill_(1.0)
+        for launch in step:
+            launch.run()
+        assert bool(fused.group.work.losses[int(fused.group.work.at) - 1].isfinite().all()) is finite
+    position = Position(1, 2, list(fused.group.work.losses[:2, 0].cpu()))
+    with pytest.raises(NonFiniteLossError, match="at epoch 1, step 2"):
+        fused.finish_epoch(position)
