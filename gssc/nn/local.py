@@ -1,6 +1,6 @@
 """The local part of a layer: message passing by name, as a module, or by a function that makes one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 from torch import nn
@@ -38,7 +38,7 @@ def make_local(
         degree_histogram: Of the training set, which PNA needs.
     """
     if not isinstance(local, str):
-        return copies("local", local, 1, channels)[0]
+        return next(copies("local", local, 1, channels))
     check_choice("local", local, LOCALS)
     if local == "gatedgcn":
         return GatedGCN(channels, dropout, norm)
@@ -65,9 +65,10 @@ def make_locals(
     norm: NormName = "batch",
     edge_features: bool = False,
     degree_histogram: Sequence[int] | None = None,
-) -> list[nn.Module | None]:
+) -> Iterator[nn.Module | None]:
     """One `make_local` per layer; a module serves the first, and fresh copies of it the others."""
-    if not isinstance(local, str):
-        return copies("local", local, layers, channels)
-    settings = (channels, dropout, norm, edge_features, degree_histogram)
-    return [make_local(local, *settings) for _ in range(layers)]
+
+    def by_name(channels: int) -> nn.Module | None:
+        return make_local(local, channels, dropout, norm, edge_features, degree_histogram)
+
+    return copies("local", by_name if isinstance(local, str) else local, layers, channels)

@@ -45,7 +45,7 @@ def products(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
 
 def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
     """``module(x)`` of every module, for x [N, D]; results may be columns of one tensor."""
-    if len(modules) < 2 or x.numel() > MERGED or is_traced(x) or not _mergeable(modules):
+    if is_traced(x) or x.numel() > MERGED or not _mergeable(modules):
         return tuple(module(x) for module in modules)
     weight = torch.cat([module.weight for module in modules])  # type: ignore[misc]
     bias = None
