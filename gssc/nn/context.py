@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -49,21 +48,26 @@ class GraphContext:
     seeds: Mapping[nn.Module, Tensor] = field(default_factory=dict)
     final: nn.Module | None = None
 
-    @cached_property
+    _plan: EdgePlan | None = field(default=None, init=False, repr=False)
+
+    # Not a cached_property, which locks in Python 3.11: compilers stop there.
+    @property
     def plan(self) -> EdgePlan:
         """Edges in the order of their targets and of their sources."""
-        assert self.edge_index is not None
-        return edge_plan(self.edge_index, self.nodes)
+        if self._plan is None:
+            assert self.edge_index is not None
+            self._plan = edge_plan(self.edge_index, self.nodes)
+        return self._plan
 
-    @cached_property
+    @property
     def degree(self) -> Tensor:
         """Number of edges that enter a node, [N]."""
-        if self.given_degree is not None:
-            return self.given_degree
-        if self.edge_index is None:
-            fail("degree", "the degree of every node [N], for degree_scaling", "None")
-        ones = torch.ones(self.edge_index.shape[1], device=self.ptr.device)
-        return torch.zeros(self.nodes, device=self.ptr.device).index_add(0, self.edge_index[1], ones)
+        if self.given_degree is None:
+            if self.edge_index is None:
+                fail("degree", "the degree of every node [N], for degree_scaling", "None")
+            ones = torch.ones(self.edge_index.shape[1], device=self.ptr.device)
+            self.given_degree = torch.zeros(self.nodes, device=self.ptr.device).index_add(0, self.edge_index[1], ones)
+        return self.given_degree
 
 
 def graph_context(

@@ -197,10 +197,7 @@ def _messages_backward(
     parts: int,
     has_own: bool,
 ) -> list[Tensor]:
-    """∂t, ∂s, ∂b and ∂a, or one tensor of which they are columns; with e its gradient, ∂W and ∂bias; with a norm ∂β, ∂γ.
-
-    The last two are one tensor [2, C].
-    """
+    """∂t, ∂s, ∂b and ∂a, or one tensor of which they are columns; with e ∂e, ∂W, ∂bias; with a norm ∂β and ∂γ in one."""
     from gssc.ops.gated_gcn import kernels
 
     edges, c = by_target.shape[0], target.shape[1]
@@ -254,7 +251,7 @@ def _messages_backward(
 
 
 def _empty_node_gradients(target: Tensor, parts: int, has_own: bool) -> tuple[list[Tensor], list[Any]]:
-    """What holds the gradients of t, s, b and a, one tensor where these were columns of one; and each, None without a."""
+    """What holds the gradients of t, s, b and a, one tensor where these were columns of one; and each of them."""
     if parts > 1:
         rows = target.new_empty(target.shape[0], parts * target.shape[1])
         gradients, columns = [rows], _columns(rows, parts, has_own)
@@ -379,9 +376,7 @@ def _composed_gradients(
     return composed_gradients(function, inputs, needed, grads)
 
 
-def _normalized(
-    logits: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, stats: Tensor, eps: float
-) -> Tensor:
+def _normalized(logits: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, stats: Tensor, eps: float) -> Tensor:
     """γℓ̂ + β, differentiable through statistics of the batch; ``stats`` has those that count without one."""
     real = torch.ones_like(logits[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
     mean, inverse, _, _, n = stats
@@ -418,17 +413,18 @@ def gated_messages(
     dtype, c = target.dtype, target.shape[1]
     weight: Any = None if lin_edge is None else lin_edge.weight
     bias: Any = None if lin_edge is None else lin_edge.bias
-    scale, shift, mean, variance, batches, norm_eps, momentum, training = norm or (*[None] * 5, 0.0, 0.0, False)
+    state: tuple[Any, ...] = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
+    scale, shift, mean, variance, batches, norm_eps, momentum, training = state
     check_shapes(("lin_edge.weight", weight, (c, c)), ("norm.weight", scale, (c,)))
     if edge_attr is not None:
         edge_attr, weight, bias = edge_attr.to(dtype), weight.to(dtype), bias.to(dtype)
     rows = [target, source.to(dtype), neighbor.to(dtype), *([] if own is None else [own.to(dtype)])]
-    sources_of_rows, parts = _origin(origin), _parts(rows)
-    if sources_of_rows[0] is not None or not parts:
+    inputs_of_rows, parts = _origin(origin), _parts(rows)
+    if inputs_of_rows[0] is not None or not parts:
         rows, parts = [row.contiguous() for row in rows], 1
     nodes, edges, stats, _ = _messages(
         *rows[:3], rows[3] if own is not None else None, edge_attr, weight, bias, scale, shift, mean, variance,
-        edge_index, None if norm is None else mask, seed if dropout else None, *plan, *sources_of_rows,
+        edge_index, None if norm is None else mask, seed if dropout else None, *plan, *inputs_of_rows,
         norm_eps, training, residual, eps, dropout, site, parts, need_edges,
     )  # fmt: skip
     if training:
