@@ -110,7 +110,8 @@ def gated_messages(
             plan = plan()
         settings = (residual, eps, p, seed, site, need_edges)
         return triton.gated_messages(*inputs, state, mask, plan, origin, *settings)
-    check_choice("backend", backend, BACKENDS)
+    if backend != "auto":
+        check_choice("backend", backend, BACKENDS)
     if not hasattr(norm, "kernel_state"):  # others look at no other rows: what is padding does not matter to them
         mask = None
     if backend == "naive":

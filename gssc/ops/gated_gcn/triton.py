@@ -197,7 +197,7 @@ def _messages_backward(
     parts: int,
     has_own: bool,
 ) -> list[Tensor]:
-    """∂t, ∂s, ∂b and ∂a, or one tensor of which they are columns; with e ∂e, ∂W, ∂bias; with a norm ∂β and ∂γ in one."""
+    """∂t, ∂s, ∂b and ∂a, or one tensor of which they are columns; with e ∂e, ∂W, ∂bias; with a norm ∂β, ∂γ in one."""
     from gssc.ops.gated_gcn import kernels
 
     edges, c = by_target.shape[0], target.shape[1]
