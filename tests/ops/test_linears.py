@@ -5,9 +5,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from gssc.ops import linears
 from gssc.ops.embedding import _simple
-from gssc.ops.linears import empty_columns, joined, unmodified
+from gssc.ops.linears import empty_columns, joined, linears, unmodified
 from gssc.testing import assert_close
 
 

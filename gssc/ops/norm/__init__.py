@@ -6,8 +6,7 @@ from torch import Tensor
 from torch import bool as boolean
 
 from gssc.checks import check_choice, check_probability, check_shape, fail
-from gssc.ops.norm import naive, triton
-from gssc.ops.norm import torch as by_modules
+from gssc.ops.norm import naive, torch, triton
 from gssc.ops.norm.types import Branch, NormState
 from gssc.ops.seeds import check_seed, new_seeds
 from gssc.ops.triton_support import can_fuse, check_on_gpu
@@ -53,7 +52,7 @@ def residual_norm(
         # PyTorch's ops and the modules check for themselves.
         states = None if backend == "torch" else _fusible(x, branches, training)
         if states is None:
-            return by_modules.residual_norm(x, branches, mask, training, activation)
+            return torch.residual_norm(x, branches, mask, training, activation)
         return triton.residual_norm(x, branches, states, mask, _drawn(seed, branches, training), site, activation)
     check_choice("backend", backend, BACKENDS)
     states = [state for branch in branches if (state := branch.state()) is not None]
