@@ -322,11 +322,11 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
             weight, bias = linears[2 * place : 2 * place + 2]
             inputs[place] = F.linear(x.to(ctx.dtype), weight.to(ctx.dtype), bias.to(ctx.dtype))
     places = [0, 1, 2, *range(4, 9)]  # of what is kept, among the inputs of the op
-    found: list[Tensor | None] = [None] * 35
+    by_place: list[Tensor | None] = [None] * 35
     if torch.is_grad_enabled():  # somebody will differentiate the result
         needed = [ctx.needs_input_grad[place] for place in places]
         gradients = _composed_gradients(ctx.numbers, inputs, others, stats, needed, grad_nodes, grad_edges)
-        found[3] = grad_nodes
+        by_place[3] = grad_nodes
     else:
         _, training, residual, _, dropout, site, parts = ctx.numbers
         grad_nodes = torch.zeros_like(kept[0], dtype=ctx.dtype) if grad_nodes is None else grad_nodes
@@ -336,14 +336,14 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
         )  # fmt: skip
         if parts > 1:
             gradients[:1] = _columns(gradients[0], parts, ctx.has_own)
-        found[3] = gradients.pop(3) if ctx.has_own else None
+        by_place[3] = gradients.pop(3) if ctx.has_own else None
         if inputs[6] is not None:  # a norm
             *gradients, sums = gradients
             gradients += [sums[1].to(inputs[6].dtype), sums[0].to(inputs[7].dtype)]
         places = [place for place, tensor in zip(places, inputs, strict=True) if tensor is not None]
     for place, gradient in zip(places, gradients, strict=True):
-        found[place] = gradient
-    return tuple(gradient if need else None for gradient, need in zip(found, ctx.needs_input_grad, strict=True))
+        by_place[place] = gradient
+    return tuple(gradient if need else None for gradient, need in zip(by_place, ctx.needs_input_grad, strict=True))
 
 
 def _composed_gradients(
