@@ -8,7 +8,7 @@ from gssc.ops import batch_to_ptr
 from gssc.ops.attention import attention
 
 
-class GlobalAttention(nn.Module):
+class SoftmaxAttention(nn.Module):
     r"""Multi-head softmax attention among all nodes of a graph, O(n²), called like ``GSSConv``.
 
     .. math:: h = W_o\, \mathrm{softmax}(Q K^\top / \sqrt{C / \mathrm{heads}})\, V
