@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn.context import Gains, GraphContext
-from gssc.ops import batch_to_ptr, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
-from gssc.ops.linears import linears
+from gssc.ops import batch_to_ptr, conv_features, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")
@@ -111,12 +110,13 @@ class GSSConv(nn.Module):
         """
         if context is None:
             context = self._context(x, phi, vectors, batch, degree)
-        ptr, projection = context.ptr, self.lin_out
+        ptr, shared = context.ptr, self.kernel == "shared"
         if self.degree_scale is not None:
             x = degree_scale(x, self.degree_scale, self.degree_log_scale, context.degree)
-        x_o, x_s = linears(x, self.lin_o, self.lin_s) if self.self_term else (self.lin_o(x), None)
+        lin_s = self.lin_s if self.self_term else None
+        x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=shared)
         if self.selective:
-            pairs, shared = self.lin_dq(phi) * self.lin_dk(phi), self.kernel == "shared"
+            pairs = self.lin_dq(phi) * self.lin_dk(phi)
             return selective_gssc_conv(
                 x, x_o, x_s, vectors, phi, pairs, self._turns(), ptr,
                 shared=shared, normalize=self.normalize, projection=projection,
@@ -129,11 +129,6 @@ class GSSConv(nn.Module):
         shared = self.kernel == "shared"
         self_gains = frequency_gains(phi, self.lin_sq, self.lin_sk, shared) if self.self_term else None
         return frequency_gains(phi, self.lin_q, self.lin_k, shared), self_gains
-
-    @property
-    def gains_kind(self) -> tuple[object, ...] | None:
-        """What convolutions must have in common whose gains are made at once; ``None`` where there are no gains."""
-        return None if self.selective else (self.kernel, self.self_term, self.channels, self.phi_channels)
 
     def _turns(self) -> dict[str, nn.Module]:
         """The Linears that turn selected positions."""

@@ -4,7 +4,7 @@ Each op is a folder: ``__init__.py`` is the public function with its checks and 
 the judge, ``torch.py`` made of PyTorch's ops, ``triton.py`` launches ``kernels.py``.
 """
 
-from gssc.ops.conv import frequency_gains, gssc_conv, joint_frequency_gains
+from gssc.ops.conv import conv_features, frequency_gains, gssc_conv, joint_frequency_gains
 from gssc.ops.edges.plan import EdgePlan, edge_plan
 from gssc.ops.embedding import embedding_sum
 from gssc.ops.gated_gcn import gated_messages
@@ -23,6 +23,7 @@ __all__ = [
     "EdgePlan",
     "NormState",
     "batch_to_ptr",
+    "conv_features",
     "deep_set",
     "degree_scale",
     "dropout",

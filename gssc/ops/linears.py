@@ -24,6 +24,25 @@ def unmodified(module: nn.Module | None, kind: type[nn.Module] = nn.Linear) -> b
                 or state["_backward_pre_hooks"])  # fmt: skip
 
 
+def unmodified_linears(*modules: nn.Module | None) -> bool:
+    """Whether `unmodified` holds for all that are there; one call, as layers ask it often."""
+    for module in modules:
+        if module is not None:
+            state = module.__dict__
+            if type(module) is not nn.Linear or state["_forward_hooks"] or state["_forward_pre_hooks"] \
+                    or state["_backward_hooks"] or state["_backward_pre_hooks"]:  # fmt: skip
+                return False
+    return True
+
+
+def products(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    """``x Wᵀ`` of every weight [C, D], for x [N, D]; on a GPU results may be columns of one tensor."""
+    if not x.is_cuda or x.numel() > MERGED or is_traced(x):
+        return tuple([F.linear(x, weight) for weight in weights])
+    columns: tuple[Tensor, ...] = _Columns.apply(F.linear(x, torch.cat(weights)), len(weights))
+    return columns
+
+
 def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
     """``module(x)`` of every module, for x [N, D]; results may be columns of one tensor."""
     if len(modules) < 2 or x.numel() > MERGED or is_traced(x) or not _mergeable(modules):

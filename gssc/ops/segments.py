@@ -28,8 +28,8 @@ class Bucket:
         graphs: Their numbers, [B]; ``None``: all graphs of the batch, in their order.
         nodes: Their nodes, [M]; ``None``: all.
         slots: Where each node stands in [B · size]; ``None``: where it is, as all graphs have this size.
-        sources: The other way round, which node stands in a slot, [B · size]: beyond the end of a graph its last one.
-            For products with what is zero there.
+        sources: The other way round, which of its nodes stands in a slot, [B · size]: beyond the end of a graph its last
+            one, for products with what is zero there.
     """
 
     count: int
@@ -83,10 +83,11 @@ def _buckets(ptr: bytes, num_nodes: int, device: torch.device) -> tuple[Bucket, 
         graphs = np.flatnonzero((exponent == e) & (sizes > 0))
         size = int(sizes[graphs].max())
         counts = sizes[graphs]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        first = np.cumsum(counts) - counts
+        within = np.arange(counts.sum()) - np.repeat(first, counts)
         nodes = np.repeat(starts[graphs], counts) + within
         slots = np.repeat(np.arange(graphs.size) * size, counts) + within
-        sources = (starts[graphs, None] + np.minimum(np.arange(size), counts[:, None] - 1)).reshape(-1)
+        sources = (first[:, None] + np.minimum(np.arange(size), counts[:, None] - 1)).reshape(-1)
         graph, node, slot, source = (torch.from_numpy(part).to(device) for part in (graphs, nodes, slots, sources))
         if graphs.size == sizes.size:
             graph = node = None

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from gssc import SoftmaxAttention
+from gssc.nn.context import GraphContext
 from gssc.testing import assert_close
 
 
@@ -16,8 +17,12 @@ def test_equals_pytorchs_multihead_attention(float64):
 def test_attends_within_each_graph_only(float64):
     attend, x = SoftmaxAttention(8), torch.randn(7, 8)
     batch = torch.tensor([0, 0, 0, 1, 1, 3, 3])
-    together = attend(x, batch=batch, num_graphs=4)
+    together = attend(x, batch=batch)
     assert_close(together, torch.cat([attend(x[batch == g]) for g in (0, 1, 3)]))
+    assert_close(attend(x, torch.zeros(5, 2, 3), None, batch), together)
+    for largest in (None, 3, 8):
+        context = GraphContext(7, 4, torch.tensor([0, 3, 5, 5, 7]), batch, largest=largest)
+        assert_close(attend(x, context=context), together)
 
 
 def test_bad_input():

@@ -2,16 +2,15 @@ import pytest
 import torch
 
 from gssc import GSSConv
-from gssc.nn import gains
+from gssc.nn.gains import joint_gains
+from gssc.ops.conv import gains
 from gssc.testing import assert_close
 
 
 def alone(convolutions, phi):
     """Gains as each convolution makes them: of global terms, then of self terms."""
-    found = [conv._gains(phi, conv.lin_q, conv.lin_k) for conv in convolutions]
-    if convolutions[0].self_term:
-        found += [conv._gains(phi, conv.lin_sq, conv.lin_sk) for conv in convolutions]
-    return found
+    pairs = [conv.gains(phi) for conv in convolutions]
+    return [a for a, _ in pairs] + [a_s for _, a_s in pairs if a_s is not None]
 
 
 def assert_same(together, convolutions, phi):
@@ -38,13 +37,13 @@ def some(**settings):
 def test_products_of_all_pairs_are_gains_of_each(float64, kernel):
     convolutions, phi = some(kernel=kernel, self_term=False)
     pairs = [(conv.lin_q.weight, conv.lin_k.weight) for conv in convolutions]
-    assert_same(gains.gains_by_products(pairs, phi, kernel == "shared").unbind(), convolutions, phi)
+    assert_same(gains._by_products(pairs, phi, kernel == "shared").unbind(), convolutions, phi)
 
 
 def test_forms_of_all_pairs_give_what_eq_4_prints(float64):
     convolutions, phi = some(kernel="shared", self_term=False)
     pairs = [(conv.lin_q.weight, conv.lin_k.weight) for conv in convolutions]
-    found = gains.gains_by_forms(pairs, phi).unbind()
+    found = gains._by_forms(pairs, phi).unbind()
     assert_same(found, convolutions, phi)
     for conv, part in zip(convolutions, found, strict=True):
         assert_close(part, (conv.lin_q(phi) * conv.lin_k(phi)).sum(-1, keepdim=True))
@@ -54,18 +53,27 @@ def test_forms_of_all_pairs_give_what_eq_4_prints(float64):
 @pytest.mark.parametrize("self_term", [True, False])
 def test_gains_of_all_layers_go_to_their_layers(float64, monkeypatch, self_term, products):
     if products:  # as on a GPU
-        monkeypatch.setattr(gains, "gains_by_forms", lambda pairs, phi: gains.gains_by_products(pairs, phi, True))
+        monkeypatch.setattr(gains, "_by_forms", lambda pairs, phi: gains._by_products(pairs, phi, True))
     convolutions, phi = some(kernel="shared", self_term=self_term)
-    found = gains.gains_of_all(convolutions, phi)
-    assert all((own is not None) == self_term for _, own in found)
-    together = [each for each, _ in found] + [own for _, own in found if own is not None]
-    assert_same(together, convolutions, phi)
+    together = joint_gains(convolutions, phi)
+    assert list(together) == convolutions
+    assert all((self_gains is not None) == self_term for _, self_gains in together.values())
+    gains_, self_gains = zip(*together.values(), strict=True)
+    assert_same([*gains_, *(part for part in self_gains if part is not None)], convolutions, phi)
 
 
 def test_not_where_it_does_not_pay_or_does_not_apply(monkeypatch):
     phi = torch.randn(2, 5, 4)
-    assert gains.gains_of_all([GSSConv(4, selective=True)], phi) is None
-    assert gains.gains_of_all([GSSConv(4, kernel="channel")], phi) is None  # on a CPU
+    assert joint_gains([], phi) == {}
+    assert joint_gains([torch.nn.Identity()], phi) == {}
+    assert joint_gains([GSSConv(4, selective=True)], phi) == {}
+    assert joint_gains([GSSConv(4, kernel="channel")], phi) == {}  # on a CPU
+    shared = GSSConv(4, kernel="shared")
+    assert list(joint_gains([shared], phi)) == [shared]
+    assert joint_gains([shared, GSSConv(4)], phi) == {}
+    assert joint_gains([shared, GSSConv(5, 4, kernel="shared")], phi) == {}
+    shared.lin_sk.register_forward_hook(lambda *args: None)
+    assert joint_gains([shared], phi) == {}
     monkeypatch.setattr(gains, "LARGEST", 100)
     conv = GSSConv(4)
-    assert gains.gains_by_products([(conv.lin_q.weight, conv.lin_k.weight)] * 2, phi, False) is None
+    assert gains._by_products([(conv.lin_q.weight, conv.lin_k.weight)] * 2, phi, False) is None

@@ -1,15 +1,19 @@
 """GSSConv against Eq. 4 and Eq. 6 to the letter, written out from z and the W's for every pair of nodes."""
 
 import copy
+import inspect
 import itertools
+from functools import partial
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from batches import make_ptr, make_vectors
 
 from gssc import GSSConv
 from gssc.nn import gssconv
-from gssc.ops.conv import side_by_side
+from gssc.nn.context import GraphContext
+from gssc.ops import gssc_conv
 from gssc.testing import assert_close
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -94,10 +98,17 @@ def test_defaults_are_linear_layers_without_bias_under_the_names_of_the_paper():
     assert {"lin_dq", "lin_dk", "lin_dv"} <= dict(GSSConv(4, selective=True).named_children()).keys()
 
 
-def test_batch_and_ptr_say_the_same_and_one_graph_needs_neither():
-    conv = GSSConv(3)
+def test_batch_and_context_say_the_same_and_one_graph_needs_neither():
+    conv = GSSConv(3, degree_scaling=True)
+    torch.nn.init.normal_(conv.degree_log_scale)
     x, phi, vectors, batch, ptr = inputs()
-    assert_close(conv(x, phi, vectors, batch), conv(x, phi, vectors, ptr=ptr))
+    degree = torch.arange(11.0)
+    context = GraphContext(11, 4, ptr, batch, given_degree=degree)
+    expected = conv(x, phi, vectors, batch, degree)
+    assert_close(conv(x, phi, vectors, context=context), expected)
+    context.gains = {conv: conv.gains(2 * phi)}
+    assert_close(conv(x, phi, vectors, context=context), 4 * expected)
+    conv = GSSConv(3)
     assert_close(conv(x, phi[:1], vectors), conv(x, phi[:1], vectors, torch.zeros_like(batch)))
 
 
@@ -164,48 +175,94 @@ def test_the_projection_commutes_with_shared_gains(self_term):
     """One call for both terms, against the Linear after the global term."""
     conv = GSSConv(6, 5, kernel="shared", self_term=self_term, out_proj=True)
     x, phi, vectors = torch.randn(9, 6, requires_grad=True), torch.randn(2, 3, 5), torch.randn(9, 3)
-    ptr = torch.tensor([0, 4, 9])
-    found = conv(x, phi, vectors, ptr=ptr)
-    expected = conv.lin_out(conv._convolve(x, phi, vectors, ptr, use_global=True, use_self=False))
+    batch, ptr = torch.tensor([0] * 4 + [1] * 5), torch.tensor([0, 4, 9])
+    actual, (gains, self_gains) = conv(x, phi, vectors, batch), conv.gains(phi)
+    expected = conv.lin_out(gssc_conv(conv.lin_o(x), None, vectors, gains, None, ptr))
     if self_term:
-        expected = expected + conv._convolve(x, phi, vectors, ptr, use_global=False, use_self=True)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        expected = expected + gssc_conv(None, conv.lin_s(x), vectors, None, self_gains, ptr)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
     leaves = [x, *conv.parameters()]
-    gradients = [torch.autograd.grad(out.square().sum(), leaves) for out in (found, expected)]
+    gradients = [torch.autograd.grad(out.square().sum(), leaves) for out in (actual, expected)]
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("settings", [{"kernel": "shared", "out_proj": True, "degree_scaling": True}, {}], ids=str)
-def test_one_product_for_both_terms_is_the_two_linears(settings, monkeypatch):
-    """As on a GPU, in float64 (the interpreter's sums are float32): output, and gradients of x and every parameter."""
+def test_kernels_give_what_pytorch_gives(settings, monkeypatch):
+    """As on a GPU, against float64 (the kernels' sums are float32): output, and gradients of x and every parameter."""
     pytest.importorskip("triton")
     conv = GSSConv(3, **settings)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for sizes in ((4, 0, 1, 6), (1,), (0,)):
         x, phi, vectors, batch, _ = inputs(sizes)
         results = []
-        for merged in (True, False):
-            monkeypatch.setattr(side_by_side, "fits", lambda *tensors, merged=merged: merged)
-            monkeypatch.setattr(gssconv.projected_conv, "fits", lambda *tensors: False)
-            dtype, place = (torch.float32, device) if merged else (torch.float64, "cpu")
+        for backend, dtype, place in (("triton", torch.float32, device), ("torch", torch.float64, "cpu")):
+            monkeypatch.setattr(gssconv, "gssc_conv", partial(gssc_conv, backend=backend))
             fresh = copy.deepcopy(conv).to(place, dtype)
             leaf = x.to(place, dtype).detach().clone().requires_grad_()
-            given = (phi.to(place, dtype), vectors.to(place, dtype), batch.to(place))
-            degree = torch.arange(x.shape[0]).to(place, dtype)
-            out = fresh(leaf, *given, degree=degree)
+            rest = (phi.to(place, dtype), vectors.to(place, dtype), batch.to(place))
+            out = fresh(leaf, *rest, degree=torch.arange(x.shape[0]).to(place, dtype))
             out.pow(3).sum().backward()
-            found = {"out": out, "x": leaf.grad, **{name: p.grad for name, p in fresh.named_parameters()}}
-            results.append({name: value.detach().cpu().double() for name, value in found.items()})
+            values = {"out": out, "x": leaf.grad, **{name: p.grad for name, p in fresh.named_parameters()}}
+            results.append({name: value.detach().cpu().double() for name, value in values.items()})
         for name, expected in results[1].items():
             assert_close(results[0][name], expected, name, 2e-5)
 
 
-@pytest.mark.parametrize("name", ["lin_o", "lin_s", "lin_out"])
-def test_hooks_of_its_linears_are_called(name, monkeypatch):
-    monkeypatch.setattr(side_by_side, "fits", lambda *tensors: True)
-    conv = GSSConv(3, kernel="shared", out_proj=True)
-    calls = []
-    getattr(conv, name).register_forward_hook(lambda module, args, out: calls.append(name))
-    x, phi, vectors, batch, _ = inputs()
-    conv(x, phi, vectors, batch)
-    assert calls == [name]
+LINEARS = ["lin_o", "lin_s", "lin_out", "lin_q", "lin_k", "lin_sq", "lin_sk"]
+KINDS = {
+    "shared": {"kernel": "shared"},
+    "channel": {"kernel": "channel"},
+    "selective": {"selective": True},
+    "selective, shared": {"selective": True, "kernel": "shared"},
+}
+
+
+class Adapted(torch.nn.Module):
+    """A Linear and something beside it, as adapters are."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x):
+        return 2 * self.linear(x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", LINEARS)
+def test_hooks_pruning_and_replacements_of_its_linears_have_their_effect(name, kind):
+    """All three halve or double what the Linear gives: the convolution is that of a Linear with such a weight."""
+    conv = GSSConv(3, **KINDS[kind], normalize=False, out_proj=True)
+    args = inputs()[:4]
+
+    def scaled(factor):
+        other = copy.deepcopy(conv)
+        for parameter in getattr(other, name).parameters():
+            parameter.data.mul_(factor)
+        return other(*args)
+
+    hooked, pruned, replaced, calls = copy.deepcopy(conv), copy.deepcopy(conv), copy.deepcopy(conv), []
+    getattr(hooked, name).register_forward_hook(lambda module, inputs, out: calls.append(name) or 2 * out)
+    assert_close(hooked(*args), scaled(2.0))
+    assert calls
+    mask = torch.tensor([[1.0, 0.0, 1.0]]).expand(3, 3)
+    torch.nn.utils.prune.custom_from_mask(getattr(pruned, name), "weight", mask)
+    getattr(pruned, name).weight_orig.data.mul_(1.5)  # seen only where its hook runs again
+    other = copy.deepcopy(conv)
+    getattr(other, name).weight.data.mul_(1.5 * mask)
+    assert_close(pruned(*args), other(*args))
+    setattr(replaced, name, Adapted(getattr(replaced, name)))
+    assert_close(replaced(*args), scaled(2.0))
+
+
+def test_degrees_of_a_wrong_shape_are_refused():
+    conv = GSSConv(4, kernel="shared", out_proj=True, degree_scaling=True)
+    with pytest.raises(ValueError, match="degree"):
+        conv(torch.randn(5, 4), torch.randn(1, 3, 4), torch.randn(5, 3), degree=torch.ones(1))
+
+
+def test_forward_is_short():
+    """The method is what the module says: context, scaling, features, gains, op."""
+    source, _ = inspect.getsourcelines(GSSConv.forward)
+    body = "".join(source).split('"""')[2]
+    assert len(body.strip().splitlines()) <= 25

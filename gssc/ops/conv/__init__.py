@@ -7,13 +7,14 @@ from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.conv import naive as _naive
 from gssc.ops.conv import torch as _torch
 from gssc.ops.conv import triton as _triton
+from gssc.ops.conv.features import Projection, conv_features
 from gssc.ops.conv.gains import frequency_gains, joint_frequency_gains
 from gssc.ops.linears import unmodified
 from gssc.ops.triton_support import can_fuse, check_fusible
 
-__all__ = ["frequency_gains", "gssc_conv", "joint_frequency_gains"]
+__all__ = ["conv_features", "frequency_gains", "gssc_conv", "joint_frequency_gains"]
 
-FORMS = {"naive": _naive.gssc_conv, "torch": _torch.gssc_conv, "triton": _triton.gssc_conv}
+FORMS = {"naive": _naive.conv, "torch": _torch.conv, "triton": _triton.conv_triton}  # H, and what else they have made
 
 
 def gssc_conv(
@@ -24,7 +25,7 @@ def gssc_conv(
     self_gains: Tensor | None,
     ptr: Tensor,
     *,
-    projection: nn.Module | None = None,
+    projection: Projection = None,
     backend: str = "auto",
 ) -> Tensor:
     r"""Graph state space convolution of a packed batch of graphs (Eq. 4 of arXiv 2406.05815, collapsed).
@@ -41,7 +42,8 @@ def gssc_conv(
         gains: A per graph, frequency and channel, [G, K, C], or [G, K, 1] shared by all channels.
         self_gains: A_s likewise.
         ptr: First node of every graph and, last, N: [G + 1].
-        projection: A module [N, C] -> [N, C] after the global term, say a Linear; ``None`` for none.
+        projection: A module [N, C] -> [N, C] after the global term, say a Linear; ``None`` for none. A tensor [C] is
+            what ``conv_features`` has left of one, a bias.
         backend: ``"torch"`` (collapsed), ``"triton"`` (the same in two passes over memory, on a GPU), ``"naive"`` (the
             double sum over pairs of nodes), or ``"auto"``: triton where it can be, else torch.
 
@@ -50,24 +52,25 @@ def gssc_conv(
     """
     _check(x_o, x_s, vectors, gains, self_gains, ptr)
     if backend == "auto":
-        fits = vectors.shape[1] <= _triton.MAX_FREQUENCIES and can_fuse(x_o, x_s, vectors, gains, self_gains)
-        backend = "triton" if fits else "torch"
+        few = vectors.is_cuda and vectors.shape[1] <= _triton.MAX_FREQUENCIES
+        backend = "triton" if few and can_fuse(x_o, x_s, vectors, gains, self_gains) else "torch"
     elif backend == "triton":
         check_fusible(x_o=x_o, x_s=x_s, vectors=vectors, gains=gains, self_gains=self_gains)
         if vectors.shape[1] > _triton.MAX_FREQUENCIES:
             fail("vectors", f"at most {_triton.MAX_FREQUENCIES} frequencies for backend='triton'", vectors.shape[1])
     else:
         check_choice("backend", backend, ("auto", *FORMS))
-    convolve, bias = FORMS[backend], None
-    if projection is not None:
-        if x_o is None or gains is None:
-            fail("projection", "None where x_o is", "a module")
-        if gains.shape[2] != 1 or backend == "naive" or not unmodified(projection):
-            mixed: Tensor = projection(convolve(x_o, None, vectors, gains, None, None, ptr))
-            return mixed if x_s is None else mixed + convolve(None, x_s, vectors, None, self_gains, None, ptr)
+    convolve = FORMS[backend]
+    if projection is not None and (x_o is None or gains is None):
+        fail("projection", "None where x_o is", "one")
+    if isinstance(projection, nn.Module):
+        if gains.shape[2] != 1 or backend == "naive" or not unmodified(projection):  # type: ignore[union-attr]
+            mixed: Tensor = projection(convolve(x_o, None, vectors, gains, None, None, ptr)[0])
+            return mixed if x_s is None else mixed + convolve(None, x_s, vectors, None, self_gains, None, ptr)[0]
         # A gain that all channels share commutes with it.
-        x_o, bias = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
-    return convolve(x_o, x_s, vectors, gains, self_gains, bias, ptr)
+        x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type, assignment]
+    out: Tensor = convolve(x_o, x_s, vectors, gains, self_gains, projection, ptr)[0]
+    return out
 
 
 def _check(

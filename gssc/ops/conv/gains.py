@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from gssc.ops.linears import unmodified
+from gssc.ops.linears import unmodified_linears
 
 LARGEST = 1 << 23  # numbers of all products; where there are more, a GPU is busy with one layer
 Pair = tuple[Tensor, Tensor]  # W_q and W_k, [C, c] each
@@ -27,9 +27,8 @@ def joint_frequency_gains(
 
     On a GPU few launches count, on a CPU few operations.
     """
-    for query, key in pairs:
-        if not _are_weights(query, key):
-            return None
+    if not _are_weights(*[linear for pair in pairs for linear in pair]):
+        return None
     weights: list[Pair] = [(query.weight, key.weight) for query, key in pairs]  # type: ignore[misc]
     if phi.device.type != "cpu":
         gains = _by_products(weights, phi, shared)
@@ -38,9 +37,9 @@ def joint_frequency_gains(
     return None if gains is None else gains.unbind()
 
 
-def _are_weights(query: nn.Module, key: nn.Module) -> bool:
-    """Whether nothing happens in both but a product with their weights."""
-    return unmodified(query) and unmodified(key) and query.bias is None and key.bias is None
+def _are_weights(*modules: nn.Module) -> bool:
+    """Whether nothing happens in these but a product with their weights."""
+    return unmodified_linears(*modules) and not [module for module in modules if module.bias is not None]
 
 
 def _by_products(pairs: Sequence[Pair], phi: Tensor, shared: bool) -> Tensor | None:

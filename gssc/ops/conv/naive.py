@@ -6,7 +6,7 @@ from torch import Tensor
 from gssc.ops.segments import graph_slices
 
 
-def gssc_conv(
+def conv(
     x_o: Tensor | None,
     x_s: Tensor | None,
     vectors: Tensor,
@@ -14,7 +14,7 @@ def gssc_conv(
     self_gains: Tensor | None,
     bias: Tensor | None,
     ptr: Tensor,
-) -> Tensor:
+) -> tuple[Tensor]:
     """h_u = Σ_v (Σ_k P_uk A_k P_vk) ⊙ x_o,v + (Σ_k P_uk A_s,k P_uk) ⊙ x_s,u + bias, graph by graph."""
     rows = []
     for g, nodes in enumerate(graph_slices(ptr)):
@@ -30,4 +30,4 @@ def gssc_conv(
     like = x_o if x_o is not None else x_s
     assert like is not None
     out = torch.cat(rows).to(like.dtype) if rows else torch.zeros_like(like)  # type: ignore[arg-type]
-    return out if bias is None else out + bias
+    return (out if bias is None else out + bias,)

@@ -9,25 +9,18 @@ The op returns the state U beside H, so that backward need not read X_o again. W
 pass is itself to be differentiated, that consists of the ops of ``graph_sums``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gssc.ops.graph_sums.torch import (
-    Pieces,
-    accumulate_dtype,
-    from_state,
-    padded,
-    to_graphs,
-    to_nodes,
-    to_state,
-    without_autocast,
-)
+from gssc.ops.graph_sums.torch import accumulate_dtype, from_state, to_state
 from gssc.ops.op import op
+from gssc.ops.segments import Bucket, buckets
 
+Piece = tuple[Bucket, Tensor, Tensor]  # a group of graphs with its part of P and of P⊙P, padded: [B, size, K]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
 # By tensor of eigenvectors: `ptr`, the versions of both, and what was made of them; for a few batches at most.
@@ -35,27 +28,31 @@ _KEPT: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 MOST_KEPT = 8
 
 
-def eigenvectors_once(vectors: Tensor, ptr: Tensor, dtype: torch.dtype) -> tuple[Pieces, Pieces]:
-    """P and P⊙P by buckets of graphs, padded; remembered for these tensors until one of them changes.
+def eigenvectors_once(vectors: Tensor, ptr: Tensor, *others: Tensor | None) -> tuple[list[Piece], torch.dtype]:
+    """P and P⊙P by buckets of graphs, padded, and the type of products with ``others``: the widest, at least float32.
 
-    Padding takes as long as the products of a small batch: layers and passes share it. As autograd does, this goes by
-    the tensors' versions: what is written through ``.data`` or NumPy is not noticed.
+    Remembered for these tensors until one of them changes: padding takes as long as the products of a small batch, and
+    layers and passes share it. As autograd does, this goes by the tensors' versions: what is written through ``.data``
+    or NumPy is not noticed.
     """
+    dtype = torch.float32
+    for tensor in (vectors, *others):
+        if tensor is not None and tensor.dtype != dtype:
+            dtype = torch.promote_types(dtype, tensor.dtype)
     # Those that may change without telling: inference tensors, and what a numerical derivative moves.
     lasting = not (vectors.dtype != dtype or vectors.requires_grad or vectors.is_inference() or ptr.is_inference())
     if lasting:
         versions = (ptr._version, vectors._version)
         kept = _KEPT.get(vectors)
         if kept is not None and kept[0] is ptr and kept[1] == versions:
-            remembered: tuple[Pieces, Pieces] = kept[2]
-            return remembered
-    pieces = padded(vectors.detach().to(dtype), ptr)  # detached: a view of the tensor would keep it
-    made = pieces, [(bucket, p.square()) for bucket, p in pieces]
+            return kept[2], dtype
+    wide = vectors.detach().to(dtype)  # detached: a view of the tensor would keep it
+    pieces = [(bucket, p, p.square()) for bucket in buckets(ptr, vectors.shape[0]) for p in (bucket.pad(wide),)]
     if lasting:
         if len(_KEPT) >= MOST_KEPT:
             _KEPT.clear()
-        _KEPT[vectors] = (ptr, versions, made)
-    return made
+        _KEPT[vectors] = (ptr, versions, pieces)
+    return pieces, dtype
 
 
 @op("gssc::conv")
@@ -69,27 +66,61 @@ def conv(
     ptr: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """H [N, C] and U [G, K, C] (empty without the global term)."""
-    dtype = accumulate_dtype(vectors, x_o, x_s, gains, self_gains)
-    (nodes, frequencies), graphs = vectors.shape, ptr.shape[0] - 1
-    pieces, squares = eigenvectors_once(vectors, ptr, dtype)
-    out: Tensor | None = None
-    state = vectors.new_empty(0, dtype=state_dtype(vectors, x_o))
-    with without_autocast(vectors):
-        if x_o is not None and gains is not None:
-            state = to_graphs(pieces, x_o.to(dtype), graphs, frequencies)
-            out = to_nodes(pieces, gains.to(dtype) * state, nodes)
-        if x_s is not None and self_gains is not None:
-            scale = to_nodes(squares, self_gains.to(dtype), nodes)
-            out = scale * x_s.to(dtype) if out is None else out.addcmul_(scale, x_s.to(dtype))
-    assert out is not None
+    if torch.is_autocast_enabled(vectors.device.type):
+        with torch.autocast(vectors.device.type, enabled=False):
+            return conv.function(x_o, x_s, vectors, gains, self_gains, bias, ptr)  # type: ignore[no-any-return]
+    like = x_o if x_o is not None else x_s
+    assert like is not None
+    pieces, dtype = eigenvectors_once(vectors, ptr, x_o, x_s, gains, self_gains, bias)
+    if len(pieces) == 1 and pieces[0][0].graphs is None:
+        out, state = _convolve(pieces[0], dtype, x_o, x_s, gains, self_gains)
+    else:
+        out = like.new_empty(like.shape, dtype=dtype)
+        state = out.new_zeros((0,) if x_o is None else (ptr.shape[0] - 1, vectors.shape[1], like.shape[1]))
+        for piece in pieces:
+            nodes, graphs = piece[0].nodes, piece[0].graphs
+            part = _convolve(piece, dtype, *_rows(nodes, x_o, x_s), *_rows(graphs, gains, self_gains))
+            _put(nodes, part[:1], (out,))
+            _put(graphs, part[1:], (state,))
     if bias is not None:
         out += bias
-    return out.to(output_dtype(x_o, x_s, bias)), state.to(state_dtype(vectors, x_o))
+    return (out if like.dtype == dtype else out.to(output_dtype(x_o, x_s, bias))), state
 
 
-def state_dtype(vectors: Tensor, x_o: Tensor | None) -> torch.dtype:
-    """Of U."""
-    return accumulate_dtype(vectors, x_o)
+def _convolve(
+    piece: Piece,
+    dtype: torch.dtype,
+    x_o: Tensor | None,
+    x_s: Tensor | None,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """H and U of one bucket of graphs, without bias."""
+    bucket, p, squares = piece
+    out, state = None, p.new_empty(0)
+    if x_o is not None and gains is not None:
+        padded = x_o if bucket.sources is None else x_o.index_select(0, bucket.sources)
+        state = torch.bmm(p.transpose(1, 2), padded.to(dtype).view(bucket.count, bucket.size, x_o.shape[1]))
+        out = torch.bmm(p, gains.to(dtype) * state).flatten(0, 1)
+        out = out if bucket.slots is None else out.index_select(0, bucket.slots)
+    if x_s is not None and self_gains is not None:
+        scale = torch.bmm(squares, self_gains.to(dtype)).flatten(0, 1)
+        scale = scale if bucket.slots is None else scale.index_select(0, bucket.slots)
+        out = scale * x_s.to(dtype) if out is None else out.addcmul_(scale, x_s.to(dtype))
+    assert out is not None
+    return out, state
+
+
+def _rows(index: Tensor | None, *tensors: Tensor | None) -> list[Tensor | None]:
+    assert index is not None
+    return [None if tensor is None or not tensor.numel() else tensor.index_select(0, index) for tensor in tensors]
+
+
+def _put(index: Tensor | None, rows: Sequence[Tensor], into: Sequence[Tensor]) -> None:
+    assert index is not None
+    for source, target in zip(rows, into, strict=True):
+        if target.numel():
+            target.index_copy_(0, index, source)
 
 
 def output_dtype(*tensors: Tensor | None) -> torch.dtype:
@@ -115,7 +146,7 @@ def _(
     like = x_o if x_o is not None else x_s
     assert like is not None
     shape = (0,) if x_o is None else (ptr.shape[0] - 1, vectors.shape[1], x_o.shape[1])
-    state = vectors.new_empty(shape, dtype=state_dtype(vectors, x_o))
+    state = vectors.new_empty(shape, dtype=accumulate_dtype(vectors, x_o, x_s, gains, self_gains, bias))
     return like.new_empty(like.shape, dtype=output_dtype(x_o, x_s, bias)), state
 
 
@@ -130,24 +161,53 @@ def conv_backward(
     state: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s [N, C], ∂A and ∂A_s like A and A_s; empty for a term that is not there. Not differentiable."""
-    dtype, answer_dtype = accumulate_dtype(vectors, grad, state, x_s, gains, self_gains), grad.dtype
-    (nodes, frequencies), graphs = vectors.shape, ptr.shape[0] - 1
-    pieces, squares = eigenvectors_once(vectors, ptr, dtype)
-    grad = grad.to(dtype)
+    inputs = (grad, x_s, gains, self_gains, state)
+    if torch.is_autocast_enabled(vectors.device.type):
+        with torch.autocast(vectors.device.type, enabled=False):
+            return conv_backward.function(grad, x_s, vectors, gains, self_gains, ptr, state)  # type: ignore[no-any-return]
+    pieces, dtype = eigenvectors_once(vectors, ptr, *inputs)
+    if len(pieces) == 1 and pieces[0][0].graphs is None:
+        return _gradients(pieces[0], dtype, *inputs)
+    shapes = [None if gains is None else grad.shape, None if x_s is None else grad.shape]
+    shapes += [None if gain is None else gain.shape for gain in (gains, self_gains)]
+    d_o, d_s, d_a, d_as = (grad.new_zeros(0 if shape is None else shape) for shape in shapes)
+    for piece in pieces:
+        nodes, graphs = piece[0].nodes, piece[0].graphs
+        rows, sums = _rows(nodes, grad, x_s), _rows(graphs, gains, self_gains)
+        part = _gradients(piece, dtype, *rows, *sums, state.index_select(0, graphs) if gains is not None else state)
+        _put(nodes, part[:2], (d_o, d_s))
+        _put(graphs, part[2:], (d_a, d_as))
+    return d_o, d_s, d_a, d_as
+
+
+def _gradients(
+    piece: Piece,
+    dtype: torch.dtype,
+    grad: Tensor,
+    x_s: Tensor | None,
+    gains: Tensor | None,
+    self_gains: Tensor | None,
+    state: Tensor,
+) -> Gradients:
+    """The same of one bucket of graphs."""
+    bucket, p, squares = piece
+    wanted, grad = grad.dtype, grad.to(dtype)
     d_o, d_s, d_a, d_as = grad.new_empty(0), grad.new_empty(0), grad.new_empty(0), grad.new_empty(0)
-    with without_autocast(vectors):
-        if gains is not None:
-            answer = to_graphs(pieces, grad, graphs, frequencies)
-            d_o = to_nodes(pieces, gains.to(dtype) * answer, nodes)
-            d_a = answer.mul_(state)
-            d_a = d_a.sum(2, keepdim=True) if gains.shape[2] == 1 else d_a
-        if x_s is not None and self_gains is not None:
-            product = grad * x_s.to(dtype)
-            if self_gains.shape[2] == 1:
-                product = product.sum(1, keepdim=True)
-            d_as = to_graphs(squares, product, graphs, frequencies)
-            d_s = to_nodes(squares, self_gains.to(dtype), nodes) * grad
-    return d_o.to(answer_dtype), d_s.to(answer_dtype), d_a.to(answer_dtype), d_as.to(answer_dtype)
+    if gains is not None:
+        padded = grad if bucket.sources is None else grad.index_select(0, bucket.sources)
+        answer = torch.bmm(p.transpose(1, 2), padded.view(bucket.count, bucket.size, grad.shape[1]))
+        d_o = torch.bmm(p, gains.to(dtype) * answer).flatten(0, 1)
+        d_o = d_o if bucket.slots is None else d_o.index_select(0, bucket.slots)
+        d_a = answer.mul_(state)
+        d_a = d_a.sum(2, keepdim=True) if gains.shape[2] == 1 else d_a
+    if x_s is not None and self_gains is not None:
+        scale = torch.bmm(squares, self_gains.to(dtype)).flatten(0, 1)
+        d_s = (scale if bucket.slots is None else scale.index_select(0, bucket.slots)) * grad
+        product = grad * x_s.to(dtype)
+        product = product.sum(1, keepdim=True) if self_gains.shape[2] == 1 else product
+        padded = product if bucket.sources is None else product.index_select(0, bucket.sources)
+        d_as = torch.bmm(squares.transpose(1, 2), padded.view(bucket.count, bucket.size, product.shape[1]))
+    return d_o.to(wanted), d_s.to(wanted), d_a.to(wanted), d_as.to(wanted)
 
 
 @conv_backward.register_fake
@@ -225,17 +285,3 @@ def _add(left: Tensor | None, right: Tensor) -> Tensor:
 
 
 conv.register_autograd(backward, setup_context=setup)
-
-
-def gssc_conv(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    bias: Tensor | None,
-    ptr: Tensor,
-) -> Tensor:
-    """H = P (A ⊙ PᵀX_o) + ((P⊙P) A_s) ⊙ X_s + bias for every graph of the batch, [N, C]."""
-    out: Tensor = conv(x_o, x_s, vectors, gains, self_gains, bias, ptr)[0]
-    return out

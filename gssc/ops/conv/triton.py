@@ -332,17 +332,3 @@ def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple
 
 
 conv_triton.register_autograd(_backward, setup_context=collapsed.setup)
-
-
-def gssc_conv(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    bias: Tensor | None,
-    ptr: Tensor,
-) -> Tensor:
-    """H = P (A ⊙ PᵀX_o) + ((P⊙P) A_s) ⊙ X_s + bias for every graph of the batch, [N, C]."""
-    out: Tensor = conv_triton(x_o, x_s, vectors, gains, self_gains, bias, ptr)[0]
-    return out

@@ -46,30 +46,23 @@ def padded(vectors: Tensor, ptr: Tensor) -> Pieces:
 
 def to_graphs(pieces: Pieces, rows: Tensor, graphs: int, frequencies: int) -> Tensor:
     """Pᵀ of rows [N, D], [G, K, D]."""
-    out: Tensor | None = None
+    out = rows.new_zeros(graphs, frequencies, rows.shape[1])
     for bucket, p in pieces:
-        spread = rows if bucket.sources is None else rows.index_select(0, bucket.sources)
-        sums = torch.bmm(p.transpose(1, 2), spread.view(bucket.count, bucket.size, rows.shape[1]))
+        nodes = rows if bucket.nodes is None else rows.index_select(0, bucket.nodes)
+        nodes = nodes if bucket.sources is None else nodes.index_select(0, bucket.sources)
+        sums = torch.bmm(p.transpose(1, 2), nodes.view(bucket.count, bucket.size, rows.shape[1]))
         if bucket.graphs is None:
             return sums
-        out = rows.new_zeros(graphs, frequencies, rows.shape[1]) if out is None else out
         out.index_copy_(0, bucket.graphs, sums)
-    return rows.new_zeros(graphs, frequencies, rows.shape[1]) if out is None else out
+    return out
 
 
 def to_nodes(pieces: Pieces, states: Tensor, nodes: int) -> Tensor:
     """P of states [G, K, D], [N, D]."""
-    out: Tensor | None = None
+    out = states.new_empty(nodes, states.shape[2])
     for bucket, p in pieces:
-        if bucket.graphs is None:
-            rows = torch.bmm(p, states).view(bucket.count * bucket.size, states.shape[2])
-            return rows if bucket.slots is None else rows.index_select(0, bucket.slots)
-        rows = torch.bmm(p, states.index_select(0, bucket.graphs)).flatten(0, 1)
-        out = states.new_empty(nodes, states.shape[2]) if out is None else out
-        assert bucket.nodes is not None
-        assert bucket.slots is not None
-        out.index_copy_(0, bucket.nodes, rows.index_select(0, bucket.slots))
-    return states.new_empty(nodes, states.shape[2]) if out is None else out
+        bucket.unpad(torch.bmm(p, states if bucket.graphs is None else states.index_select(0, bucket.graphs)), out)
+    return out
 
 
 @op("gssc::to_state")

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
+from gssc.ops.conv.features import Projection
 from gssc.ops.linears import unmodified
 from gssc.ops.selective import naive as _naive
 from gssc.ops.selective import torch as _torch
@@ -31,7 +32,7 @@ def selective_gssc_conv(
     *,
     shared: bool = False,
     normalize: bool = True,
-    projection: nn.Module | None = None,
+    projection: Projection = None,
     backend: str = "auto",
 ) -> Tensor:
     r"""Convolution with selection: data-dependent positions z̃ (Eq. 6, collapsed) in place of z.
@@ -50,7 +51,7 @@ def selective_gssc_conv(
         ptr: First node of every graph and, last, N: [G + 1].
         shared: Sum the kernel over channels.
         normalize: Divide z̃ per graph and channel by sqrt(1 + ‖T‖²_F / k_valid), a rotation-invariant measure.
-        projection: A module [N, C] -> [N, C] after the global term, say a Linear; ``None`` for none.
+        projection: As for ``gssc_conv``.
         backend: ``"naive"``, ``"torch"``, ``"triton"`` (products between nodes and graphs on a GPU, nothing of size
             n K², no look at sizes of graphs), or ``"auto"``: triton where it can be, else torch.
 
@@ -77,15 +78,16 @@ def selective_gssc_conv(
         backend = "triton" if can_fuse(x, x_o, x_s, vectors, phi) else "torch"
     options = {"weights": turns, "ptr": ptr, "shared": shared, "normalize": normalize}
     select = partial(FORMS[backend], vectors=vectors, phi=phi, pair_gains=pair_gains, **options)
-    if projection is None:
-        return select(x, x_o, x_s)
-    if x_o is None:
-        fail("projection", "None where x_o is", "a module")
-    if shared and backend != "naive" and unmodified(projection):  # a kernel that all channels share commutes with it
-        out = select(x, F.linear(x_o, projection.weight), x_s)  # type: ignore[arg-type]
-        return out if projection.bias is None else out + projection.bias  # type: ignore[operator]
-    mixed: Tensor = projection(select(x, x_o, None))
-    return mixed if x_s is None else mixed + select(x, None, x_s)
+    if projection is not None and x_o is None:
+        fail("projection", "None where x_o is", "one")
+    if isinstance(projection, nn.Module):
+        if not shared or backend == "naive" or not unmodified(projection):
+            mixed: Tensor = projection(select(x, x_o, None))
+            return mixed if x_s is None else mixed + select(x, None, x_s)
+        # A kernel that all channels share commutes with it.
+        x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type, assignment]
+    out = select(x, x_o, x_s)
+    return out if projection is None else out + projection
 
 
 def _turns(

@@ -29,7 +29,7 @@ def make(sizes, channels=5, frequencies=7, shared=True, dtype=torch.float32):
 
 def columns(both, vectors, gains, self_gains, bias, ptr):
     x_o, x_s = both.chunk(2, 1)
-    return by_triton.gssc_conv(x_o, x_s, vectors, gains, self_gains, bias, ptr)
+    return ops.gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr, projection=bias, backend="triton")
 
 
 def apart(both, vectors, gains, self_gains, bias, ptr):
@@ -109,7 +109,8 @@ def test_gradients_stand_side_by_side_like_the_features():
     x_o, x_s = inputs["both"].detach().chunk(2, 1)
     x_o.requires_grad_()
     x_s.requires_grad_()
-    out = by_triton.gssc_conv(x_o, x_s, *(inputs[name] for name in ("vectors", "gains", "self_gains", "bias", "ptr")))
+    rest = [inputs[name] for name in ("vectors", "gains", "self_gains", "ptr")]
+    out = ops.gssc_conv(x_o, x_s, *rest, projection=inputs["bias"], backend="triton")
     d_o, d_s = torch.autograd.grad(out.sum(), (x_o, x_s))
     assert d_o.stride() == d_s.stride() == (10, 1)
     assert d_s.data_ptr() == d_o.data_ptr() + 5 * d_o.element_size()

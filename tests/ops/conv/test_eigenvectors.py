@@ -29,9 +29,10 @@ def test_kept_for_layers_and_gone_with_the_tensor(sizes):
     inputs = conv_inputs(sizes, 3, 4)
     ptr, vectors = inputs["ptr"], inputs.pop("vectors")
     by_torch._KEPT.clear()
-    kept = by_torch.eigenvectors_once(vectors, ptr, torch.float64)
-    assert by_torch.eigenvectors_once(vectors, ptr, torch.float64) is kept
-    assert by_torch.eigenvectors_once(vectors, ptr, torch.float32) is not kept
+    kept, dtype = by_torch.eigenvectors_once(vectors, ptr, vectors.float(), None)
+    assert dtype == torch.float64
+    assert by_torch.eigenvectors_once(vectors, ptr)[0] is kept
+    assert by_torch.eigenvectors_once(vectors, ptr, vectors.to(torch.complex128))[0] is not kept
     assert len(by_torch._KEPT) == 1
     leaf = inputs["x_o"].requires_grad_()
     ops.gssc_conv(vectors=vectors, **inputs).sum().backward()
@@ -40,5 +41,5 @@ def test_kept_for_layers_and_gone_with_the_tensor(sizes):
     assert len(by_torch._KEPT) == 0
     batches = [torch.randn(sum(sizes), 3) for _ in range(20)]
     for batch in batches:
-        by_torch.eigenvectors_once(batch, ptr, torch.float64)
+        by_torch.eigenvectors_once(batch, ptr)
     assert len(by_torch._KEPT) <= by_torch.MOST_KEPT

@@ -70,3 +70,28 @@ def test_without_a_global_term_there_is_nothing_to_project():
     inputs = conv_inputs([3, 4], 3, 4)
     with pytest.raises(ValueError, match="projection: expected None where x_o is"):
         ops.gssc_conv(**{**inputs, "x_o": None, "gains": None}, projection=nn.Linear(4, 4))
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "channel"])
+@pytest.mark.parametrize("self_term", [True, False])
+def test_features_with_a_projection_in_them(shared, self_term):
+    inputs = conv_inputs([3, 5], 3, 4, shared)
+    x, modules = inputs.pop("x_o"), [nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 4)]
+    lin_o, lin_s, projection = modules
+    if not self_term:
+        lin_s, inputs["self_gains"] = None, None
+    inputs["x_s"] = lin_s(x) if self_term else None
+    expected = ops.gssc_conv(lin_o(x), **inputs, projection=projection, backend="naive")
+
+    def result():
+        x_o, inputs["x_s"], rest = ops.conv_features(x, lin_o, lin_s, projection, shared=shared)
+        return ops.gssc_conv(x_o, **inputs, projection=rest), rest
+
+    out, rest = result()
+    torch.testing.assert_close(out, expected)
+    assert rest is (projection.bias if shared else projection)
+    calls = []
+    for module in (lin_o, projection):
+        module.register_forward_hook(lambda *args: calls.append(1))
+    torch.testing.assert_close(result()[0], expected)
+    assert len(calls) == 2
