@@ -72,27 +72,13 @@ class GatedGCN(nn.Module):
             context = graph_context(x.shape[0], edge_index=edge_index)
         seed = context.seeds.get(self)
         to_edges = (self.lin_target, self.lin_source, self.lin_neighbor)
-        target, source, neighbor, own = linears(x, *to_edges, self.lin_self)
+        t, s, n, a = linears(x, *to_edges, self.lin_self)
         nodes, edges = gated_messages(
-            target,
-            source,
-            neighbor,
-            own,
-            edge_index,
-            edge_attr,
-            self.lin_edge,
-            self.norm_edge,
-            mask=context.edge_mask,
-            residual=self.residual,
-            eps=self.eps,
-            dropout=self.dropout,
-            training=self.training,
-            seed=seed,
-            site=EDGE_SITE,
-            plan=lambda: context.plan,
-            need_edges=context.final is not self,
+            t, s, n, a, edge_index, edge_attr, self.lin_edge, self.norm_edge,
+            mask=context.edge_mask, residual=self.residual, eps=self.eps, dropout=self.dropout, training=self.training,
+            seed=seed, site=EDGE_SITE, plan=lambda: context.plan, need_edges=context.final is not self,
             origin=(x, to_edges),
-        )
+        )  # fmt: skip
         update = Branch(nodes, self.norm_node, self.dropout, self.residual)
         mask, training = context.node_mask, self.training
         return residual_norm(x, [update], mask, training=training, seed=seed, site=NODE_SITE, activation=True), edges

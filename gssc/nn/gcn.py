@@ -15,8 +15,8 @@ class LocalGCN(GCNConv):
     .. math:: x_i \leftarrow W \Big(\frac{x_i}{d_i} + \sum_{j \neq i} \frac{x_j}{\sqrt{d_i d_j}}\Big) + b
 
     over edges from j to i; d_i is one more than their number. A loop that a node already has counts as the one that is
-    added. The sum is one op (``gssc.ops.neighbor_sum``) that stores nothing of size E × C; layers that share edges should
-    share ``context`` (`GraphContext`), which sorts them once. Weighted edges go PyG's way.
+    added. The sum is one op (``gssc.ops.neighbor_sum``) that stores nothing of size E × C; layers that share edges
+    should share ``context`` (`GraphContext`), which sorts them once. Weighted edges go PyG's way.
 
     Args:
         channels: Channels of nodes.

@@ -102,7 +102,9 @@ def test_fused_is_the_same_module(fuses, norm, masked):
     for conv, on in ((first, True), (second, False)):
         fuses(on)
         leaves = [x.clone().requires_grad_(), e.clone().requires_grad_()]
-        node, edge = conv(conv(leaves[0], edge_index, leaves[1], context=context)[0], edge_index, leaves[1], context=context)
+        node, edge = conv(
+            conv(leaves[0], edge_index, leaves[1], context=context)[0], edge_index, leaves[1], context=context
+        )
         loss = node.square().sum() + (edge * torch.linspace(-1, 1, edge.numel(), device=DEVICE).view_as(edge)).sum()
         d_x, d_e = torch.autograd.grad(loss, leaves, retain_graph=True)
         found = {"node": node, "edge": edge, "gradient of x": d_x, "gradient of e": d_e}

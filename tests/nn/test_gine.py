@@ -5,8 +5,8 @@ import torch
 from graphs import random_graph
 from torch_geometric.nn import GINEConv
 
-from gssc.nn import GINE
 from gssc import ops
+from gssc.nn import GINE
 from gssc.nn.context import graph_context
 from gssc.ops import gine as gine_op
 from gssc.testing import assert_close
@@ -49,12 +49,11 @@ def test_a_shared_context_and_a_learned_epsilon_change_nothing(float64, with_edg
     e = torch.randn(data.num_edges, 5, requires_grad=True) if with_edges else None
     leaves = [x, *([e] if with_edges else []), *conv.parameters()]
     context = graph_context(6, edge_index=data.edge_index)
-    results = []
-    for out in (
+    outputs = (
         conv(x, data.edge_index, e, context=context),
         conv.nn(ops.gine_messages(x, e, data.edge_index, backend="naive", eps=conv.eps)),
-    ):
-        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    )
+    results = [[out, *torch.autograd.grad(out.square().sum(), leaves)] for out in outputs]
     for actual, expected in zip(*results, strict=True):
         assert_close(actual, expected)
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor, bool as boolean, nn
+from torch import Tensor, nn
+from torch import bool as boolean
 
 from gssc.checks import check_choice, check_probability, check_shapes, fail
 from gssc.ops.edges.plan import EdgePlan, edge_plan
@@ -89,32 +90,34 @@ def gated_messages(
         lin_edge = None
     elif lin_edge is None:
         fail("lin_edge", "a module where edge_attr is given", "None")
+    check_probability("dropout", dropout)
     p = dropout if training else 0.0
-    inputs = (target, source, neighbor, own, edge_index, edge_attr)
+    state: NormState | None = None
     if backend == "triton" or (backend == "auto" and can_fuse(target, source, neighbor, own, edge_attr)):
         usable, state = _for_kernels(lin_edge, norm)
-        if usable:
-            if backend == "triton":
-                check_fusible(target=target, source=source, neighbor=neighbor, own=own, edge_attr=edge_attr)
-            if plan is None:
-                plan = edge_plan(edge_index, nodes)
-            elif not isinstance(plan, EdgePlan):
-                plan = plan()
-            if p and seed is None:
-                seed = new_seeds(1, target.device)[0]
-            settings = (residual, eps, p, seed, site, need_edges)
-            return triton.gated_messages(*inputs, lin_edge, state, mask, plan, origin, *settings)
         if backend == "triton":
-            fail("backend", "'torch' or 'auto' for a lin_edge or norm that must be called", "'triton'")
-    check_probability("dropout", dropout)
-    check_choice("backend", backend, BACKENDS)
+            check_fusible(target=target, source=source, neighbor=neighbor, own=own, edge_attr=edge_attr)
+            if not usable:
+                fail("backend", "'torch' or 'auto' for a lin_edge or norm that must be called", "'triton'")
+        backend = "triton" if usable else "torch"
+    inputs = (target, source, neighbor, own, edge_index, edge_attr, lin_edge)
+    if p and seed is None and backend in ("naive", "triton"):
+        seed = new_seeds(1, target.device)[0]
+    if backend == "triton":
+        if plan is None:
+            plan = edge_plan(edge_index, nodes)
+        elif not isinstance(plan, EdgePlan):
+            plan = plan()
+        settings = (residual, eps, p, seed, site, need_edges)
+        return triton.gated_messages(*inputs, state, mask, plan, origin, *settings)
+    if backend != "auto":
+        check_choice("backend", backend, BACKENDS)
     if not hasattr(norm, "kernel_state"):  # others look at no other rows: what is padding does not matter to them
         mask = None
-    modules = (lin_edge, norm, mask, residual, eps, p)
     if backend == "naive":
-        new_nodes, new_edges = naive.gated_messages(*inputs, *modules, seed, site)
+        new_nodes, new_edges = naive.gated_messages(*inputs, norm, mask, residual, eps, p, seed, site)
     else:
-        new_nodes, new_edges = torch.gated_messages(*inputs, *modules)
+        new_nodes, new_edges = torch.gated_messages(*inputs, norm, mask, residual, eps, p)
     return new_nodes, new_edges if need_edges else None
 
 

@@ -197,10 +197,7 @@ def _messages_backward(
     parts: int,
     has_own: bool,
 ) -> list[Tensor]:
-    """∂t, ∂s, ∂b and ∂a, or one tensor of which they are columns; with e its gradient, ∂W and ∂bias; with a norm ∂β, ∂γ.
-
-    The last two are one tensor [2, C].
-    """
+    """∂t, ∂s, ∂b and ∂a, or one tensor of which they are columns; with e ∂e, ∂W, ∂bias; with a norm ∂β, ∂γ in one."""
     from gssc.ops.gated_gcn import kernels
 
     edges, c = by_target.shape[0], target.shape[1]
@@ -254,7 +251,7 @@ def _messages_backward(
 
 
 def _empty_node_gradients(target: Tensor, parts: int, has_own: bool) -> tuple[list[Tensor], list[Any]]:
-    """What holds the gradients of t, s, b and a, one tensor where these were columns of one; and each, None without a."""
+    """What holds the gradients of t, s, b and a, one tensor where these were columns of one; and each of them."""
     if parts > 1:
         rows = target.new_empty(target.shape[0], parts * target.shape[1])
         gradients, columns = [rows], _columns(rows, parts, has_own)
@@ -325,11 +322,11 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
             weight, bias = linears[2 * place : 2 * place + 2]
             inputs[place] = F.linear(x.to(ctx.dtype), weight.to(ctx.dtype), bias.to(ctx.dtype))
     places = [0, 1, 2, *range(4, 9)]  # of what is kept, among the inputs of the op
-    found: list[Tensor | None] = [None] * 35
+    by_place: list[Tensor | None] = [None] * 35
     if torch.is_grad_enabled():  # somebody will differentiate the result
         needed = [ctx.needs_input_grad[place] for place in places]
         gradients = _composed_gradients(ctx.numbers, inputs, others, stats, needed, grad_nodes, grad_edges)
-        found[3] = grad_nodes
+        by_place[3] = grad_nodes
     else:
         _, training, residual, _, dropout, site, parts = ctx.numbers
         grad_nodes = torch.zeros_like(kept[0], dtype=ctx.dtype) if grad_nodes is None else grad_nodes
@@ -339,14 +336,14 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
         )  # fmt: skip
         if parts > 1:
             gradients[:1] = _columns(gradients[0], parts, ctx.has_own)
-        found[3] = gradients.pop(3) if ctx.has_own else None
+        by_place[3] = gradients.pop(3) if ctx.has_own else None
         if inputs[6] is not None:  # a norm
             *gradients, sums = gradients
             gradients += [sums[1].to(inputs[6].dtype), sums[0].to(inputs[7].dtype)]
         places = [place for place, tensor in zip(places, inputs, strict=True) if tensor is not None]
     for place, gradient in zip(places, gradients, strict=True):
-        found[place] = gradient
-    return tuple(gradient if need else None for gradient, need in zip(found, ctx.needs_input_grad, strict=True))
+        by_place[place] = gradient
+    return tuple(gradient if need else None for gradient, need in zip(by_place, ctx.needs_input_grad, strict=True))
 
 
 def _composed_gradients(
@@ -379,9 +376,7 @@ def _composed_gradients(
     return composed_gradients(function, inputs, needed, grads)
 
 
-def _normalized(
-    logits: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, stats: Tensor, eps: float
-) -> Tensor:
+def _normalized(logits: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, stats: Tensor, eps: float) -> Tensor:
     """γℓ̂ + β, differentiable through statistics of the batch; ``stats`` has those that count without one."""
     real = torch.ones_like(logits[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
     mean, inverse, _, _, n = stats
@@ -418,17 +413,18 @@ def gated_messages(
     dtype, c = target.dtype, target.shape[1]
     weight: Any = None if lin_edge is None else lin_edge.weight
     bias: Any = None if lin_edge is None else lin_edge.bias
-    scale, shift, mean, variance, batches, norm_eps, momentum, training = norm or (*[None] * 5, 0.0, 0.0, False)
+    state: tuple[Any, ...] = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
+    scale, shift, mean, variance, batches, norm_eps, momentum, training = state
     check_shapes(("lin_edge.weight", weight, (c, c)), ("norm.weight", scale, (c,)))
     if edge_attr is not None:
         edge_attr, weight, bias = edge_attr.to(dtype), weight.to(dtype), bias.to(dtype)
     rows = [target, source.to(dtype), neighbor.to(dtype), *([] if own is None else [own.to(dtype)])]
-    sources_of_rows, parts = _origin(origin), _parts(rows)
-    if sources_of_rows[0] is not None or not parts:
+    inputs_of_rows, parts = _origin(origin), _parts(rows)
+    if inputs_of_rows[0] is not None or not parts:
         rows, parts = [row.contiguous() for row in rows], 1
     nodes, edges, stats, _ = _messages(
         *rows[:3], rows[3] if own is not None else None, edge_attr, weight, bias, scale, shift, mean, variance,
-        edge_index, None if norm is None else mask, seed if dropout else None, *plan, *sources_of_rows,
+        edge_index, None if norm is None else mask, seed if dropout else None, *plan, *inputs_of_rows,
         norm_eps, training, residual, eps, dropout, site, parts, need_edges,
     )  # fmt: skip
     if training:

@@ -49,7 +49,8 @@ def gine_messages(
         return triton.gine_messages(x, edge_attr, edge_index, plan, eps)
     if backend == "naive":
         return naive.gine_messages(x, edge_attr, edge_index, eps)
-    check_choice("backend", backend, BACKENDS)
+    if backend != "auto":
+        check_choice("backend", backend, BACKENDS)
     return torch.gine_messages(x, edge_attr, edge_index, plan, eps)
 
 
@@ -67,5 +68,6 @@ def neighbor_sum(x: Tensor, edge_index: Tensor, plan: EdgePlan | None = None, ba
         return triton.neighbor_sum(x, edge_plan(edge_index, x.shape[0]) if plan is None else plan)
     if backend == "naive":
         return naive.neighbor_sum(x, edge_index)
-    check_choice("backend", backend, BACKENDS)
+    if backend != "auto":
+        check_choice("backend", backend, BACKENDS)
     return torch.neighbor_sum(x, edge_index, plan)

@@ -32,6 +32,7 @@ def gine_messages(
 
 
 def gathered_messages(x: Tensor, edge_attr: Tensor | None, eps: Tensor | None, edge_index: Tensor) -> Tensor:
+    """The same, operation by operation: three tensors [E, C]."""
     message = x.index_select(0, edge_index[0])
     if edge_attr is not None:
         message = message + edge_attr

@@ -70,7 +70,7 @@ class _Job:
         block_n, block_c = 64, min(power_of_two(self.c, 16), 64)
         if more.pop("held", False):
             block_n, block_c = power_of_two(self.rows, 16), HELD_CHANNELS
-        grid = more.pop("programs", -(-self.rows // block_n)), -(-self.c // block_c)
+        grid = more.pop("programs", max(1, -(-self.rows // block_n))), -(-self.c // block_c)
         warps = max(1, min(block_n * block_c // 512, 16))  # 16 numbers per thread: no spills
         launch(
             kernel, grid, *arguments, C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps
