@@ -37,7 +37,7 @@ class GlobalAttention(nn.Module):
         *,
         context: GraphContext | None = None,
     ) -> Tensor:
-        """Attend among the nodes x [N, C] of each graph; of ``phi`` the number of graphs is read, of ``vectors`` nothing.
+        """Attend among the nodes x [N, C] of each graph; of ``phi`` only the number of graphs is read.
 
         ``context`` is what layers of a model share, in place of ``batch``. If it bounds the sizes of graphs, nothing is
         asked of the device on the way.
