@@ -12,7 +12,7 @@ from gssc.nn import (
     DeepSetPhi,
     ElementwisePhi,
     FeatureEncoder,
-    GlobalAttention,
+    SoftmaxAttention,
     GraphContext,
     GraphHead,
     GSSCLayer,
@@ -177,7 +177,7 @@ class GSSC(nn.Module):
 
         def make_global(channels: int) -> nn.Module | None:
             if glob == "attention":
-                return GlobalAttention(channels, heads)
+                return SoftmaxAttention(channels, heads)
             if glob == "none":
                 return None
             full = glob == "gssc"

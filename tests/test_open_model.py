@@ -130,7 +130,7 @@ def test_bad_input(parts, message):
 
 
 def test_no_name_of_pyg_means_something_else():
-    import torch_geometric.nn as pyg
+    from torch_geometric import nn as pyg
 
     clashes = [name for name in gssc.__all__ if hasattr(pyg, name) and getattr(pyg, name) is not getattr(gssc, name)]
     assert clashes == []

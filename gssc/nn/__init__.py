@@ -1,6 +1,6 @@
 """Layers with parameters. Each is a function of tensors; none reads a configuration."""
 
-from gssc.nn.attention import GlobalAttention
+from gssc.nn.attention import SoftmaxAttention
 from gssc.nn.context import GraphContext, graph_context
 from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder
 from gssc.nn.gains import joint_gains
@@ -34,7 +34,7 @@ __all__ = [
     "GSSCLayer",
     "GSSConv",
     "GatedGCN",
-    "GlobalAttention",
+    "SoftmaxAttention",
     "GraphContext",
     "GraphHead",
     "LocalGCN",

@@ -8,7 +8,7 @@ from gssc.ops import batch_to_ptr
 from gssc.ops.attention import attention
 
 
-class GlobalAttention(nn.Module):
+class SoftmaxAttention(nn.Module):
     r"""Multi-head softmax attention among all nodes of a graph, O(n²), called like ``GSSConv``.
 
     .. math:: h = W_o\, \mathrm{softmax}(Q K^\top / \sqrt{C / \mathrm{heads}})\, V
@@ -44,8 +44,10 @@ class GlobalAttention(nn.Module):
         """
         check_shape("x", x, None, self.channels)
         if context is None:
-            graphs = 1 if batch is None else int(batch.max()) + 1 if batch.numel() else 0
-            graphs = graphs if phi is None else phi.shape[0]
+            if phi is not None:
+                graphs = phi.shape[0]
+            else:
+                graphs = int(batch.max()) + 1 if batch is not None and batch.numel() else 1
             context = GraphContext(x.shape[0], graphs, batch_to_ptr(batch, x.shape[0], graphs, x.device), batch)
         q, k, v = self.lin_qkv(x).chunk(3, dim=1)
         return self.lin_out(attention(q, k, v, context.ptr, self.heads, context.largest))

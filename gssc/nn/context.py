@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +29,8 @@ class GraphContext:
         node_mask: Real nodes of a padded batch, [N]; ``None`` where all are.
         edge_mask: Real edges of a padded batch, [E]; ``None`` where all are.
         largest: A number of nodes that no graph exceeds, but those of padding; ``None``: not known.
-        given_degree: Node degrees, [N], where the caller knows better than ``edge_index``.
+        known_degree: Node degrees, [N], where the caller knows better than ``edge_index``.
+        known_plan: The order of the edges, where it was made already.
         gains: A and A_s by convolution, where they were made for all layers at once.
         seeds: Of dropout, by module, from ``gssc.ops.dropout_seeds``; modules that are not there draw their own.
         final: The local part whose edge features nobody reads.
@@ -44,26 +44,30 @@ class GraphContext:
     node_mask: Tensor | None = None
     edge_mask: Tensor | None = None
     largest: int | None = None
-    given_degree: Tensor | None = None
+    known_degree: Tensor | None = None
+    known_plan: EdgePlan | None = None
     gains: Mapping[nn.Module, Gains] = field(default_factory=dict)
     seeds: Mapping[nn.Module, Tensor] = field(default_factory=dict)
     final: nn.Module | None = None
 
-    @cached_property
+    @property
     def plan(self) -> EdgePlan:
-        """Edges in the order of their targets and of their sources."""
-        assert self.edge_index is not None
-        return edge_plan(self.edge_index, self.nodes)
+        """Edges in the order of their targets and of their sources; made when it is first asked for."""
+        if self.known_plan is None:
+            assert self.edge_index is not None
+            self.known_plan = edge_plan(self.edge_index, self.nodes)
+        return self.known_plan
 
-    @cached_property
+    @property
     def degree(self) -> Tensor:
-        """Number of edges that enter a node, [N]."""
-        if self.given_degree is not None:
-            return self.given_degree
-        if self.edge_index is None:
-            fail("degree", "the degree of every node [N], for degree_scaling", "None")
-        ones = torch.ones(self.edge_index.shape[1], device=self.ptr.device)
-        return torch.zeros(self.nodes, device=self.ptr.device).index_add(0, self.edge_index[1], ones)
+        """Number of edges that enter a node, [N], unless the caller knew better."""
+        if self.known_degree is None:
+            if self.edge_index is None:
+                fail("degree", "the degree of every node [N], for degree_scaling", "None")
+            ones = torch.ones(self.edge_index.shape[1], device=self.ptr.device)
+            zeros = torch.zeros(self.nodes, device=self.ptr.device)
+            self.known_degree = zeros.index_add(0, self.edge_index[1], ones)
+        return self.known_degree
 
 
 def graph_context(

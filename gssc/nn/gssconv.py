@@ -144,7 +144,7 @@ class GSSConv(nn.Module):
         if degree is not None:
             check_shape("degree", degree, x.shape[0])
         ptr = batch_to_ptr(batch, x.shape[0], phi.shape[0], x.device)
-        return GraphContext(x.shape[0], phi.shape[0], ptr, batch, given_degree=degree)
+        return GraphContext(x.shape[0], phi.shape[0], ptr, batch, known_degree=degree)
 
     def extra_repr(self) -> str:
         return (

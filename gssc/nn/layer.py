@@ -29,7 +29,7 @@ class GSSCLayer(nn.Module):
         local: ``GatedGCN``, a PyG convolution C → C for which these arguments are enough, or ``None``. It is called
             with ``x`` and ``edge_index`` and with those of ``edge_attr``, ``edge_weight`` and ``context`` that its
             ``forward`` takes; one that returns a pair returns new edge features.
-        glob: ``GSSConv``, ``GlobalAttention``, any module of yours that is called as
+        glob: ``GSSConv``, ``SoftmaxAttention``, any module of yours that is called as
             ``glob(x, phi, vectors, batch, context=context)`` and returns [N, C], or ``None``.
         dropout_local: Dropout after the local part.
         dropout_global: Dropout after the global part.

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from gssc import GlobalAttention, GSSConv
+from gssc import SoftmaxAttention, GSSConv
 from gssc.bench import conv as conv_bench
 from gssc.bench.conv import CHANNELS, HEADS, attention_step, explicit_z, inputs, step
 from gssc.testing import assert_close
@@ -20,14 +20,14 @@ def test_both_sides_compute_the_same_and_all_gradients():
 
 
 def test_attention_is_that_of_the_package(monkeypatch):
-    """The same weights in `GlobalAttention`, whose projections have the same layout."""
+    """The same weights in `SoftmaxAttention`, whose projections have the same layout."""
     made = []
     monkeypatch.setattr(
         conv_bench, "nn", SimpleNamespace(Linear=lambda *size: made.append(nn.Linear(*size)) or made[-1])
     )
     x = inputs(30)[0]
     found = attention_step(x)()
-    reference = GlobalAttention(CHANNELS, HEADS)
+    reference = SoftmaxAttention(CHANNELS, HEADS)
     reference.lin_qkv, reference.lin_out = made
     expected = torch.autograd.grad(reference(x).sum(), [*made[0].parameters(), *made[1].parameters(), x])
     for mine, other in zip(found, expected, strict=True):

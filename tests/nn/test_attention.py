@@ -1,13 +1,13 @@
 import pytest
 import torch
 
-from gssc import GlobalAttention
+from gssc import SoftmaxAttention
 from gssc.nn.context import GraphContext
 from gssc.testing import assert_close
 
 
 def test_equals_pytorchs_multihead_attention(float64):
-    ours, theirs = GlobalAttention(8, heads=2), torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    ours, theirs = SoftmaxAttention(8, heads=2), torch.nn.MultiheadAttention(8, 2, batch_first=True)
     theirs.in_proj_weight.data, theirs.in_proj_bias.data = ours.lin_qkv.weight.data, ours.lin_qkv.bias.data
     theirs.out_proj.load_state_dict(ours.lin_out.state_dict())
     x = torch.randn(5, 8)
@@ -15,7 +15,7 @@ def test_equals_pytorchs_multihead_attention(float64):
 
 
 def test_attends_within_each_graph_only(float64):
-    attend, x = GlobalAttention(8), torch.randn(7, 8)
+    attend, x = SoftmaxAttention(8), torch.randn(7, 8)
     batch = torch.tensor([0, 0, 0, 1, 1, 3, 3])
     together = attend(x, batch=batch)
     assert_close(together, torch.cat([attend(x[batch == g]) for g in (0, 1, 3)]))
@@ -27,4 +27,4 @@ def test_attends_within_each_graph_only(float64):
 
 def test_bad_input():
     with pytest.raises(ValueError, match="heads: expected a divisor of channels = 6"):
-        GlobalAttention(6, heads=4)
+        SoftmaxAttention(6, heads=4)

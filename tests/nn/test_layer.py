@@ -16,7 +16,7 @@ from torch_geometric.nn import (
     TransformerConv,
 )
 
-from gssc import GINE, DeepSetPhi, GatedGCN, GlobalAttention, GSSCLayer, GSSConv, LaplacianSpectrum
+from gssc import GINE, DeepSetPhi, GatedGCN, SoftmaxAttention, GSSCLayer, GSSConv, LaplacianSpectrum
 from gssc.testing import assert_close
 
 C = 8
@@ -39,7 +39,7 @@ PYG_CONVS = {
     "gated": lambda: GatedGCN(C),
     "none": lambda: None,
 }
-GLOBALS = {"gssc": lambda: GSSConv(C), "attention": lambda: GlobalAttention(C), "none": lambda: None}
+GLOBALS = {"gssc": lambda: GSSConv(C), "attention": lambda: SoftmaxAttention(C), "none": lambda: None}
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from gssc import (
     ResistancePhi,
     TransformerPhi,
 )
-from gssc.nn import phi as phi_module
+from gssc.ops import phi as phi_ops
 from gssc.testing import assert_close
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -148,9 +148,9 @@ def widen(phi):
 def on_gpu(monkeypatch):
     """As on a GPU: the kernels run where they can; a list of the calls of their op."""
     pytest.importorskip("triton")
-    calls, op = [], phi_module.deep_set
-    monkeypatch.setattr(phi_module, "can_fuse", lambda *tensors: True)
-    monkeypatch.setattr(phi_module, "deep_set", lambda *args, **rest: calls.append(1) or op(*args, **rest))
+    calls, op = [], phi_ops.triton.deep_set
+    monkeypatch.setattr(phi_ops, "can_fuse", lambda *tensors: True)
+    monkeypatch.setattr(phi_ops.triton, "deep_set", lambda *args: calls.append(1) or op(*args))
     return calls
 
 
@@ -180,7 +180,7 @@ def test_kernels_are_not_asked_for_what_they_cannot_do(on_gpu):
 
 def test_kernels_in_a_compiled_module(monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.setattr(phi_module, "can_fuse", lambda *tensors: True)
+    monkeypatch.setattr(phi_ops, "can_fuse", lambda *tensors: True)
     phi, batches = DeepSetPhi(16, 1).float().to(DEVICE), [spectrum(graphs) for graphs in (2, 3)]
     counter, found, compilations = CompileCounterWithBackend("aot_eager"), [], []
     for call in (torch.compile(phi, backend=counter, fullgraph=True, dynamic=True), phi):
@@ -189,7 +189,7 @@ def test_kernels_in_a_compiled_module(monkeypatch):
             found.append([out, *torch.autograd.grad(out.square().sum(), list(phi.parameters()))])
             compilations.append(counter.frame_count)
     assert compilations[0] == compilations[-1]  # one program for all numbers of graphs
-    assert "deep_set_fused" in str(counter.graphs[-1].graph)
+    assert "gssc.deep_set" in str(counter.graphs[-1].graph)
     for own, other in zip([*found[0], *found[1]], [*found[2], *found[3]], strict=True):
         assert torch.equal(own, other)
 
