@@ -37,15 +37,17 @@ class SoftmaxAttention(nn.Module):
         *,
         context: GraphContext | None = None,
     ) -> Tensor:
-        """Attend among the nodes x [N, C] of each graph; of ``phi`` the number of graphs is read, of ``vectors`` nothing.
+        """Attend among the nodes x [N, C] of each graph; of ``phi`` only the number of graphs is read.
 
         ``context`` is what layers of a model share, in place of ``batch``. If it bounds the sizes of graphs, nothing is
         asked of the device on the way.
         """
         check_shape("x", x, None, self.channels)
         if context is None:
-            graphs = 1 if batch is None else int(batch.max()) + 1 if batch.numel() else 0
-            graphs = graphs if phi is None else phi.shape[0]
+            if phi is not None:
+                graphs = phi.shape[0]
+            else:
+                graphs = int(batch.max()) + 1 if batch is not None and batch.numel() else 1
             context = GraphContext(x.shape[0], graphs, batch_to_ptr(batch, x.shape[0], graphs, x.device), batch)
         q, k, v = self.lin_qkv(x).chunk(3, dim=1)
         return self.lin_out(attention(q, k, v, context.ptr, self.heads, context.largest))

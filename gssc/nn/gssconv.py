@@ -111,7 +111,7 @@ class GSSConv(nn.Module):
         if context is None:
             context = self._context(x, phi, vectors, batch, degree)
         ptr, shared = context.ptr, self.kernel == "shared"
-        if self.degree_scale is not None:
+        if self.degree_scale is not None and self.degree_log_scale is not None:
             x = degree_scale(x, self.degree_scale, self.degree_log_scale, context.degree)
         lin_s = self.lin_s if self.self_term else None
         x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=shared)
@@ -132,7 +132,7 @@ class GSSConv(nn.Module):
 
     def _turns(self) -> dict[str, nn.Module]:
         """The Linears that turn selected positions."""
-        turns = {"dv": self.lin_dv, "q": self.lin_q, "k": self.lin_k}
+        turns: dict[str, nn.Module] = {"dv": self.lin_dv, "q": self.lin_q, "k": self.lin_k}
         return turns | {"sq": self.lin_sq, "sk": self.lin_sk} if self.self_term else turns
 
     def _context(

@@ -28,8 +28,8 @@ class Bucket:
         graphs: Their numbers, [B]; ``None``: all graphs of the batch, in their order.
         nodes: Their nodes, [M]; ``None``: all.
         slots: Where each node stands in [B · size]; ``None``: where it is, as all graphs have this size.
-        sources: The other way round, which of its nodes stands in a slot, [B · size]: beyond the end of a graph its last
-            one, for products with what is zero there.
+        sources: The other way round, which of its nodes stands in a slot, [B · size]: beyond the end of a graph its
+            last one, for products with what is zero there.
     """
 
     count: int
@@ -89,9 +89,8 @@ def _buckets(ptr: bytes, num_nodes: int, device: torch.device) -> tuple[Bucket, 
         slots = np.repeat(np.arange(graphs.size) * size, counts) + within
         sources = (first[:, None] + np.minimum(np.arange(size), counts[:, None] - 1)).reshape(-1)
         graph, node, slot, source = (torch.from_numpy(part).to(device) for part in (graphs, nodes, slots, sources))
-        if graphs.size == sizes.size:
-            graph = node = None
-        groups.append(Bucket(graphs.size, size, graph, node, slot, source))
+        whole = graphs.size == sizes.size
+        groups.append(Bucket(graphs.size, size, None if whole else graph, None if whole else node, slot, source))
     return tuple(groups)
 
 

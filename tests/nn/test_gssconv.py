@@ -103,7 +103,7 @@ def test_batch_and_context_say_the_same_and_one_graph_needs_neither():
     torch.nn.init.normal_(conv.degree_log_scale)
     x, phi, vectors, batch, ptr = inputs()
     degree = torch.arange(11.0)
-    context = GraphContext(11, 4, ptr, batch, given_degree=degree)
+    context = GraphContext(11, 4, ptr, batch, known_degree=degree)
     expected = conv(x, phi, vectors, batch, degree)
     assert_close(conv(x, phi, vectors, context=context), expected)
     context.gains = {conv: conv.gains(2 * phi)}

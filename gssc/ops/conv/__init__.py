@@ -1,5 +1,8 @@
 """The graph state space convolution of a packed batch of graphs."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -14,7 +17,8 @@ from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["conv_features", "frequency_gains", "gssc_conv", "joint_frequency_gains"]
 
-FORMS = {"naive": _naive.conv, "torch": _torch.conv, "triton": _triton.conv_triton}  # H, and what else they have made
+# Each gives H, and what else it has made.
+FORMS: dict[str, Callable[..., Any]] = {"naive": _naive.conv, "torch": _torch.conv, "triton": _triton.conv_triton}
 
 
 def gssc_conv(
@@ -68,7 +72,7 @@ def gssc_conv(
             mixed: Tensor = projection(convolve(x_o, None, vectors, gains, None, None, ptr)[0])
             return mixed if x_s is None else mixed + convolve(None, x_s, vectors, None, self_gains, None, ptr)[0]
         # A gain that all channels share commutes with it.
-        x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type, assignment]
+        x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
     out: Tensor = convolve(x_o, x_s, vectors, gains, self_gains, projection, ptr)[0]
     return out
 

@@ -22,8 +22,8 @@ def conv_features(
     weight: Tensor = lin_o.weight  # type: ignore[assignment]
     rest: Projection = projection
     if projection is not None and shared:
-        weight, rest = projection.weight @ weight, projection.bias  # type: ignore[operator, assignment]
+        weight, rest = projection.weight @ weight, projection.bias  # type: ignore[operator]
     if lin_s is None:
         return F.linear(x, weight), None, rest
-    x_o, x_s = products(x, weight, lin_s.weight)  # type: ignore[arg-type]
+    x_o, x_s = products(x, weight, lin_s.weight)
     return x_o, x_s, rest

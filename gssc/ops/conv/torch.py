@@ -68,7 +68,7 @@ def conv(
     """H [N, C] and U [G, K, C] (empty without the global term)."""
     if torch.is_autocast_enabled(vectors.device.type):
         with torch.autocast(vectors.device.type, enabled=False):
-            return conv.function(x_o, x_s, vectors, gains, self_gains, bias, ptr)  # type: ignore[no-any-return]
+            return conv.function(x_o, x_s, vectors, gains, self_gains, bias, ptr)
     like = x_o if x_o is not None else x_s
     assert like is not None
     pieces, dtype = eigenvectors_once(vectors, ptr, x_o, x_s, gains, self_gains, bias)
@@ -113,7 +113,7 @@ def _convolve(
 
 def _rows(index: Tensor | None, *tensors: Tensor | None) -> list[Tensor | None]:
     assert index is not None
-    return [None if tensor is None or not tensor.numel() else tensor.index_select(0, index) for tensor in tensors]
+    return [None if tensor is None else tensor.index_select(0, index) for tensor in tensors]
 
 
 def _put(index: Tensor | None, rows: Sequence[Tensor], into: Sequence[Tensor]) -> None:
@@ -164,7 +164,7 @@ def conv_backward(
     inputs = (grad, x_s, gains, self_gains, state)
     if torch.is_autocast_enabled(vectors.device.type):
         with torch.autocast(vectors.device.type, enabled=False):
-            return conv_backward.function(grad, x_s, vectors, gains, self_gains, ptr, state)  # type: ignore[no-any-return]
+            return conv_backward.function(grad, x_s, vectors, gains, self_gains, ptr, state)
     pieces, dtype = eigenvectors_once(vectors, ptr, *inputs)
     if len(pieces) == 1 and pieces[0][0].graphs is None:
         return _gradients(pieces[0], dtype, *inputs)
@@ -173,8 +173,11 @@ def conv_backward(
     d_o, d_s, d_a, d_as = (grad.new_zeros(0 if shape is None else shape) for shape in shapes)
     for piece in pieces:
         nodes, graphs = piece[0].nodes, piece[0].graphs
-        rows, sums = _rows(nodes, grad, x_s), _rows(graphs, gains, self_gains)
-        part = _gradients(piece, dtype, *rows, *sums, state.index_select(0, graphs) if gains is not None else state)
+        (g, x), (a, a_s) = _rows(nodes, grad, x_s), _rows(graphs, gains, self_gains)
+        u = state if gains is None else _rows(graphs, state)[0]
+        assert g is not None
+        assert u is not None
+        part = _gradients(piece, dtype, g, x, a, a_s, u)
         _put(nodes, part[:2], (d_o, d_s))
         _put(graphs, part[2:], (d_a, d_as))
     return d_o, d_s, d_a, d_as

@@ -9,8 +9,8 @@ That is n(3C + 2K) numbers forward and n(5C + 2K) backward, the least that two d
 one partial sum per tile of nodes, added in a fixed order by a third, small kernel: no atomics, so results repeat bit by
 bit. Graphs that fit into one tile take both passes in one program.
 
-X_o and X_s may be columns of one tensor, as one product of x makes them; so are their gradients then. The gradient of P,
-and derivatives of the backward pass, are those of ``torch.py``.
+X_o and X_s may be columns of one tensor, as one product of x makes them; so are their gradients then. The gradient of
+P, and derivatives of the backward pass, are those of ``torch.py``.
 """
 
 from dataclasses import dataclass
@@ -322,7 +322,7 @@ def _(
     ptr: Tensor,
     state: Tensor,
 ) -> collapsed.Gradients:
-    d_o, d_s, d_a, d_as = collapsed.fake_gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
+    d_o, d_s, *_ = collapsed.fake_gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
     d_a = state.new_empty(0) if gains is None else gains.new_empty(gains.shape)
     return d_o, d_s, d_a, state.new_empty(0) if self_gains is None else self_gains.new_empty(self_gains.shape)
 

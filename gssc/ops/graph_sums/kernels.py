@@ -1,4 +1,4 @@
-"""Triton kernels of products with states of graphs, and of sums over graphs. Imported only where they run: see ``triton.py``.
+"""Triton kernels of products with states of graphs, and of sums over graphs. Imported only where they run.
 
 Tiles of nodes are those of ``conv/kernels.py``. With PAIRS the vectors stand for the row-wise outer product of
 themselves, K² columns P_vj P_vk, made in registers from P alone.

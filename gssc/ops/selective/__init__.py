@@ -1,6 +1,6 @@
 """The convolution with selection: data-dependent positions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch.nn.functional as F
@@ -16,8 +16,11 @@ from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["selective_gssc_conv"]
 
-FORMS = {"naive": _naive.selective_gssc_conv, "torch": _torch.selective_gssc_conv,
-         "triton": _triton.selective_gssc_conv}  # fmt: skip
+FORMS: dict[str, Callable[..., Tensor]] = {
+    "naive": _naive.selective_gssc_conv,
+    "torch": _torch.selective_gssc_conv,
+    "triton": _triton.selective_gssc_conv,
+}
 
 
 def selective_gssc_conv(
@@ -76,8 +79,8 @@ def selective_gssc_conv(
         check_fusible(x=x, x_o=x_o, x_s=x_s, vectors=vectors, phi=phi)
     elif backend == "auto":
         backend = "triton" if can_fuse(x, x_o, x_s, vectors, phi) else "torch"
-    options = {"weights": turns, "ptr": ptr, "shared": shared, "normalize": normalize}
-    select = partial(FORMS[backend], vectors=vectors, phi=phi, pair_gains=pair_gains, **options)
+    fixed = {"vectors": vectors, "phi": phi, "pair_gains": pair_gains, "weights": turns, "ptr": ptr}
+    select = partial(FORMS[backend], **fixed, shared=shared, normalize=normalize)
     if projection is not None and x_o is None:
         fail("projection", "None where x_o is", "one")
     if isinstance(projection, nn.Module):
@@ -85,9 +88,9 @@ def selective_gssc_conv(
             mixed: Tensor = projection(select(x, x_o, None))
             return mixed if x_s is None else mixed + select(x, None, x_s)
         # A kernel that all channels share commutes with it.
-        x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type, assignment]
+        x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
     out = select(x, x_o, x_s)
-    return out if projection is None else out + projection
+    return out + projection if isinstance(projection, Tensor) else out
 
 
 def _turns(

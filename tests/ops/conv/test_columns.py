@@ -1,4 +1,4 @@
-"""X_o and X_s as columns of one tensor, with a bias, against the two given apart; through Triton's interpreter or a GPU."""
+"""X_o and X_s as columns of one tensor, with a bias, against both apart; on a CPU through Triton's interpreter."""
 
 from dataclasses import replace
 
@@ -119,7 +119,9 @@ def test_gradients_stand_side_by_side_like_the_features():
 def test_x_o_is_not_kept_where_it_stands_alone():
     """Memory for large batches: backward reads the state, not the features."""
     inputs = conv_inputs([4, 6], 7, 5)
-    leaves = {name: v.to(DEVICE).requires_grad_(v.is_floating_point() and name != "vectors") for name, v in inputs.items()}
+    leaves = {
+        name: v.to(DEVICE).requires_grad_(v.is_floating_point() and name != "vectors") for name, v in inputs.items()
+    }
     x_o = leaves.pop("x_o") * 2
     for backend in ("torch", "triton"):
         out = ops.gssc_conv(x_o, **leaves, backend=backend)

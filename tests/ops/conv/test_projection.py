@@ -1,4 +1,4 @@
-"""The module after the global term: before it where it commutes, called where it does not or is not as PyTorch made it."""
+"""The module after the global term: before it where it commutes, else called, as where it is not as PyTorch made it."""
 
 from functools import partial
 

@@ -5,8 +5,8 @@ import torch
 from batches import SIZES, conv_inputs
 
 from gssc import ops
-from gssc.ops.graph_sums import torch as state
 from gssc.ops.conv import torch as by_torch
+from gssc.ops.graph_sums import torch as state
 from gssc.testing import assert_matches_reference
 
 NAIVE = partial(ops.gssc_conv, backend="naive")
@@ -53,9 +53,13 @@ def test_matches_naive_in_float32():
 
 
 @pytest.mark.parametrize(("frequencies", "channels"), [(1, 1), (0, 3), (3, 0), (33, 2)])
-def test_odd_widths(float64, frequencies, channels):
-    inputs = conv_inputs([3, 1], frequencies, channels)
-    torch.testing.assert_close(TORCH(**inputs), NAIVE(**inputs), rtol=0, atol=1e-11)
+@pytest.mark.parametrize("sizes", [[3, 1], [40, 0, 2]], ids=["one bucket", "several"])
+def test_odd_widths(float64, frequencies, channels, sizes):
+    assert_matches_reference(TORCH, NAIVE, conv_inputs(sizes, frequencies, channels), tolerance=1e-11)
+    inputs = conv_inputs(sizes, frequencies, channels)
+    vectors = inputs.pop("vectors")
+    fixed = [partial(function, vectors=vectors) for function in (TORCH, NAIVE)]
+    assert_matches_reference(*fixed, inputs, tolerance=1e-11)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
