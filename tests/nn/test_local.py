@@ -31,6 +31,11 @@ def test_every_convolution_with_and_without_edges_and_their_features(float64, na
     assert_close(again[permutation], layer(x, edge_index, edge_attr=e)[0])
 
 
+
+def all_locals(*arguments):
+    return list(make_locals(*arguments))
+
+
 def test_none_and_wrong_names():
     assert make_local("none", C) is None
     with pytest.raises(ValueError, match=r"local: expected one of .*, got 'pnna' \(did you mean 'pna'\?\)"):
@@ -42,8 +47,8 @@ def test_none_and_wrong_names():
 
 
 def test_one_for_every_layer():
-    assert make_locals("none", 3, C) == [None] * 3
-    parts = make_locals("gatedgcn", 2, C, 0.1, "layer")
+    assert list(make_locals("none", 3, C)) == [None] * 3
+    parts = all_locals("gatedgcn", 2, C, 0.1, "layer")
     assert [type(part) for part in parts] == [GatedGCN] * 2
     assert parts[0] is not parts[1]
     assert parts[1].dropout == 0.1
@@ -51,23 +56,23 @@ def test_one_for_every_layer():
 
 def test_a_module_serves_the_first_layer_and_fresh_copies_the_others():
     conv = SAGEConv(C, C)
-    parts = make_locals(conv, 3, C)
+    parts = all_locals(conv, 3, C)
     assert parts[0] is conv
     assert make_local(conv, C) is conv
     weights = [part.lin_l.weight for part in parts]
     for number, weight in enumerate(weights):
         assert not any(torch.equal(weight, other) for other in weights[:number])
     bare = torch.nn.Sequential(torch.nn.Linear(C, C))  # has no reset_parameters
-    copy = make_locals(bare, 2, C)[1]
+    copy = all_locals(bare, 2, C)[1]
     assert copy is not bare
     assert torch.equal(copy[0].weight, bare[0].weight)
 
 
 def test_a_function_makes_one_for_every_layer():
-    parts = make_locals(lambda channels: TransformerConv(channels, channels), 2, C)
+    parts = all_locals(lambda channels: TransformerConv(channels, channels), 2, C)
     assert [type(part) for part in parts] == [TransformerConv] * 2
     assert parts[0].in_channels == C
     with pytest.raises(ValueError, match="local: expected a function that returns a module, got int"):
-        make_locals(lambda channels: channels, 2, C)
+        all_locals(lambda channels: channels, 2, C)
     with pytest.raises(ValueError, match="local: expected a name, a module or a function"):
         make_local(3, C)

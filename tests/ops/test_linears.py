@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -64,7 +62,7 @@ def test_a_watched_pruned_or_replaced_module_is_called(float64):
             modules[0] = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
         else:
             modules[0] = nn.Linear(3, 5)
-        expected = [copy.deepcopy(module)(x) for module in modules]
+        expected = [module(x) for module in modules]
         calls.clear()
         for actual, value in zip(linears(x, *modules), expected, strict=True):
             assert_close(actual, value)
