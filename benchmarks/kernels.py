@@ -1,0 +1,218 @@
+"""The fused kernels on a GPU: judged, then timed beside their baselines in one process.
+
+    python -m benchmarks.kernels --out benchmarks/results.csv
+    python -m benchmarks.kernels --models --out benchmarks/results.csv
+    python -m benchmarks.kernels --growth --out benchmarks/results.csv
+    python -m benchmarks.kernels --models --nodes 1000000 3000000 --degree 10 --precision bf16 --recompute 2
+    python -m benchmarks.kernels --models --nodes 10000 60000 --profile 60000 --tune
+    python -m benchmarks.kernels --tune
+
+Every row says how the time was taken (launched, or replayed as a CUDA graph), the error against float64, and the ratio
+to the time in which the bytes that must move could have been copied, at the copy bandwidth measured in the same run.
+``--growth`` is ``--models`` for 100,000 to 10,000,000 nodes of degree 10 in bfloat16 with layers recomputed. Where
+graphs of several sizes but one degree were measured, the slope of log time against log(n + E) is a row of its own.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import kernels_conv, kernels_models
+from benchmarks.harness import append
+from benchmarks.kernels_conv import Result
+from benchmarks.kernels_models import Graph
+from benchmarks.harness import copy_bandwidth
+from gssc.environment import hardware
+from gssc.ops.gssc_conv.fused import Tuning
+
+CANDIDATES = [
+    Tuning(rows=rows, warps=warps, stages=stages, tiles=tiles)
+    for rows, warps, stages, tiles in (
+        (64, 4, 3, 4), (64, 4, 3, 2), (64, 4, 4, 4), (32, 4, 3, 8), (32, 4, 3, 4), (32, 4, 4, 8), (32, 4, 4, 4),
+        (32, 4, 2, 8), (32, 2, 3, 8), (16, 2, 4, 8))
+]  # fmt: skip
+
+
+def row(result: Result, baseline: Result | None, bandwidth: float) -> dict[str, object]:
+    """A row of the results file."""
+    out: dict[str, object] = {"benchmark": "kernels", "workload": result.workload, "variant": result.variant}
+    notes = [result.problem] if result.problem else []
+    if result.timing is not None:
+        timing = result.timing
+        out |= {"p20_ms": f"{timing.p20:.4f}", "p50_ms": f"{timing.p50:.4f}", "p80_ms": f"{timing.p80:.4f}"}
+        out["peak_mb"] = f"{timing.peak_mb:.0f}"
+        notes.append(timing.how)
+        if result.floor_ms is not None:
+            notes.append(f"{timing.p50 / result.floor_ms:.2f} times the floor of {result.floor_ms:.4f} ms")
+        if baseline is not None and baseline.timing is not None and baseline is not result:
+            out |= {"baseline": baseline.variant, "ratio": f"{timing.p50 / baseline.timing.p50:.2f}"}
+    if result.error is not None:
+        notes.append(f"error {result.error:.1e}")
+    import triton
+
+    notes.append(f"copy {bandwidth / 1e12:.2f} TB/s, triton {triton.__version__}")
+    out["note"] = "; ".join(notes)
+    return out
+
+
+def show(console: Console, results: list[Result]) -> None:
+    """A table of what was measured."""
+    table = Table(title="forward + backward, if it does not say otherwise")
+    for heading in ("workload", "variant", "p50 ms", "peak MB", "times floor", "error", "how"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for r in results:
+        t = r.timing
+        table.add_row(
+            r.workload,
+            r.variant,
+            r.problem if t is None else f"{t.p50:.4f}",
+            "" if t is None else f"{t.peak_mb:,.0f}",
+            f"{t.p50 / r.floor_ms:.2f}" if t is not None and r.floor_ms else "",
+            "" if r.error is None else f"{r.error:.0e}",
+            "" if t is None else t.how,
+        )
+    console.print(table)
+
+
+def convolutions(bandwidth: float) -> Iterator[list[Result]]:
+    """The convolution alone, workload by workload."""
+    for work in (*kernels_conv.SMALL, *kernels_conv.LARGE):
+        yield list(kernels_conv.run(work, bandwidth))
+
+
+def chosen_graphs(given: argparse.Namespace) -> list[Graph]:
+    """The graphs that the command line asks for."""
+    if given.growth:
+        nodes, setting = given.nodes or kernels_models.GROWTH, (given.degree or 10, "bf16", given.recompute or 2)
+        return [kernels_models.sparse(n, *setting) for n in nodes]
+    if given.degree is not None:
+        sizes = given.nodes or kernels_models.GROWTH
+        return [kernels_models.sparse(n, given.degree, given.precision, given.recompute) for n in sizes]
+    known = [*kernels_models.DENSE, *kernels_models.SPARSE]
+    missing = sorted(set(given.nodes or ()) - {graph.nodes for graph in known})
+    if missing:
+        raise SystemExit(f"benchmarks.kernels: --nodes {missing[0]} needs --degree, which says how many edges")
+    return [graph for graph in known if given.nodes is None or graph.nodes in given.nodes]
+
+
+def gates(console: Console, graphs: Sequence[Graph]) -> None:
+    """Check the forms of the model that are about to be timed, on a small graph; end here where one is wrong."""
+    small = kernels_models.DENSE[0]
+    for precision, recompute in dict.fromkeys((graph.precision, graph.recompute) for graph in graphs):
+        output, gradients = kernels_models.errors(small, recompute=recompute)
+        checks = [("output", output, kernels_models.OUTPUT_LIMIT), ("gradients", gradients, kernels_models.LIMIT)]
+        if precision == "bf16":
+            half = kernels_models.half_error(small, recompute=recompute)
+            checks.append(("output in bf16", half, kernels_models.HALF_LIMIT))
+        for name, wrong, limit in checks:
+            console.print(f"whole model, recompute={recompute}, {name}: error {wrong:.1e}, limit {limit:.0e}")
+            if not wrong <= limit:
+                raise SystemExit("benchmarks.kernels: the model is wrong, and is not timed")
+
+
+def memory_gb() -> float:
+    """Memory of the GPU."""
+    return float(torch.cuda.get_device_properties(0).total_memory) / 1e9
+
+
+def whole_models(console: Console, graphs: Sequence[Graph], with_rivals: bool) -> Iterator[list[Result]]:
+    """Whole models, graph by graph, if they compute what they should and fit into memory."""
+    gates(console, graphs)
+    room = memory_gb()
+    for graph in graphs:
+        needs = kernels_models.estimated_gb(graph)
+        if needs > room:
+            console.print(f"{graph.name}{graph.setting}: left out, needs about {needs:.0f} GB of {room:.0f}")
+            continue
+        yield list(kernels_models.run(graph, with_rivals=with_rivals))
+
+
+def growth_rows(graphs: Sequence[Graph], results: Sequence[Result]) -> list[dict[str, object]]:
+    """For every variant that was timed on three and more graphs of one degree: the slope of time against n + E."""
+    by_name = {graph.name: graph for graph in graphs}
+    points: dict[tuple[int, str], list[tuple[int, int, float]]] = {}
+    for result in results:
+        graph = by_name.get(result.workload)
+        if graph is not None and result.timing is not None and graph.edges % graph.nodes == 0:
+            key = (graph.edges // graph.nodes, result.variant)
+            points.setdefault(key, []).append((graph.nodes, graph.edges, result.timing.p50))
+    rows: list[dict[str, object]] = []
+    for (degree, variant), found in points.items():
+        if len(found) < 3:
+            continue
+        found.sort()
+        fitted, steepest = kernels_models.slopes([n + e for n, e, _ in found], [time for *_, time in found])
+        verdict = "linear" if fitted <= kernels_models.SLOPE else "steeper than linear"
+        note = f"slope of log time against log(n + E) {fitted:.3f} (target at most {kernels_models.SLOPE}): {verdict}"
+        rows.append(
+            {
+                "benchmark": "kernels",
+                "workload": f"growth, degree {degree}, {found[0][0]:,} to {found[-1][0]:,} nodes",
+                "variant": variant,
+                "ratio": f"{fitted:.3f}",
+                "note": f"{note}; steepest between neighbouring sizes {steepest:.3f}",
+            }
+        )
+    return rows
+
+
+def look_closer(console: Console, nodes: int, tune: bool) -> None:
+    """Where a training step of the graph with so many nodes spends its time, and how else it could be cut."""
+    (graph,) = (g for g in (*kernels_models.DENSE, *kernels_models.SPARSE) if g.nodes == nodes)
+    lines = [kernels_models.profiled(graph), *([kernels_models.tune(graph)] if tune else [])]
+    for part in lines:
+        for line in part:
+            console.print(line, markup=False, highlight=False)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
+    parser.add_argument("--models", action="store_true", help="whole models instead of the convolution alone")
+    parser.add_argument("--growth", action="store_true", help="whole models from 100,000 to 10,000,000 nodes")
+    parser.add_argument("--nodes", type=int, nargs="+", help="with --models: graphs of these sizes only, no rivals")
+    parser.add_argument("--degree", type=int, help="with --models: random graphs of this degree, of any size")
+    parser.add_argument("--precision", choices=("float32", "bf16"), default="float32", help="with --degree")
+    parser.add_argument("--recompute", type=int, default=0, help="with --degree: layers per group, see GSSC")
+    parser.add_argument("--profile", type=int, metavar="NODES", help="with --models: kernels of a step on this graph")
+    parser.add_argument("--tune", action="store_true", help="time ways to cut the work (with --profile: after it)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Check, time, print, append."""
+    given = parse(arguments)
+    models = given.models or given.growth
+    graphs = chosen_graphs(given) if models else []
+    console = Console(width=140)
+    if not torch.cuda.is_available():
+        raise SystemExit("benchmarks.kernels: there is no GPU")
+    bandwidth = copy_bandwidth()
+    console.print(f"{hardware('cuda')}: copies at {bandwidth / 1e12:.2f} TB/s")
+    if given.tune and not models:
+        for line in kernels_conv.tune(kernels_conv.LARGE[-1], CANDIDATES, bandwidth):
+            console.print(line)
+        return
+    everything: list[Result] = []
+    rivals = given.nodes is None and given.degree is None
+    for results in whole_models(console, graphs, rivals) if models else convolutions(bandwidth):
+        everything += results
+        show(console, results)
+        append(given.out, [row(result, results[0], bandwidth) for result in results], "cuda")
+    slopes = growth_rows(graphs, everything)
+    append(given.out, slopes, "cuda")
+    for slope in slopes:
+        console.print(f"{slope['workload']}, {slope['variant']}: {slope['note']}", markup=False, highlight=False)
+    if models and given.profile:
+        look_closer(console, given.profile, given.tune)
+    if any("wrong" in result.problem for result in everything):
+        raise SystemExit("benchmarks.kernels: some results were wrong")
+
+
+if __name__ == "__main__":
+    main()
