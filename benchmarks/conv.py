@@ -4,8 +4,8 @@
 
 The others are the same layer written with explicit z tensors, PyTorch's softmax attention in four heads, and PyG's
 Performer attention, each with as many channels. Set MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 (as
-``gssc bench`` does): otherwise glibc hands large buffers back to the system after every call, and page faults are what
-is measured.
+``python -m benchmarks`` does): otherwise glibc hands large buffers back to the system after every call, and page faults
+are what is measured.
 """
 
 import argparse
@@ -13,29 +13,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from benchmarks import peers
+from benchmarks.harness import append, gate, peak_memory, timed
 from gssc import GSSConv
-from benchmarks.harness import append, gate, timed
-from benchmarks.harness import peak_memory
 from gssc.testing import assert_close
 
-CHANNELS, FREQUENCIES, HEADS = 64, 32, 4
+CHANNELS, FREQUENCIES = 64, 32
 COMPARED, GROWTH = 5_000, (50_000, 200_000)
 
 Step = Callable[[], object]
 
 
 def explicit_z(conv: GSSConv, x: Tensor, phi: Tensor, vectors: Tensor) -> Tensor:
-    """Eq. 5 as it is printed, for one graph: z [n, K, c] per node, multiplied by every weight, summed over nodes."""
-    z = torch.einsum("nk,kc->nkc", vectors, phi[0])
-    state = torch.einsum("nkc,nc->kc", conv.lin_k(z), conv.lin_o(x))
-    mixed = torch.einsum("nkc,kc->nc", conv.lin_q(z), state)
-    own = torch.einsum("nkc,nkc->nc", conv.lin_sq(z), conv.lin_sk(z)) * conv.lin_s(x)
-    return mixed + own
+    """The layer by explicit z tensors."""
+    weights = (conv.lin_q, conv.lin_k, conv.lin_sq, conv.lin_sk)
+    return peers.explicit_z(conv.lin_o(x), conv.lin_s(x), vectors, phi, weights)
 
 
 def inputs(nodes: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,8 +54,7 @@ def attention_step(x: Tensor) -> Step:
     leaves = [*project.parameters(), *merge.parameters(), x]
 
     def forward() -> Tensor:
-        q, k, v = project(x).unflatten(1, (3, HEADS, -1)).permute(1, 2, 0, 3).unsqueeze(1)
-        mixed = F.scaled_dot_product_attention(q, k, v)
+        mixed = peers.softmax_attention(*project(x).chunk(3, dim=1))
         return merge(mixed[0].transpose(0, 1).flatten(1))
 
     return lambda: torch.autograd.grad(forward().sum(), leaves)
@@ -67,9 +62,7 @@ def attention_step(x: Tensor) -> Step:
 
 def performer_step(x: Tensor) -> Step:
     """Performer attention, with its projections."""
-    from torch_geometric.nn.attention import PerformerAttention
-
-    performer = PerformerAttention(CHANNELS, heads=HEADS)
+    performer = peers.performer(CHANNELS)
     leaves = [*performer.parameters(), x]
     return lambda: torch.autograd.grad(performer(x.unsqueeze(0)).sum(), leaves, allow_unused=True)
 
@@ -81,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="time per measurement")
     parser.add_argument("--nodes", type=int, default=COMPARED, help="of the graph on which all are compared")
     parser.add_argument("--growth", type=int, nargs=2, default=GROWTH, help="two sizes, for the growth of time")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     torch.manual_seed(0)
     conv = GSSConv(CHANNELS)
 
@@ -90,15 +83,15 @@ def main(arguments: list[str] | None = None) -> None:
         data = inputs(500)
         assert_close(conv(*data), explicit_z(conv, *data), "convolution against explicit z", 1e-5)
 
-    data = inputs(given.nodes)
+    data = inputs(options.nodes)
     steps = {
         "gssc": step(conv, conv, data),
         "explicit z": step(conv, lambda *d: explicit_z(conv, *d), data),
         "PyTorch attention, float32": attention_step(data[0]),
         "PyG Performer": performer_step(data[0]),
     }
-    found = [(given.nodes, name, *_measure(one, given.seconds)) for name, one in steps.items()]
-    grown = [(n, "gssc", *_measure(step(conv, conv, inputs(n)), given.seconds)) for n in given.growth]
+    compared = [(options.nodes, name, *_measure(one, options.seconds)) for name, one in steps.items()]
+    grown = [(n, "gssc", *_measure(step(conv, conv, inputs(n)), options.seconds)) for n in options.growth]
 
     console = Console(width=120)
     rows: list[dict[str, object]] = []
@@ -107,25 +100,25 @@ def main(arguments: list[str] | None = None) -> None:
     )
     for heading in ("n", "variant", "p20 ms", "p50 ms", "p80 ms", "peak MB", "baseline", "times baseline"):
         table.add_column(heading, justify="right")
-    for nodes, variant, times, peak in found + grown:
+    for nodes, variant, times, peak in compared + grown:
         percentiles = dict(zip(("p20_ms", "p50_ms", "p80_ms"), (f"{t:.3f}" for t in times), strict=True))
         baseline, ratio = "", ""
         if variant != "gssc":
-            baseline, ratio = "gssc", f"{times[1] / found[0][2][1]:.2f}"
-        elif nodes == given.growth[1]:
-            baseline, ratio = f"gssc n={given.growth[0]}", f"{times[1] / grown[0][2][1]:.2f}"
+            baseline, ratio = "gssc", f"{times[1] / compared[0][2][1]:.2f}"
+        elif nodes == options.growth[1]:
+            baseline, ratio = f"gssc n={options.growth[0]}", f"{times[1] / grown[0][2][1]:.2f}"
         workload = f"n={nodes} C={CHANNELS} K={FREQUENCIES} forward+backward"
         row: dict[str, object] = {"benchmark": "conv", "workload": workload, "variant": variant, **percentiles}
         rows.append(row | {"peak_mb": f"{peak:.0f}", "baseline": baseline, "ratio": ratio})
         table.add_row(f"{nodes:,}", variant, *percentiles.values(), f"{peak:.0f}", baseline, ratio)
     console.print(table)
-    growth = given.growth[1] / given.growth[0]
-    console.print(f"at n = {given.nodes:,}: {rows[1]['ratio']} times faster than explicit z tensors (target: 10)")
+    growth = options.growth[1] / options.growth[0]
+    console.print(f"at n = {options.nodes:,}: {rows[1]['ratio']} times faster than explicit z tensors (target: 10)")
     console.print(
-        f"growth from n = {given.growth[0]:,} to {given.growth[1]:,}: {rows[-1]['ratio']} "
+        f"growth from n = {options.growth[0]:,} to {options.growth[1]:,}: {rows[-1]['ratio']} "
         f"(linear: {growth:.0f}; target: at most {1.2 * growth:.1f})"
     )
-    append(given.out, rows)
+    append(options.out, rows)
 
 
 def _measure(one: Step, seconds: float) -> tuple[tuple[float, float, float], float]:

@@ -20,9 +20,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.graphs import SIZES, voc_like, zinc_like
 from benchmarks.harness import append
-from benchmarks.graphs import SIZES, voc_like
-from benchmarks.training import molecules
 from gssc.checks import check_choice, fail
 from gssc.datasets import GraphDataset, load_pack, open_dataset
 from gssc.datasets.open import finish
@@ -36,6 +35,7 @@ from gssc.report.published import published_costs
 from gssc.train import RunSettings, train
 
 RECIPES = ("zinc-12k", "voc-sp")
+GENERATED = 2_000  # molecules of each part
 COLUMNS = ("dataset", "graphs", "nodes per graph", "epochs", "training per epoch", "with validation")
 TOTALS = ("total training", "total preprocessing", "preprocessing / training")
 
@@ -115,10 +115,8 @@ def find_data(recipe: str, root: Path | None, pack: Path | None, generate: bool,
     if generate and recipe == "voc-sp":
         return voc_like({split: min(count, graphs or count) for split, count in SIZES.items()})
     if generate:
-        spec = SPECS["zinc-12k"]
-        flat = molecules(None)[2]
-        some = min(graphs or flat.num_graphs, flat.num_graphs)
-        return finish("zinc-12k", spec, {split: flat.part(0, some, "graph") for split in ("train", "val", "test")})
+        flat = zinc_like(min(graphs or GENERATED, GENERATED))
+        return finish("zinc-12k", SPECS["zinc-12k"], dict.fromkeys(("train", "val", "test"), flat))
     if pack is not None:
         dataset = load_pack(pack)
         check_choice("dataset of the pack", dataset.name, (recipe,))
@@ -171,26 +169,28 @@ def main() -> None:
     parser.add_argument("--graphs", type=int, default=None, help="at most so many graphs of each part")
     parser.add_argument("--page", type=Path, default=None, help="a Markdown page to write the table into")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
-    given = parser.parse_args()
-    device = torch.device(given.device)
-    dataset = find_data(given.recipe, given.data_root, given.pack, given.generate, given.graphs)
-    data = f"{'generated like ' if given.generate else ''}{given.recipe}"
-    cost = measure(given.recipe, dataset, data, device, given.epochs)
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    dataset = find_data(options.recipe, options.data_root, options.pack, options.generate, options.graphs)
+    data = f"{'generated like ' if options.generate else ''}{options.recipe}"
+    cost = measure(options.recipe, dataset, data, device, options.epochs)
     table = Table(title=f"{cost.recipe} on {hardware(device.type)}")
     for heading in ("", "here", "published"):
         table.add_column(heading, justify="right" if heading else "left")
     for heading, ours, theirs in zip((*COLUMNS, *TOTALS), cost.cells(), published_cells(cost.recipe), strict=True):
         table.add_row(heading, ours, theirs)
     Console().print(table)
-    append(given.out, rows_of(cost), device.type)
-    if given.page is not None:
-        source = "--generate" if given.generate else ""
-        few = f"--graphs {given.graphs}" if given.graphs else ""
-        command = " ".join(f"python -m benchmarks.cost {given.recipe} {source} {few} --epochs {given.epochs}".split())
-        text = given.page.read_text(encoding="utf-8") if given.page.exists() else "# Cost\n"
-        part = {f"cost-{given.recipe}-{device.type}": page_part(cost, command, device.type)}
-        titles = {name: f"{given.recipe} on {hardware(device.type)}" for name in part}
-        write_atomic(given.page, fill(text, part, str(given.page), titles))
+    append(options.out, rows_of(cost), device.type)
+    if options.page is not None:
+        source = "--generate" if options.generate else ""
+        few = f"--graphs {options.graphs}" if options.graphs else ""
+        command = " ".join(
+            f"python -m benchmarks.cost {options.recipe} {source} {few} --epochs {options.epochs}".split()
+        )
+        text = options.page.read_text(encoding="utf-8") if options.page.exists() else "# Cost\n"
+        part = {f"cost-{options.recipe}-{device.type}": page_part(cost, command, device.type)}
+        titles = {name: f"{options.recipe} on {hardware(device.type)}" for name in part}
+        write_atomic(options.page, fill(text, part, str(options.page), titles))
 
 
 if __name__ == "__main__":

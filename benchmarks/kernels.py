@@ -4,7 +4,7 @@
     python -m benchmarks.kernels --models --out benchmarks/results.csv
     python -m benchmarks.kernels --growth --out benchmarks/results.csv
     python -m benchmarks.kernels --models --nodes 1000000 3000000 --degree 10 --precision bf16 --recompute 2
-    python -m benchmarks.kernels --models --nodes 10000 60000 --profile 60000 --tune
+    python -m benchmarks.kernels --models --nodes 10000 60000 --profile 60000
     python -m benchmarks.kernels --tune
 
 Every row says how the time was taken (launched, or replayed as a CUDA graph), the error against float64, and the ratio
@@ -22,19 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import kernels_conv, kernels_models
-from benchmarks.harness import append
+from benchmarks.harness import append, copy_bandwidth
 from benchmarks.kernels_conv import Result
 from benchmarks.kernels_models import Graph
-from benchmarks.harness import copy_bandwidth
 from gssc.environment import hardware
-from gssc.ops.gssc_conv.fused import Tuning
-
-CANDIDATES = [
-    Tuning(rows=rows, warps=warps, stages=stages, tiles=tiles)
-    for rows, warps, stages, tiles in (
-        (64, 4, 3, 4), (64, 4, 3, 2), (64, 4, 4, 4), (32, 4, 3, 8), (32, 4, 3, 4), (32, 4, 4, 8), (32, 4, 4, 4),
-        (32, 4, 2, 8), (32, 2, 3, 8), (16, 2, 4, 8))
-]  # fmt: skip
 
 
 def row(result: Result, baseline: Result | None, bandwidth: float) -> dict[str, object]:
@@ -84,19 +75,19 @@ def convolutions(bandwidth: float) -> Iterator[list[Result]]:
         yield list(kernels_conv.run(work, bandwidth))
 
 
-def chosen_graphs(given: argparse.Namespace) -> list[Graph]:
+def chosen_graphs(options: argparse.Namespace) -> list[Graph]:
     """The graphs that the command line asks for."""
-    if given.growth:
-        nodes, setting = given.nodes or kernels_models.GROWTH, (given.degree or 10, "bf16", given.recompute or 2)
+    if options.growth:
+        nodes, setting = options.nodes or kernels_models.GROWTH, (options.degree or 10, "bf16", options.recompute or 2)
         return [kernels_models.sparse(n, *setting) for n in nodes]
-    if given.degree is not None:
-        sizes = given.nodes or kernels_models.GROWTH
-        return [kernels_models.sparse(n, given.degree, given.precision, given.recompute) for n in sizes]
-    known = [*kernels_models.DENSE, *kernels_models.SPARSE]
-    missing = sorted(set(given.nodes or ()) - {graph.nodes for graph in known})
+    if options.degree is not None:
+        sizes = options.nodes or kernels_models.GROWTH
+        return [kernels_models.sparse(n, options.degree, options.precision, options.recompute) for n in sizes]
+    offered = [*kernels_models.DENSE, *kernels_models.SPARSE]
+    missing = sorted(set(options.nodes or ()) - {graph.nodes for graph in offered})
     if missing:
         raise SystemExit(f"benchmarks.kernels: --nodes {missing[0]} needs --degree, which says how many edges")
-    return [graph for graph in known if given.nodes is None or graph.nodes in given.nodes]
+    return [graph for graph in offered if options.nodes is None or graph.nodes in options.nodes]
 
 
 def gates(console: Console, graphs: Sequence[Graph]) -> None:
@@ -141,32 +132,23 @@ def growth_rows(graphs: Sequence[Graph], results: Sequence[Result]) -> list[dict
             key = (graph.edges // graph.nodes, result.variant)
             points.setdefault(key, []).append((graph.nodes, graph.edges, result.timing.p50))
     rows: list[dict[str, object]] = []
-    for (degree, variant), found in points.items():
-        if len(found) < 3:
+    for (degree, variant), measured in points.items():
+        if len(measured) < 3:
             continue
-        found.sort()
-        fitted, steepest = kernels_models.slopes([n + e for n, e, _ in found], [time for *_, time in found])
+        measured.sort()
+        fitted, steepest = kernels_models.slopes([n + e for n, e, _ in measured], [time for *_, time in measured])
         verdict = "linear" if fitted <= kernels_models.SLOPE else "steeper than linear"
         note = f"slope of log time against log(n + E) {fitted:.3f} (target at most {kernels_models.SLOPE}): {verdict}"
         rows.append(
             {
                 "benchmark": "kernels",
-                "workload": f"growth, degree {degree}, {found[0][0]:,} to {found[-1][0]:,} nodes",
+                "workload": f"growth, degree {degree}, {measured[0][0]:,} to {measured[-1][0]:,} nodes",
                 "variant": variant,
                 "ratio": f"{fitted:.3f}",
                 "note": f"{note}; steepest between neighbouring sizes {steepest:.3f}",
             }
         )
     return rows
-
-
-def look_closer(console: Console, nodes: int, tune: bool) -> None:
-    """Where a training step of the graph with so many nodes spends its time, and how else it could be cut."""
-    (graph,) = (g for g in (*kernels_models.DENSE, *kernels_models.SPARSE) if g.nodes == nodes)
-    lines = [kernels_models.profiled(graph), *([kernels_models.tune(graph)] if tune else [])]
-    for part in lines:
-        for line in part:
-            console.print(line, markup=False, highlight=False)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -179,37 +161,41 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--degree", type=int, help="with --models: random graphs of this degree, of any size")
     parser.add_argument("--precision", choices=("float32", "bf16"), default="float32", help="with --degree")
     parser.add_argument("--recompute", type=int, default=0, help="with --degree: layers per group, see GSSC")
-    parser.add_argument("--profile", type=int, metavar="NODES", help="with --models: kernels of a step on this graph")
-    parser.add_argument("--tune", action="store_true", help="time ways to cut the work (with --profile: after it)")
+    parser.add_argument(
+        "--profile", type=int, metavar="NODES", help="with --models: then list the kernels of a step on this graph"
+    )
+    parser.add_argument("--tune", action="store_true", help="time ways to cut the work of the convolution instead")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Check, time, print, append."""
-    given = parse(arguments)
-    models = given.models or given.growth
-    graphs = chosen_graphs(given) if models else []
+    options = parse(arguments)
+    models = options.models or options.growth
+    graphs = chosen_graphs(options) if models else []
     console = Console(width=140)
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks.kernels: there is no GPU")
     bandwidth = copy_bandwidth()
     console.print(f"{hardware('cuda')}: copies at {bandwidth / 1e12:.2f} TB/s")
-    if given.tune and not models:
-        for line in kernels_conv.tune(kernels_conv.LARGE[-1], CANDIDATES, bandwidth):
+    if options.tune and not models:
+        for line in kernels_conv.tune(kernels_conv.LARGE[-1], bandwidth):
             console.print(line)
         return
     everything: list[Result] = []
-    rivals = given.nodes is None and given.degree is None
+    rivals = options.nodes is None and options.degree is None
     for results in whole_models(console, graphs, rivals) if models else convolutions(bandwidth):
         everything += results
         show(console, results)
-        append(given.out, [row(result, results[0], bandwidth) for result in results], "cuda")
+        append(options.out, [row(result, results[0], bandwidth) for result in results], "cuda")
     slopes = growth_rows(graphs, everything)
-    append(given.out, slopes, "cuda")
+    append(options.out, slopes, "cuda")
     for slope in slopes:
         console.print(f"{slope['workload']}, {slope['variant']}: {slope['note']}", markup=False, highlight=False)
-    if models and given.profile:
-        look_closer(console, given.profile, given.tune)
+    for graph in graphs:
+        if graph.nodes == options.profile:
+            for line in kernels_models.profiled(graph):
+                console.print(line, markup=False, highlight=False)
     if any("wrong" in result.problem for result in everything):
         raise SystemExit("benchmarks.kernels: some results were wrong")
 

@@ -6,19 +6,24 @@ float64 before it is timed.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from gssc import ops
+from benchmarks import peers
 from benchmarks.harness import Timing, measure
-from gssc.ops.gssc_conv import fused
-from gssc.ops.messages import Backend
+from gssc import ops
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# Relative errors ‖found − expected‖ / ‖expected‖ of output and of every gradient.
 MOST_FOR_ATTENTION = 60_000  # nodes: beyond, n² takes seconds
+# Relative errors ‖computed − expected‖ / ‖expected‖ of output and of every gradient.
 LIMITS = {"exact": 1e-5, "tf32": 3e-3, "bf16": 2e-2}
+# Of `tune`: rows of a block, warps, stages, tiles per processor.
+CANDIDATES = (
+    *((64, 4, 3, 4), (64, 4, 3, 2), (64, 4, 4, 4), (32, 4, 3, 8), (32, 4, 3, 4), (32, 4, 4, 8), (32, 4, 4, 4)),
+    *((32, 4, 2, 8), (32, 2, 3, 8), (16, 2, 4, 8)),
+)
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ def gradients(function: Callable[..., Tensor], inputs: dict[str, Tensor], weight
     names = [name for name, value in inputs.items() if value.is_floating_point() and name != "vectors"]
     fresh = {name: value.detach().requires_grad_(name in names) for name, value in inputs.items()}
     out = function(**fresh)
-    found = torch.autograd.grad(out, [fresh[name] for name in names], weight)
-    return {"output": out.detach(), **dict(zip(names, found, strict=True))}
+    grads = torch.autograd.grad(out, [fresh[name] for name in names], weight)
+    return {"output": out.detach(), **dict(zip(names, grads, strict=True))}
 
 
 def error(function: Callable[..., Tensor], inputs: dict[str, Tensor]) -> float:
@@ -92,21 +97,18 @@ def error(function: Callable[..., Tensor], inputs: dict[str, Tensor]) -> float:
     weight = torch.randn_like(inputs["x_o"])
     wide = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
     expected = gradients(lambda **i: ops.gssc_conv(**i, backend="eager"), wide, weight.double())
-    found = gradients(function, inputs, weight)
-    return max(_relative(found[name], expected[name]) for name in expected)
+    computed = gradients(function, inputs, weight)
+    return max(_relative(computed[name], expected[name]) for name in expected)
 
 
-def _relative(found: Tensor, expected: Tensor) -> float:
-    return float((found.double() - expected).norm() / expected.norm().clamp(min=1e-30))
+def _relative(computed: Tensor, expected: Tensor) -> float:
+    return float((computed.double() - expected).norm() / expected.norm().clamp(min=1e-30))
 
 
 def explicit_z(**inputs: Tensor) -> Tensor:
-    """Eq. 5 with z [n, K, C] per node and weights on z, for one graph."""
+    """The convolution of one graph by explicit z tensors, with weights on z."""
     x_o, x_s, vectors, phi, weights = (inputs[n] for n in ("x_o", "x_s", "vectors", "phi", "weights"))
-    z = torch.einsum("nk,kc->nkc", vectors, phi[0])
-    q, k, sq, sk = (z @ weight for weight in weights)
-    state = torch.einsum("nkc,nc->kc", k, x_o)
-    return torch.einsum("nkc,kc->nc", q, state) + torch.einsum("nkc,nkc->nc", sq, sk) * x_s
+    return peers.explicit_z(x_o, x_s, vectors, phi, [lambda z, weight=weight: z @ weight for weight in weights])
 
 
 def _check_explicit_z(inputs: dict[str, Tensor], nodes: int = 1000) -> None:
@@ -117,16 +119,10 @@ def _check_explicit_z(inputs: dict[str, Tensor], nodes: int = 1000) -> None:
     assert _relative(explicit_z(**few), expected.double()) < LIMITS["exact"]
 
 
-def softmax_attention(**inputs: Tensor) -> Tensor:
-    """Softmax attention of one graph in four heads, by whichever kernel PyTorch takes."""
-    heads = [inputs[n].unflatten(1, (4, -1)).transpose(0, 1).unsqueeze(0) for n in ("q", "k", "v")]
-    return torch.nn.functional.scaled_dot_product_attention(*heads)
-
-
 def flash_attention(**inputs: Tensor) -> Tensor:
-    """The same by the flash kernel, which takes half precision only."""
+    """Attention by the flash kernel, which takes half precision only."""
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
-        return softmax_attention(**inputs)
+        return peers.softmax_attention(**inputs)
 
 
 def rivals(work: Workload) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -149,12 +145,10 @@ def rivals(work: Workload) -> Iterator[tuple[str, Callable[[], object]]]:
     if work.nodes <= MOST_FOR_ATTENTION:
         parts = {n: torch.randn(work.nodes, work.c, device=DEVICE) for n in ("q", "k", "v")}
         halves = {name: part.to(torch.bfloat16) for name, part in parts.items()}
-        shape = torch.randn(1, 4, work.nodes, work.c // 4, device=DEVICE)
-        yield "PyTorch attention, float32", lambda: gradients(softmax_attention, parts, shape)
+        shape = torch.randn(1, peers.HEADS, work.nodes, work.c // peers.HEADS, device=DEVICE)
+        yield "PyTorch attention, float32", lambda: gradients(peers.softmax_attention, parts, shape)
         yield "flash attention, bf16", lambda: gradients(flash_attention, halves, shape.to(torch.bfloat16))
-    from torch_geometric.nn.attention import PerformerAttention
-
-    performer = PerformerAttention(work.c, heads=4).to(DEVICE)
+    performer = peers.performer(work.c).to(DEVICE)
     x = base["x_o"].unsqueeze(0)
     leaves = list(performer.parameters())
 
@@ -168,7 +162,7 @@ def rivals(work: Workload) -> Iterator[tuple[str, Callable[[], object]]]:
 def variants(work: Workload) -> Iterator[tuple[str, str, bool, Callable[..., Tensor], torch.dtype]]:
     """Name, kind of precision, whether it can be captured, function, dtype."""
 
-    def by(backend: Backend) -> Callable[..., Tensor]:
+    def by(backend: Literal["eager", "fused"]) -> Callable[..., Tensor]:
         return lambda **inputs: ops.gssc_conv(**inputs, backend=backend)
 
     def tf32(**inputs: Tensor) -> Tensor:
@@ -224,8 +218,10 @@ def run(work: Workload, bandwidth: float, with_rivals: bool = True) -> Iterator[
                 yield Result(work.name, name, None, None, None, "out of memory")
 
 
-def tune(work: Workload, candidates: list[fused.Tuning], bandwidth: float) -> Iterator[str]:
+def tune(work: Workload, bandwidth: float) -> Iterator[str]:
     """Forward and backward separately for several ways to cut the work, by replay."""
+    from gssc.ops.gssc_conv import fused
+
     inputs = work.inputs()
     weight = torch.randn_like(inputs["x_o"])
     x_o, x_s, p, a, a_s, ptr = (inputs[n] for n in ("x_o", "x_s", "vectors", "gains", "self_gains", "ptr"))
@@ -239,15 +235,16 @@ def tune(work: Workload, candidates: list[fused.Tuning], bandwidth: float) -> It
         return fused.conv_fused_backward(weight, x_s, p, a, a_s, ptr, state)
 
     default = fused.FORWARD, fused.BACKWARD
-    for tuning in candidates:
+    for rows, warps, stages, tiles in CANDIDATES:
+        tuning = fused.Tuning(rows=rows, warps=warps, stages=stages, tiles=tiles)
         fused.FORWARD = fused.BACKWARD = tuning
-        label = f"{work.nodes:>9,} {tuning.exact:7} rows {tuning.rows:3} warps {tuning.warps} stages {tuning.stages}"
+        label = f"{work.nodes:>9,} {tuning.exact:7} rows {rows:3} warps {warps} stages {stages} tiles {tiles:2}"
         try:
             wrong = error(lambda **i: ops.gssc_conv(**i, backend="fused"), inputs)
             times = [measure(function, 60, replay=True).p50 for function in (forward, backward)]
             parts = " ".join(f"{t:.4f} ms ({t / floor:.2f}×)" for t, floor in zip(times, floors, strict=True))
-            yield f"{label} tiles {tuning.tiles:2}: forward, backward {parts} error {wrong:.1e}"
+            yield f"{label}: forward, backward {parts} error {wrong:.1e}"
         except Exception as problem:  # a shape that does not fit is a result too
-            yield f"{label} tiles {tuning.tiles:2}: {type(problem).__name__}: {str(problem)[:80]}"
+            yield f"{label}: {type(problem).__name__}: {str(problem)[:80]}"
         finally:
             fused.FORWARD, fused.BACKWARD = default

@@ -18,19 +18,18 @@ that is 110 GB for ten million nodes of degree 10 (`estimated_gb`).
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from gssc import GSSC
-from benchmarks.kernels_conv import DEVICE, Result
 from benchmarks.harness import clear, measure
-from gssc.model import Global
-from gssc.nn.heads import Level
-from gssc.ops.edges import launch
+from benchmarks.kernels_conv import DEVICE, Result
+from gssc import GSSC
+
+Global = Literal["gssc", "attention"]
 
 # Relative errors, norm by norm, of the output and of gradients: where a ReLU is within rounding of zero, float32 and
 # float64 may differ in whether it passes, and then the gradient of a row does.
@@ -100,7 +99,11 @@ def sparse(nodes: int, degree: int, precision: str, recompute: int) -> Graph:
 
 
 def make_model(
-    glob: Global = "gssc", layers: int = LAYERS, channels: int = CHANNELS, recompute: int = 0, level: Level = "graph"
+    glob: Global = "gssc",
+    layers: int = LAYERS,
+    channels: int = CHANNELS,
+    recompute: int = 0,
+    level: Literal["graph", "node"] = "graph",
 ) -> GSSC:
     """The model of all workloads, about 490,000 parameters: one output per graph, to be judged one per node."""
     torch.manual_seed(0)
@@ -132,8 +135,8 @@ def training(model: nn.Module, inputs: dict[str, Any], weight: Tensor | None = N
     out = model(**inputs)
     named = dict(model.named_parameters())
     total = out.sum() if weight is None else (out * weight.to(out.dtype)).sum()
-    found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
-    grads = {name: grad for name, grad in zip(named, found, strict=True) if grad is not None}
+    parts = torch.autograd.grad(total, list(named.values()), allow_unused=True)
+    grads = {name: grad for name, grad in zip(named, parts, strict=True) if grad is not None}
     return {"output": out.detach(), **grads}
 
 
@@ -144,12 +147,12 @@ def errors(graph: Graph, channels: int = CHANNELS, recompute: int = 0) -> tuple[
     gradients say nothing. Gradients that vanish (a bias before a norm) are measured by the largest of all.
     """
     weight = _weight(graph)
-    found = training(make_model(channels=channels, recompute=recompute, level="node"), graph.inputs(), weight)
+    computed = training(make_model(channels=channels, recompute=recompute, level="node"), graph.inputs(), weight)
     plain = make_model(channels=channels, level="node").double()
     expected = training(plain, graph.inputs(torch.float64), weight)
     largest = max(float(value.norm()) for value in expected.values())
     wrong = {
-        name: float((found[name].double() - value).norm() / value.norm().clamp(min=1e-4 * largest))
+        name: float((computed[name].double() - value).norm() / value.norm().clamp(min=1e-4 * largest))
         for name, value in expected.items()
     }
     return wrong.pop("output"), max(wrong.values())
@@ -162,13 +165,13 @@ def _weight(graph: Graph) -> Tensor:
 def half_error(graph: Graph, channels: int = CHANNELS, recompute: int = 0) -> float:
     """The relative error of the output in bfloat16, against float64; infinite where a gradient is not finite."""
     model = make_model(channels=channels, recompute=recompute, level="node").to(torch.bfloat16)
-    found = training(model, graph.inputs(torch.bfloat16), _weight(graph))
-    if not all(bool(torch.isfinite(value).all()) for value in found.values()):
+    computed = training(model, graph.inputs(torch.bfloat16), _weight(graph))
+    if not all(bool(torch.isfinite(value).all()) for value in computed.values()):
         return float("inf")
     plain = make_model(channels=channels, level="node").double()
     with torch.no_grad():
         expected = plain(**graph.inputs(torch.float64))
-    return float((found["output"].double() - expected).norm() / expected.norm())
+    return float((computed["output"].double() - expected).norm() / expected.norm())
 
 
 def steps(graph: Graph, glob: Global) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -202,9 +205,9 @@ def run(graph: Graph, with_rivals: bool = True) -> Iterator[Result]:
                     yield Result(graph.name, label, None, None, None, "out of memory")
 
 
-def _finite(found: object) -> bool:
+def _finite(computed: object) -> bool:
     """Where tensors are larger than 32 bits can count, no reference fits beside them; rubbish would show here."""
-    tensors = found.values() if isinstance(found, dict) else [found]
+    tensors = computed.values() if isinstance(computed, dict) else [computed]
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors if isinstance(tensor, Tensor))
 
 
@@ -223,29 +226,9 @@ def profiled(graph: Graph, top: int = 25) -> Iterator[str]:
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
         step()
         torch.cuda.synchronize()
-    found = [event for event in trace.key_averages() if str(event.device_type).endswith("CUDA")]
-    found.sort(key=lambda event: -event.self_device_time_total)
-    total = sum(event.self_device_time_total for event in found)
-    yield f"{graph.name}: kernels take {total / 1e3:.2f} ms, {sum(event.count for event in found)} launches"
-    for event in found[:top]:
+    kernels = [event for event in trace.key_averages() if str(event.device_type).endswith("CUDA")]
+    kernels.sort(key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in kernels)
+    yield f"{graph.name}: kernels take {total / 1e3:.2f} ms, {sum(event.count for event in kernels)} launches"
+    for event in kernels[:top]:
         yield f"{event.self_device_time_total / 1e3:8.3f} ms {event.count:5} × {event.key[:110]}"
-
-
-def tune(graph: Graph) -> Iterator[str]:
-    """A training step, replayed, for ways to cut the work on edges, and with products in tf32."""
-    default = launch.WIDTHS, launch.ELEMENTS, launch.PROGRAMS
-    for widths, elements, programs in (default, (default[0], 256, 16), (default[0], 512, 32), ((), 512, 16)):
-        launch.WIDTHS, launch.ELEMENTS, launch.PROGRAMS = widths, elements, programs
-        try:
-            _, step = next(steps(graph, "gssc"))
-            timing = measure(step, 100, replay=True)
-            cut = f"widths {widths} elements {elements} programs {programs}"
-            yield f"{cut}: {timing.p50:.2f} ms {timing.peak_mb:,.0f} MB"
-        finally:
-            launch.WIDTHS, launch.ELEMENTS, launch.PROGRAMS = default
-    torch.set_float32_matmul_precision("high")
-    try:
-        timing = measure(next(steps(graph, "gssc"))[1], 100, replay=True)
-        yield f"default, products in tf32: {timing.p50:.2f} ms"
-    finally:
-        torch.set_float32_matmul_precision("highest")

@@ -19,24 +19,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.graphs import zinc_like
 from benchmarks.harness import append
-from benchmarks.training import molecules
-from gssc.datasets.specs import SPECS
-from gssc.model import GSSC
+from benchmarks.training import ABOUT, GRAPHS
+from gssc import GSSC
 from gssc.nn.molecule_layout import categories
 from gssc.nn.molecule_model import Launch, MoleculeModel, Moments, Warps, run
 from gssc.nn.molecule_workspace import Workspace
 from gssc.ops.molecule_layer.data import MoleculeData, pack_molecules
 from gssc.ops.molecule_layer.reference import DenseBatch, dense_model
 from gssc.recipes import find_recipe
-from gssc.train.build import build_model, build_store
-from gssc.train.store import GraphStore
+from gssc.train import GraphStore, build_model
+from gssc.train.build import build_store
 
 STEPS, EVALUATED, STEPS_OF_EPOCH = 2_000, 1_000, 313
 DEVICE = "cuda"
 RECIPE = find_recipe("zinc-12k")
-SPEC = SPECS["zinc-12k"]
-ABOUT = {"task": vars(SPEC.task), "node_features": SPEC.node_features, "edge_features": SPEC.edge_features}
 
 
 def new_model(seed: int) -> GSSC:
@@ -52,7 +50,7 @@ def new_model(seed: int) -> GSSC:
 
 def prepared() -> tuple[GraphStore, MoleculeData]:
     """The graphs, as the model reads them and as the kernels do."""
-    store = build_store(molecules(None)[2], RECIPE, "graph", torch.device(DEVICE), None)
+    store = build_store(zinc_like(GRAPHS), RECIPE, "graph", torch.device(DEVICE), None)
     tensors = {**store.of_nodes, **store.of_edges, **store.of_graphs}
     vocabularies = categories(new_model(0))
     return store, pack_molecules(store.ptr, store.edge_ptr, store.edge_index, store.y, vocabularies, tensors)
@@ -95,20 +93,20 @@ def check(store: GraphStore, data: MoleculeData, precision: str, limit: float) -
     run(launches)
     torch.cuda.synchronize()
     compiled = time.perf_counter() - start
-    found = work.grads_of_slots[:, : fused.flat.used].sum(0, keepdim=True)
+    gradient_sum = work.grads_of_slots[:, : fused.flat.used].sum(0, keepdim=True)
     running = fused.flat.running.clone()
     fused.flat.running.copy_(before)
     for tensor in work.scratch():
         tensor.fill_(torch.nan)
     run(launches)
     again = work.grads_of_slots[:, : fused.flat.used].sum(0, keepdim=True)
-    same = torch.equal(found, again) and torch.equal(running, fused.flat.running)
+    same = torch.equal(gradient_sum, again) and torch.equal(running, fused.flat.running)
     dense = DenseBatch(data.to(torch.float64), work.order[0, 0], work.tile)
-    known = dense.targets.isfinite()
-    error = torch.where(known, dense_model(twin, dense, int(work.keys[0, 0])) - dense.targets.nan_to_num(), 0.0)
-    loss = error.abs().sum() / known.sum()
+    has_target = dense.targets.isfinite()
+    error = torch.where(has_target, dense_model(twin, dense, int(work.keys[0, 0])) - dense.targets.nan_to_num(), 0.0)
+    loss = error.abs().sum() / has_target.sum()
     loss.backward()
-    views = fused.flat.views(found, 0)
+    views = fused.flat.views(gradient_sum, 0)
     expected = {name: p.grad for name, p in twin.named_parameters() if p.grad is not None}
     whole = torch.cat([gradient.flatten() for gradient in expected.values()])
     total = distance(torch.cat([views[name].flatten() for name in expected]), whole)
@@ -245,12 +243,12 @@ class Timed:
         return (STEPS_OF_EPOCH * self.step[1] + self.evaluation) / 1e3
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Check, time, print, append."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=150.0, help="no new measurement after this time")
     parser.add_argument("--out", type=Path, default=None, help="results file to append to")
-    arguments = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     begin = time.perf_counter()
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks.molecule_training: there is no GPU")
@@ -277,9 +275,9 @@ def main(words: list[str] | None = None) -> None:
     layer_kernels = ("mix_forward", "ffn_forward", "ffn_backward", "mix_backward")
     for name in layer_kernels:
         for warps in (4, 8):
-            if warps == getattr(Warps(), name) or time.perf_counter() - begin > arguments.seconds:
+            if warps == getattr(Warps(), name) or time.perf_counter() - begin > options.seconds:
                 continue
-            found = {}
+            microseconds = {}
             for replicas in (1, 5):
                 models = [new_model(seed) for seed in range(replicas)]
                 model = MoleculeModel(models, warps=Warps(**{name: warps}))
@@ -287,8 +285,8 @@ def main(words: list[str] | None = None) -> None:
                 launches = model.forward(work) + model.backward(work)
                 run(launches)
                 chosen = [launch for launch in launches if launch.name == name]
-                found[replicas] = group_us(chosen)
-            shown = f"R=1 {found[1]:.1f} us, R=5 {found[5]:.1f} us, {resources(chosen[0])}"
+                microseconds[replicas] = group_us(chosen)
+            shown = f"R=1 {microseconds[1]:.1f} us, R=5 {microseconds[5]:.1f} us, {resources(chosen[0])}"
             lines.append(f"{name} with {warps} warps: {shown}")
     print("\nus per launch            R=1      R=2      R=5   us/step R=1")
     print("\n".join(lines))
@@ -306,8 +304,8 @@ def main(words: list[str] | None = None) -> None:
         row["note"] = f"evaluation of {EVALUATED} graphs {t.evaluation:.2f} ms, epoch {t.epoch:.3f} s"
         rows.append(row)
     print(f"total {time.perf_counter() - begin:.0f} s")
-    if arguments.out is not None and good:
-        append(arguments.out, rows, "cuda")
+    if options.out is not None and good:
+        append(options.out, rows, "cuda")
     if not good:
         raise SystemExit("benchmarks.molecule_training: some results were wrong")
 

@@ -1,18 +1,54 @@
-"""The model of the zinc-12k recipe as one writes it with PyTorch and PyG alone, for the training benchmark.
+"""What ours is compared with: other ways to hear from every node, and a whole model written without this package.
 
-Parameters, their names and the function are those of ``gssc.GSSC``. Nothing comes from ``gssc`` but φ, which is made of
-PyTorch's modules. As in the paper and in its released code, every node has its tensor z [K, c], made once per step for
-all layers, which every layer multiplies by W_q, W_k, W_sq and W_sk. Autograd does the rest.
+`PlainModel` is the model of the zinc-12k recipe as one writes it with PyTorch and PyG alone. Parameters, their names and
+the function are those of ``gssc.GSSC``; nothing comes from ``gssc`` but φ, which is made of PyTorch's modules. As in the
+paper and in its released code, every node has its tensor z [K, c], made once per step for all layers, which every layer
+multiplies by W_q, W_k, W_sq and W_sk. Autograd does the rest.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import GINEConv, global_add_pool
+from torch_geometric.nn.attention import PerformerAttention
 from torch_geometric.utils import degree, to_dense_batch
 
 from gssc.config import Recipe
 from gssc.nn import DeepSetPhi
+
+HEADS = 4  # of attention, everywhere
+
+
+def explicit_z(
+    x_o: Tensor, x_s: Tensor, vectors: Tensor, phi: Tensor, weights: Sequence[Callable[[Tensor], Tensor]]
+) -> Tensor:
+    """Eq. 5 as it is printed, for one graph: z [n, K, c] per node, multiplied by every weight, summed over nodes.
+
+    Args:
+        x_o, x_s: Features that are mixed and that the self term scales, [n, C].
+        vectors: [n, K].
+        phi: [1, K, c].
+        weights: W_q, W_k, W_sq and W_sk as functions of z.
+    """
+    z = torch.einsum("nk,kc->nkc", vectors, phi[0])
+    query, key, self_query, self_key = (weight(z) for weight in weights)
+    state = torch.einsum("nkc,nc->kc", key, x_o)
+    mixed = torch.einsum("nkc,kc->nc", query, state)
+    return mixed + torch.einsum("nkc,nkc->nc", self_query, self_key) * x_s
+
+
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention among all nodes of one graph, by whichever kernel PyTorch takes: [n, C] each to [1, heads, n, C / heads]."""
+    heads = [part.unflatten(1, (HEADS, -1)).transpose(0, 1).unsqueeze(0) for part in (q, k, v)]
+    return F.scaled_dot_product_attention(*heads)
+
+
+def performer(channels: int) -> PerformerAttention:
+    """Performer attention, which brings its own projections."""
+    return PerformerAttention(channels, heads=HEADS)
 
 
 class ExplicitConv(nn.Module):
@@ -33,8 +69,8 @@ class ExplicitConv(nn.Module):
         keys, _ = to_dense_batch(self.lin_k(z).flatten(1), batch)
         values, _ = to_dense_batch(self.lin_o(x), batch)
         out = self.lin_out((queries @ (keys.transpose(1, 2) @ values))[valid])
-        own = (self.lin_sq(z) * self.lin_sk(z)).sum((1, 2))
-        return out + own.unsqueeze(1) * self.lin_s(x)
+        self_gain = (self.lin_sq(z) * self.lin_sk(z)).sum((1, 2))
+        return out + self_gain.unsqueeze(1) * self.lin_s(x)
 
 
 class PlainLayer(nn.Module):

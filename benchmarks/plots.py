@@ -1,30 +1,32 @@
 """The results file as pictures, against the number of nodes."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Measured, lines_by_variant, published_models, read_results
+from gssc.files import write_atomic
 
 Lines = Mapping[str, Sequence[tuple[int, float]]]
 
 
 def draw(results: Path, folder: Path) -> list[Path]:
     """Write ``bench-conv``, ``bench-models`` and ``bench-spectra`` as SVG, as far as there are rows for them."""
-    from gssc.explain.draw import rendered
-    from gssc.report.files import write_files
-    from gssc.report.svg import need_matplotlib
+    import matplotlib as mpl
 
-    need_matplotlib("gssc bench --plot")
     rows = read_results(results)
     figures = {"conv": conv_figure(rows), "models": models_figure(rows), "spectra": spectra_figure(rows)}
-    contents = {
-        f"bench-{name}.svg": rendered(figure, (".svg",))[".svg"]
-        for name, figure in figures.items()
-        if figure is not None
-    }
-    write_files(folder, contents)
-    return [folder / name for name in contents]
+    paths = []
+    # The same bytes every time.
+    with mpl.rc_context({"svg.hashsalt": "gssc", "svg.fonttype": "path"}):
+        for name, figure in figures.items():
+            if figure is not None:
+                picture = io.BytesIO()
+                figure.savefig(picture, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+                paths.append(folder / f"bench-{name}.svg")
+                write_atomic(paths[-1], picture.getvalue())
+    return paths
 
 
 def conv_rows(rows: Sequence[Measured]) -> list[Measured]:
@@ -44,13 +46,13 @@ def sparse_rows(rows: Sequence[Measured]) -> list[Measured]:
 
 def conv_figure(rows: Sequence[Measured]) -> Any:
     """Time of the convolution against n, a panel per device, a line per variant."""
-    found = conv_rows(rows)
-    devices = list(dict.fromkeys(row.device for row in found))
+    alone = conv_rows(rows)
+    devices = list(dict.fromkeys(row.device for row in alone))
     if not devices:
         return None
     figure, axes = _panels(len(devices))
     for axis, device in zip(axes, devices, strict=True):
-        _lines(axis, lines_by_variant([row for row in found if row.device == device], "p50"))
+        _lines(axis, lines_by_variant([row for row in alone if row.device == device], "p50"))
         _dress(axis, f"convolution, forward + backward, {device}", "milliseconds")
     return figure
 
@@ -76,13 +78,13 @@ def models_figure(rows: Sequence[Measured]) -> Any:
 
 def spectra_figure(rows: Sequence[Measured]) -> Any:
     """Time of 32 eigenpairs against n, a panel for each kind of graph and device."""
-    found = [row for row in rows if row.benchmark == "spectra_large"]
-    kinds = list(dict.fromkeys((row.device, row.workload.split()[0]) for row in found if row.good))
+    spectra = [row for row in rows if row.benchmark == "spectra_large"]
+    kinds = list(dict.fromkeys((row.device, row.workload.split()[0]) for row in spectra if row.good))
     if not kinds:
         return None
     figure, axes = _panels(len(kinds))
     for axis, (device, graph) in zip(axes, sorted(kinds), strict=True):
-        mine = [row for row in found if row.device == device and row.workload.split()[0] == graph]
+        mine = [row for row in spectra if row.device == device and row.workload.split()[0] == graph]
         _lines(axis, {name: [(n, t / 1e3) for n, t in line] for name, line in lines_by_variant(mine, "p50").items()})
         _dress(axis, f"32 eigenpairs, {graph} graph, {device}", "seconds")
     return figure

@@ -4,12 +4,12 @@ import csv
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from gssc.checks import fail
 
 WORDS = ("benchmark", "workload", "variant", "ratio", "note", "device", "commit", "date")
+PUBLISHED = Path(__file__).with_name("published.csv")
 # How workloads say how many nodes they have.
 NODES = (r"\bn=(\d+)\b", r"one graph of ([\d,]+)$", r"^([\d,]+) nodes,")
 
@@ -51,12 +51,12 @@ class Measured:
 def read_results(path: Path) -> list[Measured]:
     """The last row of every benchmark, workload, variant and device, in the order in which they first appeared."""
     if not path.is_file():
-        fail("results", "a CSV file that `gssc bench` wrote", str(path))
+        fail("results", "a CSV file that `python -m benchmarks` wrote", str(path))
     latest: dict[tuple[str, ...], Measured] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
             try:
-                found = Measured(
+                measured = Measured(
                     p20=_number(row["p20_ms"]),
                     p50=_number(row["p50_ms"]),
                     p80=_number(row["p80_ms"]),
@@ -65,7 +65,7 @@ def read_results(path: Path) -> list[Measured]:
                 )
             except (KeyError, ValueError, TypeError) as error:
                 fail(f"{path}, line {number}", "a row of benchmark results", repr(error))
-            latest[found.benchmark, found.workload, found.variant, found.device] = found
+            latest[measured.benchmark, measured.workload, measured.variant, measured.device] = measured
     return list(latest.values())
 
 
@@ -75,9 +75,8 @@ def _number(text: str) -> float | None:
 
 def published_models() -> list[Measured]:
     """What the authors' code and GraphGPS take for whole models, as published figures: rows like those measured."""
-    text = files("benchmarks").joinpath("published.csv").read_text(encoding="utf-8")
     rows = []
-    for row in csv.DictReader(text.splitlines()):
+    for row in csv.DictReader(PUBLISHED.read_text(encoding="utf-8").splitlines()):
         workload = f"{int(row['nodes']):,} nodes, {_short(int(row['edges']))} edges"
         for kind in ("training", "inference"):
             peak = float(row["peak_mb"]) if kind == "training" else None
@@ -95,7 +94,7 @@ def lines_by_variant(rows: Iterable[Measured], value: str) -> dict[str, list[tup
     """Points (nodes, value) of every variant, in order of nodes; ``value`` is a field such as ``p50``."""
     lines: dict[str, dict[int, float]] = {}
     for row in rows:
-        found = getattr(row, value)
-        if row.good and row.nodes is not None and found is not None:
-            lines.setdefault(row.variant, {})[row.nodes] = found
+        number = getattr(row, value)
+        if row.good and row.nodes is not None and number is not None:
+            lines.setdefault(row.variant, {})[row.nodes] = number
     return {variant: sorted(points.items()) for variant, points in lines.items()}

@@ -8,12 +8,10 @@ other preprocessing: ``eigh-full``, all eigenpairs of the dense operator, and ``
 probabilities of Grit, [n, n, 21] in float32, left on the device; both only up to the size that memory and patience
 allow (`DENSE_PEERS`). Every row runs in a child process under a time limit and is written as soon as it is known.
 ``value_error`` is the largest difference of an eigenvalue from ours; a peer that misses members of a cluster shows
-there. ``peak_mb`` is the rise of memory while the method ran (`benchmarks.memory`), on the GPU where it runs there.
-``--stages`` prints where the time of our rows goes.
+there. ``peak_mb`` is the rise of memory while the method ran (`peak_memory`), on the GPU where it runs there.
 """
 
 import argparse
-import csv
 import multiprocessing
 import statistics
 import time
@@ -28,10 +26,10 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from benchmarks.harness import append
 from benchmarks.graphs import GRAPHS
-from benchmarks.harness import peak_memory
-from benchmarks.stages import stages
+from benchmarks.harness import append, peak_memory
+from benchmarks.plots import spectra_figure
+from benchmarks.results import read_results
 from gssc.environment import hardware
 from gssc.spectra.certificate import residual_norms
 from gssc.spectra.operators import build_operator
@@ -108,10 +106,8 @@ def adjacency_of(graph: str, n: int) -> sp.csr_array:
     return GRAPHS[graph](n)
 
 
-def measure(
-    graph: str, n: int, method: str, k: int, device: str, truth: np.ndarray | None, detail: bool = False
-) -> dict[str, Any]:
-    """One row: time (the median of three where that is quick), accuracy, certificate; with ``detail`` also stages."""
+def measure(graph: str, n: int, method: str, k: int, device: str, truth: np.ndarray | None) -> dict[str, Any]:
+    """One row: time (the median of three where that is quick), accuracy, certificate."""
     adjacency = adjacency_of(graph, n)
     row: dict[str, Any] = {"n": adjacency.shape[0], "edges": adjacency.nnz // 2, "status": "ok"}
     if method in OURS:
@@ -126,10 +122,6 @@ def measure(
             ours(warm)
         with peak_memory(device) as peak:
             spent, spectrum = timed(ours, device)
-        if detail:
-            with stages(device) as parts:
-                ours()
-            row["stages"] = parts
         certificate = spectrum.certificate
         count = int(spectrum.mask.sum())
         row |= {"certificate": certificate.level, "miss_probability": certificate.miss_probability}
@@ -139,9 +131,9 @@ def measure(
         dense: Callable[[sp.csr_array, str], Any] = run_eigh if method == "eigh-full" else run_rrwp
         dense(GRAPHS[graph](100), device)
         with peak_memory(device) as peak:
-            spent, found = timed(lambda: dense(adjacency, device), device)
-        values = found[0][:k] if method == "eigh-full" else np.zeros(0)
-        row["pairs"] = found[0].size if method == "eigh-full" else 0
+            spent, out = timed(lambda: dense(adjacency, device), device)
+        values = out[0][:k] if method == "eigh-full" else np.zeros(0)
+        row["pairs"] = out[0].size if method == "eigh-full" else 0
         truth = truth if method == "eigh-full" else None
     else:
         matrix = build_operator(adjacency, "sym")
@@ -241,37 +233,9 @@ def result(row: dict[str, Any]) -> dict[str, object]:
 
 def plot(table: Path, picture: Path, device: str = "cpu") -> None:
     """Seconds against n on this device, a panel per graph, a line per method: the last rows that succeeded."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    latest: dict[tuple[str, ...], dict[str, str]] = {}
-    with table.open(encoding="utf-8") as file:
-        for found in csv.DictReader(file):
-            here = found["benchmark"] == "spectra_large" and found["device"] == hardware(device)
-            if here and found["note"].split(";")[0] == "ok":
-                graph, size = found["workload"].split()[:2]
-                key = (graph, size, found["variant"])
-                latest[key] = {"graph": graph, "n": size[2:], "method": found["variant"], "ms": found["p50_ms"]}
-    rows = list(latest.values())
-    graphs = sorted({row["graph"] for row in rows})
-    figure, axes = pyplot.subplots(1, max(1, len(graphs)), figsize=(4.2 * max(1, len(graphs)), 3.6), squeeze=False)
-    methods = [method for method in (*OURS, *PEERS) if any(row["method"] == method for row in rows)]
-    for axis, graph in zip(axes[0], graphs, strict=False):
-        for number, method in enumerate(methods):
-            mine = [row for row in rows if row["graph"] == graph and row["method"] == method]
-            points = sorted((int(row["n"]), float(row["ms"]) / 1e3) for row in mine)
-            if points:
-                style = "-o" if method in OURS else "--s"
-                axis.loglog(*zip(*points, strict=True), style, color=f"C{number}", label=method, markersize=4)
-        axis.set(title=graph, xlabel="nodes")
-        axis.grid(alpha=0.3, which="both")
-    axes[0][0].set_ylabel("seconds, 32 eigenpairs")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="lower center", ncols=min(4, max(1, len(methods))))
-    figure.tight_layout(rect=(0, 0.14, 1, 1))
-    figure.savefig(picture, dpi=150)
-    pyplot.close(figure)
+    figure = spectra_figure([row for row in read_results(table) if row.device == hardware(device)])
+    if figure is not None:
+        figure.savefig(picture, dpi=150)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -286,15 +250,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, help="seconds in all, rows beyond are left out; default: none, or 330")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
     parser.add_argument("--plot", type=Path, help="PNG file")
-    parser.add_argument("--stages", action="store_true", help="print where the time of our rows goes")
-    given = parser.parse_args(arguments)
-    gpu = given.device != "cpu"
-    sizes = given.sizes or ([10_000, 60_000, 1_000_000] if gpu else [20_000, 100_000])
-    graphs = given.graphs or (["random", "grid", "geometric", "powerlaw"] if gpu else ["geometric", "grid", "powerlaw"])
+    options = parser.parse_args(arguments)
+    gpu = options.device != "cpu"
+    sizes = options.sizes or ([10_000, 60_000, 1_000_000] if gpu else [20_000, 100_000])
+    graphs = options.graphs or (
+        ["random", "grid", "geometric", "powerlaw"] if gpu else ["geometric", "grid", "powerlaw"]
+    )
     peers = ["torch.lobpcg", "torch.lobpcg-default"] if gpu else ["eigsh-SA", "torch.lobpcg"]
-    methods = given.methods or ["gssc", *peers]
-    limit = given.limit or (25.0 if gpu else 120.0)
-    budget = given.budget or (330.0 if gpu else float("inf"))
+    methods = options.methods or ["gssc", *peers]
+    limit = options.limit or (25.0 if gpu else 120.0)
+    budget = options.budget or (330.0 if gpu else float("inf"))
     begin = time.perf_counter()
     rows: list[dict[str, Any]] = []
     child = Child()
@@ -302,32 +267,28 @@ def main(arguments: list[str] | None = None) -> None:
         for graph in graphs:
             reference: dict[str, Any] = {}
             for method in methods:
-                if not feasible(method, n, given.device):
+                if not feasible(method, n, options.device):
                     continue
-                row: dict[str, Any] = {"graph": graph, "n": n, "k": given.k, "method": method}
+                row: dict[str, Any] = {"graph": graph, "n": n, "k": options.k, "method": method}
                 left = budget - (time.perf_counter() - begin)
                 if left < 1.0:
                     row["status"] = "not run: no time left"
                 else:
-                    task = {"graph": graph, "n": n, "method": method, "k": given.k, "device": given.device}
+                    task = {"graph": graph, "n": n, "method": method, "k": options.k, "device": options.device}
                     # Generating the graph and starting the process are not the method's time.
                     allowed = min(left, limit + 20.0)
-                    row |= child.ask(
-                        {**task, "truth": reference.get("values"), "detail": given.stages and method in OURS}, allowed
-                    )
+                    row |= child.ask({**task, "truth": reference.get("values")}, allowed)
                 if method == "gssc" and row["status"] == "ok":
                     reference = row
                 if "seconds" in row and "seconds" in reference:
                     row["ratio"] = row["seconds"] / reference["seconds"]
                 rows.append(row)
-                append(given.out, [result(row)], given.device)
+                append(options.out, [result(row)], options.device)
                 print(line(row), flush=True)
-                for stage, spent in sorted(row.get("stages", {}).items(), key=lambda item: -item[1]):
-                    print(f"{stage:>35} {1e3 * spent:9.1f} ms", flush=True)
     child.close()
     print("\n" + "\n".join(line(row) for row in rows))
-    if given.plot is not None:
-        plot(given.out, given.plot, given.device)
+    if options.plot is not None:
+        plot(options.out, options.plot, options.device)
 
 
 def shorten(value: object) -> object:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.harness import append, timed
 from benchmarks.graphs import GRAPHS
+from benchmarks.harness import append, timed
 from gssc.spectra import fused_product
 from gssc.spectra.device_graph import DeviceGraph
 from gssc.spectra.fused_product import fused_step
@@ -71,18 +71,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=0.3, help="time per measurement")
     parser.add_argument("--out", type=Path, help="results file to append to")
-    given = parser.parse_args(arguments)
-    for graph in given.graphs:
-        operator, _ = DeviceGraph.from_scipy(GRAPHS[graph](given.nodes), given.device).laplacian("sym")
-        for width in given.widths:
+    options = parser.parse_args(arguments)
+    for graph in options.graphs:
+        operator, _ = DeviceGraph.from_scipy(GRAPHS[graph](options.nodes), options.device).laplacian("sym")
+        for width in options.widths:
             for dtype in (torch.float64, torch.float32):
                 size = torch.finfo(dtype).bits // 8
                 entries = operator.col.numel()
                 moved = entries * (4 + size + width * size) + 3 * operator.n * width * size
-                found = measure(operator, width, dtype, given.tiles, given.seconds)
+                measured = measure(operator, width, dtype, options.tiles, options.seconds)
                 name = f"{graph} n={operator.n} entries={entries} columns={width} {str(dtype).partition('.')[2]}"
-                for variant, times in found:
-                    ratio = found[0][1][1] / times[1]
+                for variant, times in measured:
+                    ratio = measured[0][1][1] / times[1]
                     print(
                         f"{name:<64} {variant:<18} {times[1]:8.3f} ms {moved / times[1] / 1e6:8.0f} GB/s "
                         f"{ratio:6.2f} times as fast",
@@ -91,9 +91,9 @@ def main(arguments: list[str] | None = None) -> None:
                     row = {"benchmark": "spectra_product", "workload": name, "variant": variant}
                     row |= {key: f"{t:.4g}" for key, t in zip(("p20_ms", "p50_ms", "p80_ms"), times, strict=True)}
                     if variant != "torch.sparse":
-                        row |= {"baseline": "torch.sparse", "ratio": f"{times[1] / found[0][1][1]:.4g}"}
-                    if given.out is not None:
-                        append(given.out, [dict(row)], given.device)
+                        row |= {"baseline": "torch.sparse", "ratio": f"{times[1] / measured[0][1][1]:.4g}"}
+                    if options.out is not None:
+                        append(options.out, [dict(row)], options.device)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ after the other. The two sides compute the same things, each in the way that is 
 `prepare` does a little more, which the loop is spared: it checks every edge, names the cache entry by a hash of the
 graphs, looks for it, records the gap at the cut, and refuses a spectrum that is not accurate. ``transforms``
 applies this package's transforms graph by graph, on every twelfth graph only. NumPy's BLAS gets one thread: more only
-wait for each other on matrices of 23 rows; freed memory stays with the process (`gssc bench` sets both). Runs
+wait for each other on matrices of 23 rows; freed memory stays with the process (`python -m benchmarks` sets both). Runs
 alternate, and nothing is timed before the results have been compared.
 """
 
@@ -34,8 +34,8 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch_geometric.data import InMemoryDataset
 
-from benchmarks.harness import append, gate
 from benchmarks.graphs import molecule_like
+from benchmarks.harness import append, gate
 from gssc.spectra.cache import Cache
 from gssc.spectra.prepare import prepare
 from gssc.spectra.solve import CLUSTER_TOLERANCE

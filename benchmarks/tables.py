@@ -8,23 +8,26 @@ from benchmarks.plots import conv_rows, model_rows, sparse_rows
 from benchmarks.results import Measured, published_models, read_results
 from gssc.checks import check_choice, fail
 from gssc.files import write_atomic
+from gssc.report.marked import fill
 
-MARK = re.compile(r"(<!-- gssc bench: ([\w-]+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+MARK = re.compile(r"<!-- begin bench-([\w-]+) -->")
 
 
 def update_tables(results: Path, document: Path) -> None:
-    """Replace what stands between ``<!-- gssc bench: NAME -->`` and ``<!-- end -->`` by the table of that name."""
+    """Replace what stands between ``<!-- begin bench-NAME -->`` and ``<!-- end bench-NAME -->`` by that table."""
     rows = read_results(results)
     try:
         text = document.read_text(encoding="utf-8")
     except OSError as error:
         fail("--table", "a Markdown file that can be read", f"{document} ({error.strerror})")
-    names = [match.group(2) for match in MARK.finditer(text)]
+    names = MARK.findall(text)
     if not names:
-        fail("--table", "a file with marks such as <!-- gssc bench: conv --> and <!-- end -->", str(document))
+        fail(
+            "--table", "a file with marks such as <!-- begin bench-conv --> and <!-- end bench-conv -->", str(document)
+        )
     for name in names:
         check_choice(f"mark in {document}", name, TABLES)
-    write_atomic(document, MARK.sub(lambda match: match.group(1) + TABLES[match.group(2)](rows) + match.group(3), text))
+    write_atomic(document, fill(text, {f"bench-{name}": TABLES[name](rows) for name in names}, str(document)))
 
 
 def conv_table(rows: Sequence[Measured]) -> str:

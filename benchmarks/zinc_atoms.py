@@ -25,7 +25,7 @@ CLOSE = 1e-4
 
 @dataclass(frozen=True)
 class Judged:
-    """How many graphs are valid molecules, correlation of computed and given targets, and the share that agree."""
+    """How many graphs are valid molecules, correlation of computed targets and those of the data, and the share that agree."""
 
     graphs: int
     valid: int
@@ -35,16 +35,16 @@ class Judged:
 
 def judge(graphs: FlatGraphs) -> Judged:
     """All graphs of a part."""
-    given, computed = [], []
+    targets, computed = [], []
     for g in range(graphs.num_graphs):
         try:
             molecule = graph_molecule(graphs, g)
         except ValueError:  # RDKit's errors are such
             continue
-        given.append(float(graphs.y[g]))
+        targets.append(float(graphs.y[g]))
         computed.append(penalised_logp(molecule))
-    correlation = float(np.corrcoef(given, computed)[0, 1])
-    agreeing = float((np.abs(np.subtract(given, computed)) < CLOSE).mean())
+    correlation = float(np.corrcoef(targets, computed)[0, 1])
+    agreeing = float((np.abs(np.subtract(targets, computed)) < CLOSE).mean())
     return Judged(graphs.num_graphs, len(given), correlation, agreeing)
 
 
@@ -79,10 +79,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, default=Path("data"), help="folder of raw data")
     for split, part in open_dataset("zinc-12k", parser.parse_args().data_root).splits.items():
-        found = judge(part)
+        judged = judge(part)
         print(
-            f"{split}: {found.valid:,} of {found.graphs:,} graphs are valid molecules; targets correlate at "
-            f"{found.correlation:.4f}, {100 * found.agreeing:.1f} % agree to {CLOSE:g}"
+            f"{split}: {judged.valid:,} of {judged.graphs:,} graphs are valid molecules; targets correlate at "
+            f"{judged.correlation:.4f}, {100 * judged.agreeing:.1f} % agree to {CLOSE:g}"
         )
 
 

@@ -3,9 +3,10 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from gssc import GlobalAttention, GSSConv
 from benchmarks import conv as conv_bench
-from benchmarks.conv import CHANNELS, HEADS, attention_step, explicit_z, inputs, step
+from benchmarks.conv import CHANNELS, attention_step, explicit_z, inputs, step
+from benchmarks.peers import HEADS
+from gssc import GlobalAttention, GSSConv
 from gssc.testing import assert_close
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from benchmarks import kernels, kernels_models
-from benchmarks.kernels_models import Graph
 from benchmarks.harness import Timing
+from benchmarks.kernels_models import Graph
 
 pytest.importorskip("triton")
 

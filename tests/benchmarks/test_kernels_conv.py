@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from gssc import ops
 from benchmarks import kernels, kernels_conv
-from benchmarks.kernels_conv import Result, Workload, error, gradients, molecules
 from benchmarks.harness import Timing
+from benchmarks.kernels_conv import Result, Workload, error, gradients, molecules
+from gssc import ops
 
 pytest.importorskip("triton")
 ONE, MANY = Workload("one", (90,), 5, 8), Workload("many", (12, 30), 5, 8, shared=True)

@@ -2,8 +2,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from gssc import GSSConv
 from benchmarks import kernels, kernels_models
+from benchmarks.harness import Timing
 from benchmarks.kernels_conv import Result
 from benchmarks.kernels_models import (
     Graph,
@@ -16,7 +16,7 @@ from benchmarks.kernels_models import (
     steps,
     training,
 )
-from benchmarks.harness import Timing
+from gssc import GSSConv
 
 SMALL = Graph("small", 30, 90, k=5)
 

@@ -8,8 +8,8 @@ from benchmark_rows import write_results
 from typer.testing import CliRunner
 
 from benchmarks import conv, registry
+from benchmarks.__main__ import app, main
 from benchmarks.registry import Workload
-from gssc.cli import app
 
 runner = CliRunner()
 TINY = Workload("tiny", "One.", "benchmarks.conv", "cpu", 0.1, ("--nodes", "60", "--growth", "50", "100"), seconds=True)
@@ -26,7 +26,7 @@ def declared(monkeypatch, tmp_path):
 
 
 def bench(*words):
-    return runner.invoke(app, ["bench", *map(str, words)], catch_exceptions=False)
+    return runner.invoke(app, [*map(str, words)], catch_exceptions=False)
 
 
 def test_right_ones_are_timed_wrong_ones_are_not(declared, tmp_path):
@@ -57,9 +57,9 @@ def test_a_wrong_convolution_is_not_timed(monkeypatch, tmp_path):
 
 
 def test_plots_and_tables_without_running(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.run.run_workloads", lambda *given: pytest.fail("ran"))
+    monkeypatch.setattr(registry, "run_workloads", lambda *given: pytest.fail("ran"))
     results, document = write_results(tmp_path / "r.csv"), tmp_path / "doc.md"
-    document.write_text("<!-- gssc bench: conv -->\n<!-- end -->\n")
+    document.write_text("<!-- begin bench-conv -->\n<!-- end bench-conv -->\n")
     done = bench("--out", results, "--plot", tmp_path / "figures", "--table", document)
     assert done.exit_code == 0
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
@@ -74,3 +74,10 @@ def test_the_list_reads_like_documentation():
         assert name in said
     assert "CPU or GPU" in said
     assert "explicit z tensors" in said
+
+
+def test_errors_are_one_line(monkeypatch):
+    for words, said in ((["konv"], "did you mean 'conv'"), (["conv", "--device", "tpu"], "--device: expected one of")):
+        monkeypatch.setattr("sys.argv", ["benchmarks", *words])
+        with pytest.raises(SystemExit, match=f"^error: .*{said}"):
+            main()

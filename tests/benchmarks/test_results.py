@@ -30,7 +30,7 @@ def test_published_figures():
 
 
 def test_damage_is_one_line(tmp_path):
-    with pytest.raises(ValueError, match="results: expected a CSV file that `gssc bench` wrote"):
+    with pytest.raises(ValueError, match="results: expected a CSV file that `python -m benchmarks` wrote"):
         read_results(tmp_path / "none.csv")
     path = write_results(tmp_path / "r.csv")
     path.write_text(path.read_text().replace(",9.0,", ",nine,"))

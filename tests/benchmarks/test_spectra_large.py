@@ -27,22 +27,8 @@ def test_rows_ratios_and_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(spectra_large, "REPEAT_BELOW", 0.0)
     table, figure = tmp_path / "large.csv", tmp_path / "large.png"
     methods = ["gssc", "gssc-chebyshev", "eigsh-SA"]
-    spectra_large.main(
-        [
-            "--sizes",
-            "2100",
-            "--graphs",
-            "grid",
-            "--k",
-            "4",
-            "--out",
-            str(table),
-            "--plot",
-            str(figure),
-            "--methods",
-            *methods,
-        ]
-    )
+    words = ["--sizes", "2100", "--graphs", "grid", "--k", "4", "--out", str(table), "--plot", str(figure)]
+    spectra_large.main([*words, "--methods", *methods])
     with table.open() as file:
         rows = list(csv.DictReader(file))
     assert [row["variant"] for row in rows] == methods

@@ -3,7 +3,7 @@ from benchmark_rows import write_results
 
 from benchmarks.tables import TABLES, update_tables
 
-MARKS = "".join(f"before\n<!-- gssc bench: {name} -->\nold\n<!-- end -->\n" for name in TABLES)
+MARKS = "".join(f"before\n<!-- begin bench-{name} -->\nold\n<!-- end bench-{name} -->\n" for name in TABLES)
 
 
 def test_what_stands_between_marks_is_replaced(tmp_path):
@@ -25,7 +25,7 @@ def test_what_stands_between_marks_is_replaced(tmp_path):
 def test_a_kind_without_rows(tmp_path):
     results, document = tmp_path / "r.csv", tmp_path / "doc.md"
     write_results(results).write_text(results.read_text().splitlines()[0] + "\n")
-    document.write_text("<!-- gssc bench: conv -->\n<!-- end -->\n")
+    document.write_text("<!-- begin bench-conv -->\n<!-- end bench-conv -->\n")
     update_tables(results, document)
     assert "Not measured yet." in document.read_text()
 
@@ -37,7 +37,7 @@ def test_errors_leave_the_document(tmp_path):
     document.write_text("no marks")
     with pytest.raises(ValueError, match="--table: expected a file with marks"):
         update_tables(results, document)
-    document.write_text("<!-- gssc bench: konv -->\n<!-- end -->\n")
+    document.write_text("<!-- begin bench-konv -->\n<!-- end bench-konv -->\n")
     with pytest.raises(ValueError, match=r"mark in .*doc.md: expected one of 'conv'"):
         update_tables(results, document)
-    assert document.read_text() == "<!-- gssc bench: konv -->\n<!-- end -->\n"
+    assert document.read_text() == "<!-- begin bench-konv -->\n<!-- end bench-konv -->\n"

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch_geometric.loader import DataLoader
 
-from gssc import model_inputs
 from benchmarks import training
 from benchmarks.peers import PlainModel
 from benchmarks.training import loader_steps, molecules
+from gssc import model_inputs
 from gssc.recipes import find_recipe
 from gssc.spectra import prepare
 from gssc.train.build import build_model, build_store, transforms
