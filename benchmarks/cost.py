@@ -182,11 +182,9 @@ def main() -> None:
     Console().print(table)
     append(options.out, rows_of(cost), device.type)
     if options.page is not None:
-        source = "--generate" if options.generate else ""
-        few = f"--graphs {options.graphs}" if options.graphs else ""
-        command = " ".join(
-            f"python -m benchmarks.cost {options.recipe} {source} {few} --epochs {options.epochs}".split()
-        )
+        words = ["python -m benchmarks.cost", options.recipe, *(["--generate"] if options.generate else [])]
+        words += [f"--graphs {options.graphs}"] if options.graphs else []
+        command = " ".join([*words, f"--epochs {options.epochs}"])
         text = options.page.read_text(encoding="utf-8") if options.page.exists() else "# Cost\n"
         part = {f"cost-{options.recipe}-{device.type}": page_part(cost, command, device.type)}
         titles = {name: f"{options.recipe} on {hardware(device.type)}" for name in part}

@@ -1,4 +1,4 @@
-"""Generated graphs, the same for the same seed: like molecules, like regions of images, and large ones of four kinds."""
+"""Generated graphs, the same for the same seed: like molecules, like regions of images, and four kinds of large."""
 
 from collections.abc import Callable
 

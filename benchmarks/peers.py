@@ -1,9 +1,9 @@
 """What ours is compared with: other ways to hear from every node, and a whole model written without this package.
 
-`PlainModel` is the model of the zinc-12k recipe as one writes it with PyTorch and PyG alone. Parameters, their names and
-the function are those of ``gssc.GSSC``; nothing comes from ``gssc`` but φ, which is made of PyTorch's modules. As in the
-paper and in its released code, every node has its tensor z [K, c], made once per step for all layers, which every layer
-multiplies by W_q, W_k, W_sq and W_sk. Autograd does the rest.
+`PlainModel` is the model of the zinc-12k recipe as one writes it with PyTorch and PyG alone. Parameters, their names
+and the function are those of ``gssc.GSSC``; nothing comes from ``gssc`` but φ, which is made of PyTorch's modules. As
+in the paper and in its released code, every node has its tensor z [K, c], made once per step for all layers, which
+every layer multiplies by W_q, W_k, W_sq and W_sk. Autograd does the rest.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,8 @@ def explicit_z(
     """Eq. 5 as it is printed, for one graph: z [n, K, c] per node, multiplied by every weight, summed over nodes.
 
     Args:
-        x_o, x_s: Features that are mixed and that the self term scales, [n, C].
+        x_o: Features that are mixed, [n, C].
+        x_s: Features that the self term scales, [n, C].
         vectors: [n, K].
         phi: [1, K, c].
         weights: W_q, W_k, W_sq and W_sk as functions of z.
@@ -41,7 +42,7 @@ def explicit_z(
 
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention among all nodes of one graph, by whichever kernel PyTorch takes: [n, C] each to [1, heads, n, C / heads]."""
+    """Attention among the nodes of one graph, by whichever kernel PyTorch takes: [n, C] each to [1, H, n, C / H]."""
     heads = [part.unflatten(1, (HEADS, -1)).transpose(0, 1).unsqueeze(0) for part in (q, k, v)]
     return F.scaled_dot_product_attention(*heads)
 

@@ -25,7 +25,7 @@ CLOSE = 1e-4
 
 @dataclass(frozen=True)
 class Judged:
-    """How many graphs are valid molecules, correlation of computed targets and those of the data, and the share that agree."""
+    """How many graphs are valid molecules, correlation of computed and recorded targets, and the share that agree."""
 
     graphs: int
     valid: int
@@ -45,7 +45,7 @@ def judge(graphs: FlatGraphs) -> Judged:
         computed.append(penalised_logp(molecule))
     correlation = float(np.corrcoef(targets, computed)[0, 1])
     agreeing = float((np.abs(np.subtract(targets, computed)) < CLOSE).mean())
-    return Judged(graphs.num_graphs, len(given), correlation, agreeing)
+    return Judged(graphs.num_graphs, len(targets), correlation, agreeing)
 
 
 def graph_molecule(graphs: FlatGraphs, number: int) -> Any:
