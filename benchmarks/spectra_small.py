@@ -36,10 +36,9 @@ from torch_geometric.data import InMemoryDataset
 
 from benchmarks.graphs import molecule_like
 from benchmarks.harness import append, gate
+from gssc import LaplacianSpectrum, RandomWalkSE, prepare
 from gssc.spectra.cache import Cache
-from gssc.spectra.prepare import prepare
 from gssc.spectra.solve import CLUSTER_TOLERANCE
-from gssc.spectra.transforms import LaplacianSpectrum, RandomWalkSE
 from gssc.spectra.truncation import truncate
 
 K, STEPS = 16, 20

@@ -22,9 +22,7 @@ def update_tables(results: Path, document: Path) -> None:
         fail("--table", "a Markdown file that can be read", f"{document} ({error.strerror})")
     names = MARK.findall(text)
     if not names:
-        fail(
-            "--table", "a file with marks such as <!-- begin bench-conv --> and <!-- end bench-conv -->", str(document)
-        )
+        fail("--table", "a file with marks such as <!-- begin bench-conv -->", str(document))
     for name in names:
         check_choice(f"mark in {document}", name, TABLES)
     write_atomic(document, fill(text, {f"bench-{name}": TABLES[name](rows) for name in names}, str(document)))

@@ -39,9 +39,7 @@ for command in COMMANDS:
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench() -> None:
     """No longer here."""
-    raise ValueError(
-        "gssc bench: benchmarks live in benchmarks/ of the repository (python -m benchmarks, in a checkout)"
-    )
+    raise ValueError("gssc bench: benchmarks live in benchmarks/ of the repository (there: python -m benchmarks)")
 
 
 @app.callback()
