@@ -23,11 +23,11 @@ from benchmarks.graphs import zinc_like
 from benchmarks.harness import append
 from benchmarks.training import ABOUT, GRAPHS
 from gssc import GSSC
-from gssc.nn.molecule_layout import categories
-from gssc.nn.molecule_model import Launch, MoleculeModel, Moments, Warps, run
-from gssc.nn.molecule_workspace import Workspace
-from gssc.ops.molecule_layer.data import MoleculeData, pack_molecules
-from gssc.ops.molecule_layer.reference import DenseBatch, dense_model
+from gssc.molecules.data import MoleculeData, pack_molecules
+from gssc.molecules.model import Launch, MoleculeModel, Moments, Warps, run
+from gssc.molecules.reference import DenseBatch, dense_model
+from gssc.molecules.supported import categories
+from gssc.molecules.workspace import Workspace
 from gssc.recipes import find_recipe
 from gssc.train import GraphStore, build_model
 from gssc.train.build import build_store
