@@ -41,10 +41,10 @@ format: .venv/ready
 	$(BIN)/ruff format .
 
 bench: .venv/ready
-	$(BIN)/gssc bench conv spectra-small training --device cpu --seconds $(BENCH_SECONDS) --out $(RESULTS)
+	$(BIN)/python -m benchmarks conv spectra-small training --device cpu --seconds $(BENCH_SECONDS) --out $(RESULTS)
 
 bench-spectra: .venv/ready
-	$(BIN)/python -m gssc.bench.spectra_large --limit 40 --out $(RESULTS)
+	$(BIN)/python -m benchmarks.spectra_large --limit 40 --out $(RESULTS)
 
 # A row of the results from nothing: download or find the data, train, score, and put it beside the recorded number.
 reproduce: SETTINGS = $(firstword $(wildcard results/$(RECIPE)/$(VARIANT)/seed-*/config.yaml) $(RECIPE))

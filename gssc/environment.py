@@ -44,7 +44,7 @@ def hardware(device: str = "cpu") -> str:
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, with ``+`` where the package's files differ from it.
+    """The commit of the checkout that runs, with ``+`` where the package or its benchmarks differ from it.
 
     Where the code was copied without its history, $GSSC_COMMIT says it; otherwise it is unknown.
     """
@@ -56,7 +56,7 @@ def commit() -> str:
         return "unknown"
     try:
         head = _git(folder, "rev-parse", "--short", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--", "gssc", "recipes")
+        changed = _git(folder, "status", "--porcelain", "--", "gssc", "recipes", "benchmarks/*.py")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return head + ("+" if changed else "")

@@ -32,6 +32,16 @@ def test_prepare_fills_the_cache_and_reads_it_again(few_graphs, tmp_path):
     assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 6
 
 
+@pytest.mark.parametrize("words", [[], ["conv", "--seconds", "10"]])
+def test_bench_says_where_benchmarks_are(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gssc", "bench", *words])
+    with pytest.raises(SystemExit) as ended:
+        gssc.cli.main()
+    assert ended.value.code == 2
+    assert "benchmarks live in benchmarks/ of the repository" in capsys.readouterr().err
+    assert "bench" not in runner.invoke(app, ["--help"]).output
+
+
 def test_recipes_are_listed():
     output = runner.invoke(app, ["recipes"], catch_exceptions=False).output
     assert "zinc-12k" in output

@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gssc.cli.bench import bench
 from gssc.cli.collect import collect
 from gssc.cli.evaluate import evaluate
 from gssc.cli.explain import explain
@@ -31,10 +30,16 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(recipes, models, prepare, train, evaluate, predict, explain, report, publish, collect, results),
-    *(pack, sweep, bench),
+    *(pack, sweep),
 )
 for command in COMMANDS:
     app.command()(command)
+
+
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench() -> None:
+    """No longer here."""
+    raise ValueError("gssc bench: benchmarks live in benchmarks/ of the repository (there: python -m benchmarks)")
 
 
 @app.callback()

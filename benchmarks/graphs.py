@@ -1,0 +1,151 @@
+"""Generated graphs, the same for the same seed: like molecules, like regions of images, and four kinds of large."""
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import Delaunay, cKDTree
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from gssc.datasets import FlatGraphs, GraphDataset, flatten
+from gssc.datasets.open import finish
+from gssc.datasets.specs import SPECS
+
+# Of PascalVOC-SP: graphs of each part, nodes per graph.
+SIZES = {"train": 8_498, "val": 1_428, "test": 1_429}
+NODES, DEVIATION, SMALLEST, LARGEST = 479.4, 15.0, 395, 500
+
+
+def molecule_like(graphs: int, seed: int = 0, mean: float = 23.2, spread: float = 4.5) -> InMemoryDataset:
+    """A collated dataset of connected sparse graphs of the size of ZINC's, about 23 nodes and 25 undirected edges each.
+
+    Node i > 0 hangs on one of the three nodes before it, which makes a long thin tree; then rings of five and six are
+    closed between nodes four or five steps apart in number. Both directions of every edge are stored, as PyG does.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    count = (mean + spread * torch.randn(graphs, generator=generator)).round().long().clamp(9, 38)
+    ptr = torch.cat([torch.zeros(1, dtype=torch.long), count.cumsum(0)])
+    nodes = int(ptr[-1])
+    local = torch.arange(nodes) - ptr[:-1].repeat_interleave(count)
+    owner = torch.arange(graphs).repeat_interleave(count)
+    back = torch.where(
+        torch.rand(nodes, generator=generator) < 0.8, 1, torch.randint(1, 4, (nodes,), generator=generator)
+    )
+    parent = (local - back).clamp(min=0)
+    child = local > 0
+    reach = torch.randint(4, 6, (nodes,), generator=generator)
+    closes = (local >= reach) & (torch.rand(nodes, generator=generator) < 0.155)
+    ends = torch.cat(
+        [torch.stack([parent[child], local[child]]), torch.stack([(local - reach)[closes], local[closes]])], dim=1
+    )
+    graph = torch.cat([owner[child], owner[closes]])
+    return collate_edges(torch.cat([ends, ends.flip(0)], dim=1), graph.repeat(2), ptr)
+
+
+def collate_edges(edge_index: Tensor, graph: Tensor, ptr: Tensor) -> InMemoryDataset:
+    """An InMemoryDataset from edges [2, E] in local node numbers, the graph of each, and the node offsets."""
+    order = graph.argsort(stable=True)
+    starts = torch.cat([torch.zeros(1, dtype=torch.long), torch.bincount(graph, minlength=ptr.numel() - 1).cumsum(0)])
+    dataset = InMemoryDataset()
+    dataset._data = Data(x=torch.ones(int(ptr[-1]), 1), edge_index=edge_index[:, order].contiguous())
+    dataset.slices = {"x": ptr, "edge_index": starts}
+    return dataset
+
+
+def zinc_like(graphs: int, seed: int = 0) -> FlatGraphs:
+    """Such molecules with atoms, bonds and targets of ``zinc-12k`` drawn at random."""
+    dataset = molecule_like(graphs, seed)
+    generator = torch.Generator().manual_seed(seed)
+    nodes, edges = dataset._data.num_nodes, dataset._data.edge_index.shape[1]
+    dataset._data.x = torch.randint(28, (nodes, 1), generator=generator)
+    dataset._data.edge_attr = torch.randint(1, 4, (edges, 1), generator=generator)
+    dataset._data.y = torch.randn(graphs, generator=generator)
+    dataset.slices |= {"edge_attr": dataset.slices["edge_index"], "y": torch.arange(graphs + 1)}
+    return flatten(dataset, SPECS["zinc-12k"].task)
+
+
+def voc_like(sizes: dict[str, int] | None = None, seed: int = 0) -> GraphDataset:
+    """Triangulations of scattered points with the features and labels of ``voc-sp`` drawn at random.
+
+    A region of an image touches about six others: the triangulation of about 479 points has about 2,700 directed edges,
+    where PascalVOC-SP has 2,710 on average.
+    """
+    spec = SPECS["voc-sp"]
+    random = np.random.default_rng(seed)
+    return finish("voc-sp", spec, {split: _part(count, random) for split, count in (sizes or SIZES).items()})
+
+
+def _part(count: int, random: np.random.Generator) -> FlatGraphs:
+    nodes = np.clip(np.rint(NODES + DEVIATION * random.standard_normal(count)), SMALLEST, LARGEST).astype(np.int64)
+    edges = [triangulated(random.random((n, 2))) for n in nodes.tolist()]
+    ptr, edge_ptr = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (nodes, [e.shape[1] for e in edges]))
+    generator = torch.Generator().manual_seed(int(random.integers(1 << 62)))
+    return FlatGraphs(
+        torch.from_numpy(ptr),
+        torch.from_numpy(edge_ptr),
+        torch.from_numpy(np.concatenate(edges, axis=1)),
+        torch.randn(int(ptr[-1]), 14, generator=generator),
+        torch.randn(int(edge_ptr[-1]), 2, generator=generator),
+        torch.randint(21, (int(ptr[-1]),), generator=generator),
+    )
+
+
+def triangulated(points: np.ndarray) -> np.ndarray:
+    """Both directions of every edge of the Delaunay triangulation of points [n, 2]."""
+    corners = Delaunay(points).simplices.astype(np.int64)
+    pairs = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]])
+    both = np.concatenate([pairs, pairs[:, ::-1]])
+    return np.stack(np.divmod(np.unique(both @ [len(points), 1]), len(points)))
+
+
+def geometric(n: int, seed: int = 0) -> sp.csr_array:
+    """Points in the unit square, joined within the radius that gives 12 neighbours on average."""
+    points = np.random.default_rng(seed).random((n, 2))
+    pairs = cKDTree(points).query_pairs((12.0 / (np.pi * n)) ** 0.5, output_type="ndarray")
+    return _connected(pairs[:, 0], pairs[:, 1], n)
+
+
+def grid(n: int, seed: int = 0) -> sp.csr_array:
+    """The square grid nearest to n nodes; its eigenvalues come in pairs."""
+    side = round(n**0.5)
+    index = np.arange(side * side).reshape(side, side)
+    first = np.concatenate([index[:, :-1].ravel(), index[:-1].ravel()])
+    second = np.concatenate([index[:, 1:].ravel(), index[1:].ravel()])
+    return _connected(first, second, side * side)
+
+
+def powerlaw(n: int, seed: int = 0) -> sp.csr_array:
+    """Every node joins 5 earlier ones, t = ⌊i u²⌋, u uniform: degrees fall like t^-1/2, a power law of exponent 3."""
+    rng = np.random.default_rng(seed)
+    source = np.repeat(np.arange(1, n), 5)
+    return _connected(source, (source * rng.random(source.size) ** 2).astype(np.int64), n)
+
+
+def random(n: int, seed: int = 0) -> sp.csr_array:
+    """Uniform random edges, n/1000 neighbours on average up to 100,000 nodes (10 at least), 10 beyond."""
+    degree = max(10, n // 1000) if n <= 100_000 else 10
+    ends = np.random.default_rng(seed).integers(0, n, (2, n * degree // 2))
+    return _connected(ends[0], ends[1], n)
+
+
+GRAPHS: dict[str, Callable[[int], sp.csr_array]] = {
+    "geometric": geometric,
+    "grid": grid,
+    "powerlaw": powerlaw,
+    "random": random,
+}
+
+
+def _connected(first: np.ndarray, second: np.ndarray, n: int) -> sp.csr_array:
+    """The largest component of the simple graph with these edges."""
+    proper = first != second
+    ends = np.concatenate([first[proper], second[proper]]), np.concatenate([second[proper], first[proper]])
+    a = sp.csr_array((np.ones(ends[0].size), ends), shape=(n, n))
+    a.sum_duplicates()
+    a.data[:] = 1.0
+    _, label = connected_components(a, directed=True, connection="strong")
+    keep = np.flatnonzero(label == np.bincount(label).argmax())
+    return a if keep.size == n else a[keep][:, keep].tocsr()
