@@ -12,7 +12,7 @@ Lines = Mapping[str, Sequence[tuple[int, float]]]
 def draw(results: Path, folder: Path) -> list[Path]:
     """Write ``bench-conv``, ``bench-models`` and ``bench-spectra`` as SVG, as far as there are rows for them."""
     from gssc.explain.draw import rendered
-    from gssc.report.files import write_files
+    from gssc.files import write_files
     from gssc.report.svg import need_matplotlib
 
     need_matplotlib("gssc bench --plot")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gssc.datasets.specs import OGB_ATOM
-from gssc.report.origin import duration, origin, public_command, schedule
+from gssc.report.provenance import duration, provenance, public_command, schedule
 from gssc.report.published import published_gssc
 from gssc.tasks import Task, score_text
 
@@ -31,7 +31,7 @@ def model_card(
         seeds: The summary of all seeds.
         notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
     """
-    task, came = Task(**about["task"]), origin(environment)
+    task, came = Task(**about["task"]), provenance(environment)
     molecules = about["name"] in ("zinc-12k", "zinc-full") or about["node_features"] == list(OGB_ATOM)
     file = "molecules.smi" if molecules else "graphs.pt"
     shorter = schedule(config, summary["epochs_run"])
@@ -55,7 +55,7 @@ def model_card(
                 f"- commit: `{came['commit']}`; hardware: {came['hardware']}; date: {came['date']}",
                 f"- time of this seed: {duration(summary.get('train_seconds') or 0.0)} of training",
                 *([f"- it began with the weights of `{start}`"] if (start := config["train"].get("start")) else []),
-                *_teachers(summary, config["train"].get("recombined", 0)),
+                *_teachers(summary),
             ]
         ),
         "## Data",
@@ -68,15 +68,14 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _teachers(summary: Mapping[str, Any], recombined: int) -> list[str]:
+def _teachers(summary: Mapping[str, Any]) -> list[str]:
     """Of a run that has learned from others, who they were and what they cost."""
     if not summary.get("teachers"):
         return []
     seeds, seconds = ", ".join(map(str, summary["teachers"])), duration(summary.get("teacher_seconds") or 0.0)
-    text = f"it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
-    if recombined:
-        text += f", of the training graphs and of {recombined} new graph{'s' * (recombined > 1)} for each of them"
-    return [f"- teachers: {text}"]
+    return [
+        f"- teachers: it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
+    ]
 
 
 def _sentence(dataset: str, task: Task) -> str:

@@ -1,10 +1,7 @@
 """From the runs of one recipe to the small folder of one model."""
 
 import json
-import os
-import shutil
 import tempfile
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +11,11 @@ import yaml
 
 from gssc.checks import fail
 from gssc.config import load_recipe
-from gssc.files import load_tensors, read_json, read_object, save_tensors, sync_folder, write_atomic
+from gssc.files import load_tensors, read_json, read_object, replace_folder, save_tensors
 from gssc.pretrained.card import model_card
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
-from gssc.report.notes import read_notes
-from gssc.report.origin import public_command, public_config
+from gssc.pretrained.notes import read_notes
+from gssc.report.provenance import public_command, public_config
 from gssc.report.runs import find_seed_folders
 from gssc.train.checkpoint import difference
 from gssc.train.loaded import LoadedRun, load_run
@@ -45,7 +42,7 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
     Args:
         runs: A folder ``seed-N``, or the one that holds several of them.
         out: The folder to make; its name is the model's.
-        notes: A YAML file of remarks by recipe (`gssc.report.notes`).
+        notes: A YAML file of remarks by recipe (`gssc.pretrained.notes`).
         replace: Whether a published model may be replaced.
     """
     runs, out = Path(runs), Path(out)
@@ -66,7 +63,7 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
     loaded = load_run(folder)  # the weights are intact and are those of the model
     contents = _contents(name, folder, loaded, summary, summaries, read_notes(notes).get(loaded.recipe.name, {}))
     contents[NAME] = make_manifest(name, contents)
-    _write(out, contents)
+    replace_folder(out, contents)
     return PublishedModel(out, summary["seed"], summary, sum(map(len, contents.values())))
 
 
@@ -119,23 +116,3 @@ def _weights(path: Path, config: dict[str, Any]) -> bytes:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _write(out: Path, contents: Mapping[str, bytes]) -> None:
-    """The folder with these files, in place of what was there."""
-    mark = uuid.uuid4().hex
-    temporary, before = (out.parent / f".{out.name}.{mark}.{ending}" for ending in ("tmp", "old"))
-    try:
-        for file, data in contents.items():
-            write_atomic(temporary / file, data)
-        if out.exists():
-            os.rename(out, before)
-        os.rename(temporary, out)
-        sync_folder(out.parent)
-    except OSError as error:
-        if before.exists() and not out.exists():
-            os.rename(before, out)
-        fail("out", "a folder that can be written", f"{out} ({error.strerror})")
-    finally:
-        for folder in (temporary, before):
-            shutil.rmtree(folder, ignore_errors=True)

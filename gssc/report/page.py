@@ -11,8 +11,8 @@ import yaml
 from gssc import __version__
 from gssc.report.explained import described, embedded, explained_pictures
 from gssc.report.figures import ablation_bars, learning_curves
-from gssc.report.origin import duration, origin
 from gssc.report.predicted import predictions_plot
+from gssc.report.provenance import duration, provenance
 from gssc.report.published import published_costs
 from gssc.report.results import time_per_seed
 from gssc.report.runs import is_number
@@ -183,7 +183,7 @@ def _runs(variant: Variant) -> str:
         cells += [_number(_shown(scores.get(key))) for key in ("test", "validation", "epoch_selected", "epochs_run")]
         seconds = scores.get("train_seconds")
         cells.append(_number(duration(seconds) if is_number(seconds) else ""))
-        cells += [escape(origin(run.environment)["date"]), f"<code>{escape(str(run.folder))}</code>"]
+        cells += [escape(provenance(run.environment)["date"]), f"<code>{escape(str(run.folder))}</code>"]
         lines.append(_line(cells))
     first = variant.runs[0]
     config = yaml.safe_dump(first.config, sort_keys=False) if first.config else "not readable"

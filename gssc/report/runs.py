@@ -190,7 +190,7 @@ def _read_history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _read_kept(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The epochs of a run that was kept (`gssc.report.collected`)."""
+    """The epochs of a run that was kept (`gssc.report.recorded`)."""
     try:
         rows = list(csv.DictReader(gzip.decompress(path.read_bytes()).decode().splitlines()))
         return [{key: _number(text) for key, text in row.items() if text} for row in rows]

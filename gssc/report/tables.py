@@ -9,12 +9,15 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gssc.report.published import Published
+from gssc.report.runs import is_number
 from gssc.report.variants import Spread, Variant
 
 PAPER = "arXiv 2406.05815"
+# Where weights come from, and the names of their test and validation scores under a protocol of evaluation.
+WEIGHTS = (("selected", "test", "val"), ("last", "last_test", "last_val"))
 COLUMNS = (
     *("recipe", "dataset", "metric", "better", "percent", "origin", "model", "seeds"),
     *("mean", "std", "difference", "verdict", "validation", "parameters", "source", "protocol"),
@@ -37,7 +40,12 @@ class Row:
     validation: str = ""
     parameters: int | None = None
     source: str = ""
-    protocol: str = ""  # what was evaluated, see gssc.protocols; that of the recipe where empty
+    protocol: str = ""  # of evaluation, as the summary calls it; that of the recipe where empty
+
+    @property
+    def judged(self) -> str:
+        """The difference and, where there is one, whether it is for the better."""
+        return f"{self.difference} ({self.verdict})" if self.verdict in ("better", "worse") else self.difference
 
 
 @dataclass(frozen=True)
@@ -97,27 +105,46 @@ def difference_text(value: float, digits: int, published: Published | None) -> t
 
 def our_row(variant: Variant) -> Row:
     """The line of a variant."""
-    published = variant.published_gssc()
-    test = variant.spread("test")
-    status = variant.status
+    test, status = variant.spread("test"), variant.status
+    source = "this run" if status == "finished" else f"this run; {status}"
     if test is None:
-        return Row(variant.label, ours=True, text="–", source=f"this run; {status}")
-    factor = published.factor if published else 1.0
-    difference, verdict = difference_text(test.mean * factor, digits_for(test.mean * factor, published), published)
+        return Row(variant.label, ours=True, text="–", source=source)
     parameters = variant.spread("parameters")
+    row = _scored(variant, test, variant.spread("validation"))
+    return replace(row, parameters=round(parameters.mean) if parameters else None, source=source)
+
+
+def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
+    """The line of a variant with these scores."""
+    published, value = variant.published_gssc(), test.mean * variant.factor
+    difference, verdict = difference_text(value, digits_for(value, published), published)
     return Row(
         variant.label,
         ours=True,
         seeds=test.n,
-        value=test.mean * factor,
-        std=test.std * factor if test.n > 1 else None,
+        value=value,
+        std=test.std * variant.factor if test.n > 1 else None,
         text=spread_text(test, published),
         difference=difference,
         verdict=verdict,
-        validation=spread_text(variant.spread("validation"), published),
-        parameters=round(parameters.mean) if parameters else None,
-        source="this run" if status == "finished" else f"this run; {status}",
+        validation=spread_text(validation, published),
     )
+
+
+def with_protocols(table: Comparison, variants: Sequence[Variant]) -> Comparison:
+    """The table of some variants, with a row for each protocol and kind of weights where they have followed several."""
+    return replace(table, protocols=tuple(row for variant in variants for row in protocol_rows(variant)))
+
+
+def protocol_rows(variant: Variant) -> list[Row]:
+    """What one variant scored under the protocols that its summaries tell of; what is no number does not count."""
+    rows = []
+    for name, scores in variant.protocols().items():
+        for weights, *keys in WEIGHTS:
+            test, validation = (Spread.of(one[key] for one in scores if is_number(one.get(key))) for key in keys)
+            if test is not None:
+                rows.append(replace(_scored(variant, test, validation), source=weights, protocol=name))
+    return rows
 
 
 def published_row(row: Published, gssc: Published | None) -> Row:
@@ -142,29 +169,28 @@ def to_markdown(comparisons: Sequence[Comparison]) -> str:
     """One table for each task."""
     parts = ["# Results beside the published ones", f"Differences are to GSSC as published in {PAPER}."]
     for one in comparisons:
-        lines = [
-            "| | seeds | " + one.metric_text + " | difference | validation | parameters | source |",
-            "|---|---|---|---|---|---|---|",
-        ]
+        lines = [heading("", "seeds", one.metric_text, "difference", "validation", "parameters", "source")]
         for row in one.rows:
             name = f"**ours: {row.model}**" if row.ours else f"{row.model}{' (the paper)' if row.own else ''}"
-            cells = [name, str(row.seeds or ""), row.text, _verdict(row), row.validation, count(row), row.source]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        parts += [f"## {title(one)}", "\n".join(lines), *_protocols(one)]
+            lines.append(line(name, str(row.seeds or ""), row.text, row.judged, row.validation, count(row), row.source))
+        parts += [f"## {title(one)}", "\n".join(lines)]
+        if one.protocols:
+            lines = [heading("variant", "protocol", "weights", "seeds", one.metric_text, "difference", "validation")]
+            for row in one.protocols:
+                cells = (row.model, row.protocol, row.source, str(row.seeds or ""), row.text, row.judged)
+                lines.append(line(*cells, row.validation))
+            parts += ["The same training runs by other protocols of evaluation:", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 
-def _protocols(one: Comparison) -> list[str]:
-    if not one.protocols:
-        return []
-    lines = [
-        f"| variant | protocol | weights | seeds | {one.metric_text} | difference | validation |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in one.protocols:
-        cells = [row.model, row.protocol, row.source, str(row.seeds or ""), row.text, _verdict(row), row.validation]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return ["The same training runs by other protocols of evaluation:", "\n".join(lines)]
+def heading(*cells: str) -> str:
+    """The first two lines of a Markdown table."""
+    return line(*cells) + "\n|" + "---|" * len(cells)
+
+
+def line(*cells: str) -> str:
+    """A line of a Markdown table."""
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
@@ -216,10 +242,6 @@ def title(one: Comparison) -> str:
 def count(row: Row) -> str:
     """The number of parameters."""
     return f"{row.parameters:,}" if row.parameters else ""
-
-
-def _verdict(row: Row) -> str:
-    return f"{row.difference} ({row.verdict})" if row.verdict in ("better", "worse") else row.difference
 
 
 LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {

@@ -7,13 +7,13 @@ from report.fake_runs import fake_run
 from small_run import run_small
 from typer.testing import CliRunner
 
-from gssc.cli import app
-from gssc.report.collected import collect, read_collected
+from gssc.report.recorded import read_recorded
+from tools.collect import app, collect
 
 
 def test_keeps_the_small_part_and_the_remark(tmp_path):
     folder, summary = run_small(tmp_path, "run", "train.epochs=2")
-    words = ["collect", str(folder), "-o", str(tmp_path / "results"), "--remark", "Two epochs only."]
+    words = [str(folder), "-o", str(tmp_path / "results"), "--remark", "Two epochs only."]
     said = CliRunner().invoke(app, words, catch_exceptions=False)
     assert said.exit_code == 0
     kept = next((tmp_path / "results").glob("*/main"))
@@ -25,7 +25,7 @@ def test_keeps_the_small_part_and_the_remark(tmp_path):
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path):
-    said = CliRunner().invoke(app, ["collect", str(tmp_path), "-o", str(tmp_path / "results")])
+    said = CliRunner().invoke(app, [str(tmp_path), "-o", str(tmp_path / "results")])
     assert said.exit_code != 0
     assert not (tmp_path / "results").exists()
 
@@ -43,7 +43,7 @@ def test_a_recipe_on_other_data_is_another_result(tmp_path):
     assert tmp_path / "results/zinc-12k/main" in written
     # What a command that was killed has left is no result.
     shutil.copytree(tmp_path / "results/zinc-12k/main", tmp_path / "results/zinc-12k/.main.0123.old")
-    assert [one.name for one in read_collected(tmp_path / "results")] == ["main", "main"]
+    assert [one.name for one in read_recorded(tmp_path / "results")] == ["main", "main"]
 
 
 def test_a_seed_that_occurs_twice_is_said(tmp_path):

@@ -1,13 +1,13 @@
 """Where a number comes from: command, commit, hardware, date, schedule, time. In words, without a machine's paths."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gssc.recipes import find_recipe, recipe_names
 
-ORIGIN = ("command", "commit", "hardware", "date")
+PROVENANCE = ("command", "commit", "hardware", "date")
 # Options that say where a run lies or how it went on, and cannot change its result.
 PLACES = ("--data-root", "--out", "-o", "--pack", "--cache", "--time-limit", "--device")
 FLAGS = ("--resume", "--finish", "--quiet")
@@ -15,13 +15,13 @@ FLAGS = ("--resume", "--finish", "--quiet")
 FILES = ("--data", "--csv")
 
 
-def origin(environment: Mapping[str, Any]) -> dict[str, str]:
+def provenance(environment: Mapping[str, Any]) -> dict[str, str]:
     """Command, commit, hardware and date, as far as an ``environment.json`` tells."""
     hardware = environment.get("hardware")
     if isinstance(hardware, Mapping):
         device, cpu = str(hardware.get("device") or ""), str(hardware.get("cpu") or "")
         hardware = cpu if device in ("", "cpu") and cpu else device
-    found = {key: str(environment.get(key) or "") for key in ORIGIN}
+    found = {key: str(environment.get(key) or "") for key in PROVENANCE}
     # A + at the end says that files were changed since that commit.
     commit = found["commit"][:10] + ("+" if found["commit"][10:].endswith("+") else "")
     return found | {"commit": commit, "date": found["date"][:10], "hardware": str(hardware or "")}
@@ -53,32 +53,6 @@ def public_command(text: str) -> str:
 def _public_place(start: str) -> str:
     """``train.start`` without the folders of a machine: a name, a URL, or a folder below the present one."""
     return Path(start).name if Path(start).is_absolute() else start
-
-
-def command_today(text: str, overrides: Sequence[str]) -> str:
-    """Commands as the shipped recipe needs them, which may have changed since: with ``overrides`` that they lack.
-
-    Commands that differ by ``--seeds`` alone become one.
-    """
-    seeds_by_rest: dict[str, list[str]] = {}
-    for command in filter(None, text.split("; ")):
-        words, seeds = command.split(), "0"
-        for i, word in enumerate(words):
-            if word == "--seeds" and i + 1 < len(words):
-                seeds = words[i + 1]
-                del words[i : i + 2]
-                break
-        given = {word.partition("=")[0] for word in words}
-        words += [shlex.quote(override) for override in overrides if override.partition("=")[0] not in given]
-        seeds_by_rest.setdefault(" ".join(words), []).append(seeds)
-    return "; ".join(rest + _seeds_option(seeds) for rest, seeds in seeds_by_rest.items())
-
-
-def _seeds_option(seeds: Sequence[str]) -> str:
-    numbers = sorted(int(one) for one in seeds if one.isdecimal())
-    if len(numbers) == len(seeds) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f" --seeds {numbers[0]}-{numbers[-1]}"
-    return "" if list(seeds) == ["0"] else f" --seeds {','.join(seeds)}"
 
 
 def public_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gssc.config import SECTIONS
-from gssc.report.ablations import Comparison, Setting
 from gssc.report.figures import panels
 from gssc.report.runs import is_number
 from gssc.report.svg import GRID, INK, SERIES, drawing_style
 from gssc.report.variants import Spread
+from tools.ablations import Comparison, Setting
 
 COLOURS = {INK: "#24292f", GRID: "#d8dee4", **dict(zip(SERIES, ("#0969da", "#bc4c00", "#1a7f37"), strict=False))}
 
@@ -45,10 +45,8 @@ def _numeric(one: Comparison) -> bool:
 
 
 def _scores(setting: Setting, part: str) -> Spread:
-    published = setting.collected.variant.published_gssc()
-    factor = published.factor if published else 1.0
-    spread = setting.collected.variant.spread(part) or Spread(float("nan"), 0.0, 0)
-    return Spread(spread.mean * factor, spread.std * factor, spread.n)
+    variant = setting.recorded.variant
+    return (variant.spread(part) or Spread(float("nan"), 0.0, 0)).times(variant.factor)
 
 
 def _line(axis: Any, one: Comparison) -> None:
@@ -90,12 +88,11 @@ def _height(one: Comparison) -> float:
 
 def _title(one: Comparison) -> str:
     """The recipe, and the epochs, by which comparisons of one recipe differ."""
-    epochs = one.settings[0].collected.variant.runs[0].section("train").get("epochs")
+    epochs = one.settings[0].recorded.variant.runs[0].section("train").get("epochs")
     return f"{one.recipe}, {epochs:,} epochs" if is_number(epochs) else one.recipe
 
 
 def _metric(one: Comparison) -> str:
-    variant = one.settings[0].collected.variant
-    published = variant.published_gssc()
-    unit = ", %" if published and published.factor == 100 else ""
+    variant = one.settings[0].recorded.variant
+    unit = ", %" if variant.factor == 100 else ""
     return f"{variant.metric} ({'higher' if variant.higher_is_better else 'lower'} is better{unit})"

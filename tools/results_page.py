@@ -1,14 +1,14 @@
 """The page of results, and the table of the README: every recipe, ours beside the published numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
-from gssc.report.collected import Collected
-from gssc.report.protocols import protocol_rows
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.tables import PAPER, difference_text, digits_for, our_row, published_row, spread_text
+from gssc.report.recorded import Recorded
+from gssc.report.tables import PAPER, heading, line, our_row, protocol_rows, published_row, spread_text
+from tools.rows import Notes, command, is_rival, short_note, time_text
 
 NOT_RUN = "not run"
 # The order of the paper.
@@ -16,7 +16,6 @@ ORDER = (
     *("cycles-3", "cycles-4", "cycles-5", "zinc-12k", "zinc-full", "molhiv", "mnist", "cifar10", "pattern", "cluster"),
     *("malnet-tiny", "voc-sp", "peptides-func", "peptides-struct"),
 )
-Notes = Mapping[str, Mapping[str, str]]
 
 
 class Footnotes:
@@ -40,26 +39,26 @@ class Footnotes:
         return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(self.texts, start=1))
 
 
-def results_parts(collected: Sequence[Collected], notes: Notes) -> dict[str, str]:
+def results_parts(recorded: Sequence[Recorded], notes: Notes) -> dict[str, str]:
     """The generated parts of ``docs/results.md``: summary, origin, protocols, and every row of the paper."""
-    ours = [one for one in collected if not one.ablation]
+    ours = [one for one in recorded if not one.ablation]
     footnotes = Footnotes()
-    lines = [_heading("recipe", "metric", "ours", "seeds", "GSSC, published", "difference", "best in the paper")]
+    lines = [heading("recipe", "metric", "ours", "seeds", "GSSC, published", "difference", "best in the paper")]
     for recipe in _recipes(ours):
-        mine: list[Collected | None] = [one for one in ours if one.recipe == recipe and not one.rival]
-        lines += [_line(*_summary(recipe, one, footnotes, notes)) for one in mine or [None]]
+        mine: list[Recorded | None] = [one for one in ours if one.recipe == recipe and not is_rival(one)]
+        lines += [line(*_summary(recipe, one, footnotes, notes)) for one in mine or [None]]
     summary = "\n".join(lines) + (f"\n\n{footnotes.lines()}" if footnotes.texts else "")
     parts = {"summary": summary, "origin": _origin(ours), "protocols": _protocols(ours)}
     return parts | {"all-rows": _all_rows(ours, notes)}
 
 
-def readme_table(collected: Sequence[Collected], notes: Notes) -> str:
+def readme_table(recorded: Sequence[Recorded], notes: Notes) -> str:
     """The short table: ours, published, seeds."""
-    ours = [one for one in collected if not one.ablation and not one.rival]
+    ours = [one for one in recorded if not one.ablation and not is_rival(one)]
     if not ours:
         return "No recipe has been run to its end yet: there are no accuracy figures here."
     footnotes = Footnotes()
-    lines = [_heading("recipe", "metric", "ours", "seeds", f"GSSC in {PAPER}")]
+    lines = [heading("recipe", "metric", "ours", "seeds", f"GSSC in {PAPER}")]
     missing = []
     for recipe in _recipes(ours):
         mine = [one for one in ours if one.recipe == recipe]
@@ -67,20 +66,20 @@ def readme_table(collected: Sequence[Collected], notes: Notes) -> str:
             missing.append(recipe)
         for one in mine:
             label, metric, text, seeds, published, *_ = _summary(recipe, one, footnotes, notes, short=True)
-            lines.append(_line(label, metric, text, seeds, published))
+            lines.append(line(label, metric, text, seeds, published))
     text = "\n".join(lines)
     if missing:
         text += f"\n\nNot run: {', '.join(missing)}."
     return text + (f"\n\n{footnotes.lines()}" if footnotes.texts else "")
 
 
-def _recipes(ours: Sequence[Collected]) -> list[str]:
+def _recipes(ours: Sequence[Recorded]) -> list[str]:
     names = [*(name for name in ORDER if name in recipe_names()), *recipe_names(), *(one.recipe for one in ours)]
     return list(dict.fromkeys(names))
 
 
 def _summary(
-    recipe: str, one: Collected | None, footnotes: Footnotes, notes: Notes, *, short: bool = False
+    recipe: str, one: Recorded | None, footnotes: Footnotes, notes: Notes, *, short: bool = False
 ) -> tuple[str, ...]:
     task = _task(recipe, one)
     published = published_gssc(task["dataset"], task["metric"])
@@ -90,20 +89,15 @@ def _summary(
     last = (published.text if published else "", "", best)
     if one is None:
         return (recipe, metric, NOT_RUN, "", *last)
-    about = notes.get(recipe, {})
-    remarks = [about.get("short") or about.get("data", "") if short else about.get("data", ""), one.said("remarks")]
-    mark = footnotes.mark(*remarks)
-    test = one.variant.spread("test")
-    difference, verdict = "", ""
-    if test is not None:
-        value = test.mean * (published.factor if published else 1.0)
-        difference, verdict = difference_text(value, digits_for(value, published), published)
-    text = spread_text(test, published) + mark + (f" ({one.schedule})" if one.schedule else "")
+    note = short_note(notes, recipe) if short else notes.get(recipe, {}).get("data", "")
+    mark = footnotes.mark(note, one.said("remarks"))
+    row = our_row(one.variant)
+    text = spread_text(one.variant.spread("test"), published) + mark + (f" ({one.schedule})" if one.schedule else "")
     label = recipe if one.name == "main" else f"{recipe}, {one.name}"
-    return (label, metric, text, str(test.n if test else 0), last[0], _verdict(difference, verdict), best)
+    return (label, metric, text, str(row.seeds or 0), last[0], row.judged, best)
 
 
-def _task(recipe: str, one: Collected | None) -> dict[str, Any]:
+def _task(recipe: str, one: Recorded | None) -> dict[str, Any]:
     if one is not None:
         variant = one.variant
         return {"dataset": variant.dataset, "metric": variant.metric, "higher_is_better": variant.higher_is_better}
@@ -120,19 +114,19 @@ def _best(rows: Sequence[Published]) -> str:
     return f"{best.text} ({best.model})"
 
 
-def _origin(ours: Sequence[Collected]) -> str:
+def _origin(ours: Sequence[Recorded]) -> str:
     if not ours:
         return "Nothing has been run yet."
-    lines = [_heading("row", "command", "commit", "hardware", "time per seed", "date", "changed", "parameters")]
+    lines = [heading("row", "command", "commit", "hardware", "time per seed", "date", "changed", "parameters")]
     for one in ours:
         parameters = one.variant.spread("parameters")
         lines.append(
-            _line(
+            line(
                 f"{one.recipe}, {one.name}",
-                f"`{one.command}`",
+                f"`{command(one)}`",
                 f"`{one.said('commit')}`",
                 one.said("hardware"),
-                one.time,
+                time_text(one),
                 one.said("date"),
                 ", ".join(f"`{text}`" for text in one.variant.overrides) or "nothing",
                 f"{parameters.mean:,.0f}" if parameters else "",
@@ -141,25 +135,17 @@ def _origin(ours: Sequence[Collected]) -> str:
     return "\n".join(lines)
 
 
-def _protocols(ours: Sequence[Collected]) -> str:
+def _protocols(ours: Sequence[Recorded]) -> str:
     """The same runs under all protocols that they followed, where those are several."""
-    lines = [_heading("row", "protocol", "weights", "validation", "test", "difference")]
+    lines = [heading("row", "protocol", "weights", "validation", "test", "difference")]
     for one in ours:
-        own = {(run.summary or {}).get("protocol") for run in one.variant.finished}
         for row in protocol_rows(one.variant):
-            name = row.protocol + (" (the recipe's)" if row.protocol in own else "")
-            label = f"{one.recipe}, {one.name}"
-            lines.append(
-                _line(label, name, row.source, row.validation, row.text, _verdict(row.difference, row.verdict))
-            )
+            name = row.protocol + (" (the recipe's)" if row.protocol in one.variant.recipe_protocols else "")
+            lines.append(line(f"{one.recipe}, {one.name}", name, row.source, row.validation, row.text, row.judged))
     return "\n".join(lines) if len(lines) > 1 else "No run has followed a second protocol."
 
 
-def _verdict(difference: str, verdict: str) -> str:
-    return f"{difference} ({verdict})" if verdict in ("better", "worse") else difference
-
-
-def _all_rows(ours: Sequence[Collected], notes: Notes) -> str:
+def _all_rows(ours: Sequence[Recorded], notes: Notes) -> str:
     """A table for each recipe: ours, and every row of the paper's tables."""
     sections = []
     for recipe in _recipes(ours):
@@ -170,27 +156,19 @@ def _all_rows(ours: Sequence[Collected], notes: Notes) -> str:
         rows = [(our_row(one.variant), one) for one in mine]
         percent = ", %" if any(row.factor == 100 for row in published) else ""
         arrow = "↑" if task["higher_is_better"] else "↓"
-        lines = [_heading("model", f"{task['metric']} {arrow}{percent}", "seeds", "validation", "source")]
+        lines = [heading("model", f"{task['metric']} {arrow}{percent}", "seeds", "validation", "source")]
         for row, one in rows:
             mark = footnotes.mark(notes.get(recipe, {}).get("data", ""), one.said("remarks"))
-            name, text = (one.name, row.text) if one.rival else (f"**ours, {one.name}**", f"**{row.text}**")
+            name, text = (one.name, row.text) if is_rival(one) else (f"**ours, {one.name}**", f"**{row.text}**")
             name += f" ({one.schedule})" if one.schedule else ""
-            lines.append(_line(name, f"{text}{mark}", str(row.seeds or ""), row.validation, "run here"))
+            lines.append(line(name, f"{text}{mark}", str(row.seeds or ""), row.validation, "run here"))
         if not rows:
-            lines.append(_line("**ours**", NOT_RUN, "", "", ""))
+            lines.append(line("**ours**", NOT_RUN, "", "", ""))
         gssc = next((row for row in published if row.own), None)
         for printed in published:
             row = published_row(printed, gssc)
             name = row.model + (" (the paper's own)" if row.own else "")
-            lines.append(_line(name, row.text, str(row.seeds or ""), "", f"published: {row.source}"))
+            lines.append(line(name, row.text, str(row.seeds or ""), "", f"published: {row.source}"))
         below = f"\n\n{footnotes.lines()}" if footnotes.texts else ""
         sections.append(f"### {recipe}\n\n" + "\n".join(lines) + below)
     return "\n\n".join(sections)
-
-
-def _heading(*cells: str) -> str:
-    return _line(*cells) + "\n|" + "---|" * len(cells)
-
-
-def _line(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

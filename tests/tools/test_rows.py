@@ -1,4 +1,4 @@
-from gssc.report.origin import command_today, public_command
+from tools.rows import command_today
 
 
 def test_commands_that_differ_by_seed_become_one():
@@ -14,8 +14,3 @@ def test_what_the_recipe_said_then_is_named():
     assert command_today("gssc train a", overrides) == "gssc train a model.kernel=shared 'train.also=x, y'"
     assert command_today("gssc train a model.kernel=shared", overrides[:1]) == "gssc train a model.kernel=shared"
     assert command_today("", overrides) == ""
-
-
-def test_folders_of_a_machine_are_left_out():
-    given = "gssc train '/home/ann/my recipes/mine.yaml' --data '/home/ann/my rings.pt' --out '/home/ann/My Drive/x'"
-    assert public_command(f"{given} --seeds 0-1") == "gssc train mine.yaml --data 'my rings.pt' --seeds 0-1"

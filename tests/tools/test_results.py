@@ -8,17 +8,19 @@ import pytest
 from report.fake_runs import fake_run, write_json
 from typer.testing import CliRunner
 
-from gssc.cli import app
+import tools.collect
+import tools.results
+from gssc.pretrained.notes import read_notes
 from gssc.recipes import recipe_names
-from gssc.report.ablation_plots import _name
-from gssc.report.collected import collect, compact, read_collected
-from gssc.report.documents import make_documents, write_documents
-from gssc.report.marked import fill
-from gssc.report.notes import read_notes
-from gssc.report.origin import public_command, public_config, schedule
+from gssc.report.provenance import public_command, public_config, schedule
 from gssc.report.published import all_published
+from gssc.report.recorded import read_recorded
 from gssc.report.runs import read_seed
 from gssc.report.write import write_report
+from tools.ablation_plots import _name
+from tools.collect import collect, compact
+from tools.markers import fill
+from tools.results import make_documents, write_documents
 
 ROOT = Path(__file__).parents[2]
 runner = CliRunner()
@@ -201,10 +203,10 @@ def test_what_people_wrote_stays(world):
 
 
 def test_commands(world, tmp_path):
-    words = ["collect", str(world / "runs/molhiv"), "-o", str(tmp_path / "results"), "--as", "main"]
-    assert "molhiv/main" in runner.invoke(app, words, catch_exceptions=False).output.replace("\n", "")
-    words = ["results", str(tmp_path / "results"), "-o", str(tmp_path / "docs")]
-    assert "results.md" in runner.invoke(app, words, catch_exceptions=False).output
+    words = [str(world / "runs/molhiv"), "-o", str(tmp_path / "results"), "--as", "main"]
+    assert "molhiv/main" in runner.invoke(tools.collect.app, words, catch_exceptions=False).output.replace("\n", "")
+    words = [str(tmp_path / "results"), "-o", str(tmp_path / "docs")]
+    assert "results.md" in runner.invoke(tools.results.app, words, catch_exceptions=False).output
     assert (tmp_path / "docs/ablations.md").read_text() == "# Ablations\n"
 
 
@@ -236,7 +238,7 @@ def test_what_cannot_be_kept_or_printed(world, tmp_path):
     collect([world / "runs/molhiv"], tmp_path / "results")
     (tmp_path / "results/molhiv/main/seed-4/metrics.csv.gz").write_bytes(b"no")
     with pytest.raises(ValueError, match=r"results: expected intact files, got .*metrics\.csv\.gz: damaged"):
-        read_collected(tmp_path / "results")
+        read_recorded(tmp_path / "results")
     with pytest.raises(ValueError, match="page: expected a line <!-- begin x -->, got none"):
         fill("text", {"x": "y"}, "page")
     with pytest.raises(ValueError, match="page: expected one <!-- begin x --> with its <!-- end x -->, got 0"):
