@@ -7,6 +7,7 @@ checksum.
 
 import errno
 import json
+import lzma
 import mmap
 import os
 import shutil
@@ -24,6 +25,9 @@ from gssc.checks import fail
 
 # One metadata string, since safetensors writes several in arbitrary order; the digits are filled in at the end.
 CHECKSUM, DIGITS = b"crc32=", b"00000000"
+# The weights of a run or published model; those that ship are compressed.
+WEIGHTS = ("model.safetensors", "model.safetensors.xz")
+LARGEST = 1 << 30  # bytes that a compressed file may grow to
 
 
 class DamagedFileError(ValueError):
@@ -131,8 +135,13 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     write_atomic(path, bytes(raw))
 
 
+def weights_file(folder: Path) -> Path | None:
+    """The file of a folder's selected weights, if it has one."""
+    return next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
+
+
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and ``about`` of a file that `save_tensors` wrote; anything else is a `DamagedFileError`."""
+    """Tensors and ``about`` of a file that `save_tensors` wrote (``.xz``: compressed); else a `DamagedFileError`."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -140,10 +149,19 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except OSError as error:
         raise DamagedFileError(f"{path}: expected a readable file, got {error}") from None
     try:
+        raw = _decompressed(raw) if path.suffix == ".xz" else raw
         about = verified_about(raw)
         return load(raw), about
-    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError, lzma.LZMAError) as error:
         raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
+
+
+def _decompressed(raw: bytes) -> bytes:
+    decompressor = lzma.LZMADecompressor()
+    content = decompressor.decompress(raw, LARGEST)
+    if not decompressor.eof:
+        raise ValueError("a file that was cut, or is too large")
+    return content
 
 
 def verified_about(raw: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 
 from gssc.checks import fail
 from gssc.config import load_recipe
-from gssc.files import load_tensors, read_json, read_object, replace_folder, save_tensors
+from gssc.files import WEIGHTS, load_tensors, read_json, read_object, replace_folder, save_tensors, weights_file
 from gssc.pretrained.card import model_card
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
 from gssc.pretrained.notes import read_notes
@@ -68,8 +68,8 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
 
 
 def _finished(folder: Path) -> dict[str, Any]:
-    for file in ("summary.json", "model.safetensors"):
-        if not (folder / file).exists():
+    for file, there in (("summary.json", (folder / "summary.json").exists()), (WEIGHTS[0], weights_file(folder))):
+        if not there:
             fail("run", f"a finished one, with its {file}", str(folder))
     summary: dict[str, Any] = read_json(folder / "summary.json")
     if not isinstance(summary.get("validation"), float):
@@ -97,7 +97,7 @@ def _contents(
     card = model_card(name, config, loaded.about, environment, summary, seeds, notes)
     same = {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")}
     return same | {
-        "model.safetensors": _weights(folder / "model.safetensors", config),
+        WEIGHTS[0]: _weights(folder, config),
         "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
         "environment.json": _json(environment),
         "seeds.json": _json(seeds),
@@ -105,11 +105,11 @@ def _contents(
     }
 
 
-def _weights(path: Path, config: dict[str, Any]) -> bytes:
+def _weights(folder: Path, config: dict[str, Any]) -> bytes:
     """The file of the weights, which names the recipe as well."""
-    tensors, about = load_tensors(path)
+    tensors, about = load_tensors(weights_file(folder) or folder / WEIGHTS[0])
     with tempfile.TemporaryDirectory() as place:
-        copy = Path(place) / path.name
+        copy = Path(place) / WEIGHTS[0]
         save_tensors(copy, tensors, about | {"recipe": config})
         return copy.read_bytes()
 

@@ -1,6 +1,9 @@
+import pytest
 from typer.testing import CliRunner
 
+import gssc
 from gssc.cli import app
+from gssc.recipes import recipe_names
 
 
 def test_lists_what_ships_with_its_scores():
@@ -10,3 +13,10 @@ def test_lists_what_ships_with_its_scores():
     assert "mae" in line
     assert "0.06715" in line
     assert "(3)" in line
+
+
+def test_one_model_for_each_recipe_that_was_run_and_one_that_was_taught():
+    names = gssc.pretrained.pretrained_names()
+    assert [name for name in names if name not in recipe_names()] == ["peptides-func-taught"]
+    with pytest.raises(ValueError, match=r"model: expected one of 'cifar10', .*, got 'molhiv-recombined'"):
+        gssc.load_pretrained("molhiv-recombined")
