@@ -6,7 +6,7 @@ from pathlib import Path
 from gssc.files import write_files
 from gssc.report.provenance import PROVENANCE, duration, provenance
 from gssc.report.runs import read_runs
-from gssc.report.tables import count, heading, line, our_row, spread_text
+from gssc.report.tables import heading, line, our_row, spread_text
 from gssc.report.variants import Variant, group_variants
 
 HEADINGS = ("recipe", "variant", "seeds", "metric", "test", "published", "difference", "parameters", "time per seed")
@@ -57,7 +57,7 @@ def _cells(variant: Variant, mark: str) -> list[str]:
         spread_text(variant.spread("test"), published),
         published.text if published else "",
         row.difference,
-        count(row),
+        row.size,
         time_per_seed(variant),
     ]
     by_run = [provenance(run.environment) for run in variant.finished]

@@ -43,6 +43,21 @@ class Row:
     protocol: str = ""  # of evaluation, as the summary calls it; that of the recipe where empty
 
     @property
+    def name(self) -> str:
+        """What a table calls it."""
+        return f"ours: {self.model}" if self.ours else self.model + (" (the paper)" if self.own else "")
+
+    @property
+    def count(self) -> str:
+        """The number of seeds."""
+        return str(self.seeds or "")
+
+    @property
+    def size(self) -> str:
+        """The number of parameters."""
+        return f"{self.parameters:,}" if self.parameters else ""
+
+    @property
     def judged(self) -> str:
         """The difference and, where there is one, whether it is for the better."""
         return f"{self.difference} ({self.verdict})" if self.verdict in ("better", "worse") else self.difference
@@ -59,6 +74,11 @@ class Comparison:
     percent: bool
     rows: tuple[Row, ...]
     protocols: tuple[Row, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Recipe, and dataset where it has another name."""
+        return self.recipe if self.recipe == self.dataset else f"{self.recipe} on {self.dataset}"
 
     @property
     def metric_text(self) -> str:
@@ -171,14 +191,14 @@ def to_markdown(comparisons: Sequence[Comparison]) -> str:
     for one in comparisons:
         lines = [heading("", "seeds", one.metric_text, "difference", "validation", "parameters", "source")]
         for row in one.rows:
-            name = f"**ours: {row.model}**" if row.ours else f"{row.model}{' (the paper)' if row.own else ''}"
-            lines.append(line(name, str(row.seeds or ""), row.text, row.judged, row.validation, count(row), row.source))
-        parts += [f"## {title(one)}", "\n".join(lines)]
+            name = f"**{row.name}**" if row.ours else row.name
+            lines.append(line(name, row.count, row.text, row.judged, row.validation, row.size, row.source))
+        parts += [f"## {one.title}", "\n".join(lines)]
         if one.protocols:
             lines = [heading("variant", "protocol", "weights", "seeds", one.metric_text, "difference", "validation")]
             for row in one.protocols:
-                cells = (row.model, row.protocol, row.source, str(row.seeds or ""), row.text, row.judged)
-                lines.append(line(*cells, row.validation))
+                cells = (row.model, row.protocol, row.source, row.count, row.text, row.judged, row.validation)
+                lines.append(line(*cells))
             parts += ["The same training runs by other protocols of evaluation:", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
@@ -216,7 +236,7 @@ def to_latex(comparisons: Sequence[Comparison]) -> str:
         lines = [
             "\\begin{table}",
             "  \\centering",
-            f"  \\caption{{{escape_latex(title(one))}, {escape_latex(one.metric_text)}.}}",
+            f"  \\caption{{{escape_latex(one.title)}, {escape_latex(one.metric_text)}.}}",
             "  \\begin{tabular}{lrrr}",
             "    \\toprule",
             "    & seeds & test & difference \\\\",
@@ -225,23 +245,12 @@ def to_latex(comparisons: Sequence[Comparison]) -> str:
         for before, row in zip((None, *one.rows), one.rows, strict=False):
             if before is not None and before.ours and not row.ours:
                 lines.append("    \\midrule")
-            name = escape_latex(f"ours: {row.model}" if row.ours else row.model + (" (the paper)" if row.own else ""))
+            name, *cells = map(escape_latex, (row.name, row.count, row.text, row.difference))
             name = f"\\textbf{{{name}}}" if row.ours else name
-            cells = [name, str(row.seeds or ""), escape_latex(row.text), escape_latex(row.difference)]
-            lines.append("    " + " & ".join(cells) + " \\\\")
+            lines.append("    " + " & ".join((name, *cells)) + " \\\\")
         lines += ["    \\bottomrule", "  \\end{tabular}", "\\end{table}"]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
-
-
-def title(one: Comparison) -> str:
-    """Recipe, and dataset where it has another name."""
-    return one.recipe if one.recipe == one.dataset else f"{one.recipe} on {one.dataset}"
-
-
-def count(row: Row) -> str:
-    """The number of parameters."""
-    return f"{row.parameters:,}" if row.parameters else ""
 
 
 LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {

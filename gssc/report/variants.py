@@ -45,19 +45,12 @@ class Spread:
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs that differ by their seed alone.
-
-    Args:
-        recipe: Name of the recipe.
-        overrides: What differs from the shipped recipe, as ``section.key=value``.
-        runs: One per seed.
-        folder: Set where the same seed of the same setting was run in several folders.
-    """
+    """Runs that differ by their seed alone."""
 
     recipe: str
-    overrides: tuple[str, ...]
-    runs: tuple[SeedRun, ...]
-    folder: str = ""
+    overrides: tuple[str, ...]  # what differs from the shipped recipe, as section.key=value
+    runs: tuple[SeedRun, ...]  # one per seed
+    folder: str = ""  # set where the same seed of the same setting was run in several folders
 
     @property
     def label(self) -> str:
@@ -86,26 +79,23 @@ class Variant:
     @property
     def metric(self) -> str:
         for run in self.runs:
-            if name := (run.summary or {}).get("metric") or run.task.get("metric"):
+            if name := run.scores.get("metric") or run.task.get("metric"):
                 return str(name)
         return SPECS[self.dataset].task.metric if self.dataset in SPECS else "metric"
 
     @property
     def higher_is_better(self) -> bool:
-        for run in self.finished:
-            if run.summary and isinstance(run.summary.get("higher_is_better"), bool):
-                return bool(run.summary["higher_is_better"])
-        return METRICS.get(self.metric, True)
+        told = [run.scores.get("higher_is_better") for run in self.finished]
+        return next((value for value in told if isinstance(value, bool)), METRICS.get(self.metric, True))
 
     def spread(self, key: str) -> Spread | None:
         """Of a number in the summaries, e.g. ``"test"``."""
-        values = [(run.summary or {}).get(key) for run in self.finished]
-        return Spread.of(float(value) for value in values if is_number(value))
+        return Spread.of(run.scores[key] for run in self.finished if is_number(run.scores.get(key)))
 
     @property
     def recipe_protocols(self) -> set[Any]:
         """The names of the protocols of evaluation that decided about the seeds' results."""
-        return {(run.summary or {}).get("protocol") for run in self.finished}
+        return {run.scores.get("protocol") for run in self.finished}
 
     def protocols(self) -> dict[str, list[Mapping[str, Any]]]:
         """What the seeds scored by every protocol that their summaries tell of; that of the recipe comes first.
@@ -114,7 +104,7 @@ class Variant:
         """
         by_protocol: dict[str, list[Mapping[str, Any]]] = {}
         for run in self.finished:
-            followed = (run.summary or {}).get("protocols")
+            followed = run.scores.get("protocols")
             for name, scores in followed.items() if isinstance(followed, Mapping) else ():
                 if isinstance(scores, Mapping):
                     by_protocol.setdefault(name, []).append(scores)
