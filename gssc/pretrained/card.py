@@ -31,9 +31,9 @@ def model_card(
         seeds: The summary of all seeds.
         notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
     """
-    task, came = Task(**about["task"]), provenance(environment)
+    task, source = Task(**about["task"]), provenance(environment)
     molecules = about["name"] in ("zinc-12k", "zinc-full") or about["node_features"] == list(OGB_ATOM)
-    file = "molecules.smi" if molecules else "graphs.pt"
+    file, example = ("molecules.smi", '["CCO", "c1ccccc1O"]') if molecules else ("graphs.pt", "graphs")
     shorter = schedule(config, summary["epochs_run"])
     parts = [
         f"# {name}",
@@ -41,7 +41,7 @@ def model_card(
         "## Use",
         f"```text\ngssc predict {name} {file} -o predictions.csv\n```",
         f'```text\nmodel = gssc.load_pretrained("{name}")\n'
-        f'gssc.pretrained.open_model("{name}").predict({_example(molecules)})\n```',
+        f'gssc.pretrained.open_model("{name}").predict({example})\n```',
         "## Scores",
         _scores(task, summary, seeds),
         "Selected and published by validation score alone; the test set was scored once per seed."
@@ -49,10 +49,10 @@ def model_card(
         "## Training",
         "\n".join(
             [
-                f"- command: `{public_command(came['command'])}`, seed {summary['seed']}",
+                f"- command: `{public_command(source['command'])}`, seed {summary['seed']}",
                 f"- recipe: {config['name']}, {config['train']['epochs']:,} epochs, the weights of epoch "
                 f"{summary['epoch_selected']:,}; complete in `config.yaml`",
-                f"- commit: `{came['commit']}`; hardware: {came['hardware']}; date: {came['date']}",
+                f"- commit: `{source['commit']}`; hardware: {source['hardware']}; date: {source['date']}",
                 f"- time of this seed: {duration(summary.get('train_seconds') or 0.0)} of training",
                 *([f"- it began with the weights of `{start}`"] if (start := config["train"].get("start")) else []),
                 *_teachers(summary),
@@ -86,10 +86,6 @@ def _sentence(dataset: str, task: Task) -> str:
         "binary": "the probability of one label" if task.outputs == 1 else several,
     }[task.kind]
     return f"Predicts {what} for each {task.level}, as in {dataset}."
-
-
-def _example(molecules: bool) -> str:
-    return '["CCO", "c1ccccc1O"]' if molecules else "graphs"
 
 
 def _scores(task: Task, summary: Mapping[str, Any], seeds: Mapping[str, Any]) -> str:

@@ -26,7 +26,5 @@ def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
     for recipe, entry in value.items():
         for key in entry:
             check_choice(f"notes, {recipe}", key, KEYS)
-    return {
-        str(recipe): {key: " ".join(str(text).split()) for key, text in entry.items()}
-        for recipe, entry in value.items()
-    }
+    words = {recipe: {key: str(text).split() for key, text in entry.items()} for recipe, entry in value.items()}
+    return {str(recipe): {key: " ".join(text) for key, text in entry.items()} for recipe, entry in words.items()}

@@ -51,15 +51,15 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
         fail("out", "a folder named by letters, digits, dots, dashes and underscores", str(out))
     if out.exists() and not (replace and (out / NAME).exists()):
         fail("out", "a new folder (--replace replaces a published model)", str(out))
-    found = [(folder, _finished(folder)) for folder in find_seed_folders(runs)]
-    summaries = [summary for _, summary in found]
-    first = found[0][0]
-    for folder, _ in found[1:]:
-        other = difference(_training(first), _training(folder))
+    folders = find_seed_folders(runs)
+    summaries = [_finished(folder) for folder in folders]
+    for folder in folders[1:]:
+        other = difference(_training(folders[0]), _training(folder))
         if other is not None:
-            fail("runs", "seeds of one training", f"{first} there and {folder} here: another {other}")
+            fail("runs", "seeds of one training", f"{folders[0]} there and {folder} here: another {other}")
     sign = 1.0 if summaries[0]["higher_is_better"] else -1.0
-    folder, summary = max(found, key=lambda one: (sign * one[1]["validation"], -one[1]["seed"]))
+    seeds = zip(folders, summaries, strict=True)
+    folder, summary = max(seeds, key=lambda seed: (sign * seed[1]["validation"], -seed[1]["seed"]))
     loaded = load_run(folder)  # the weights are intact and are those of the model
     contents = _contents(name, folder, loaded, summary, summaries, read_notes(notes).get(loaded.recipe.name, {}))
     contents[NAME] = make_manifest(name, contents)
