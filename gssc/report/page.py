@@ -9,7 +9,7 @@ from importlib.resources import files
 import yaml
 
 from gssc import __version__
-from gssc.report.explained import described, embedded, explained_pictures
+from gssc.report.explained import embedded, explained_pictures
 from gssc.report.figures import ablation_bars, learning_curves
 from gssc.report.predicted import predictions_plot
 from gssc.report.provenance import duration, provenance
@@ -151,13 +151,13 @@ def _explained(variant: Variant, problems: list[str]) -> str:
     """What `gssc explain` has drawn for the seeds of a variant; what is damaged becomes a note."""
     shown = []
     for run in variant.runs:
-        for path in explained_pictures(run.folder):
+        for path, description in explained_pictures(run.folder):
             try:
                 address = embedded(path)
             except ValueError as error:
                 problems.append(str(error))
                 continue
-            text = f"Seed {run.seed}: {described(path)}"
+            text = f"Seed {run.seed}: {description}"
             shown.append(_figure(f'<img class="paper" alt="{escape(text, quote=True)}" src="{address}">', f"{text}."))
     return "".join(shown)
 

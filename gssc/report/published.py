@@ -54,17 +54,11 @@ def all_published() -> tuple[Published, ...]:
     """Every printed cell, table by table."""
     return tuple(
         Published(
-            recipe=row["recipe"],
-            model=row["model"],
-            own=row["own"] == "yes",
-            mean=row["mean"],
-            std=row["std"],
-            seeds=int(row["seeds"]) if row["seeds"] else None,
-            printed_metric=row["printed_metric"],
-            higher_is_better=row["better"] == "higher",
-            metric=row["metric"],
-            factor=float(row["factor"]),
-            source=row["source"],
+            own=row.pop("own") == "yes",
+            seeds=int(row.pop("seeds") or 0) or None,
+            higher_is_better=row.pop("better") == "higher",
+            factor=float(row.pop("factor")),
+            **row,
         )
         for row in _lines("published.csv")
     )
