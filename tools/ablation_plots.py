@@ -1,6 +1,5 @@
 """Pictures of comparisons, as SVG files that stand alone."""
 
-import io
 import re
 import textwrap
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Any
 from gssc.config import SECTIONS
 from gssc.report.figures import panels
 from gssc.report.runs import is_number
-from gssc.report.svg import GRID, INK, SERIES, drawing_style
+from gssc.report.svg import GRID, INK, SERIES, drawing_style, drawn
 from gssc.report.variants import Spread
 from tools.ablations import Comparison, Setting
 
@@ -31,11 +30,7 @@ def comparison_plot(comparisons: Sequence[Comparison]) -> bytes:
             axis.set_title(_title(one))
         # One legend below all panels, where it hides nothing.
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        written = io.StringIO()
-        figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    text = written.getvalue()
-    for placeholder, colour in COLOURS.items():
-        text = text.replace(placeholder, colour)
+        text = drawn(figure, COLOURS)
     # No blanks at the ends of lines, which matplotlib leaves inside paths.
     return ("\n".join(line.rstrip() for line in text.splitlines()) + "\n").encode()
 
