@@ -3,6 +3,7 @@ from typer.testing import CliRunner
 
 import gssc
 from gssc.cli import app
+from gssc.pretrained.find import pretrained_folder
 from gssc.recipes import recipe_names
 
 
@@ -18,5 +19,7 @@ def test_lists_what_ships_with_its_scores():
 def test_one_model_for_each_recipe_that_was_run_and_one_that_was_taught():
     names = gssc.pretrained.pretrained_names()
     assert [name for name in names if name not in recipe_names()] == ["peptides-func-taught"]
+    shipped = [path for path in pretrained_folder().rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in shipped) < 15 * 2**20  # a checkout stays small: tools/compact.py
     with pytest.raises(ValueError, match=r"model: expected one of 'cifar10', .*, got 'molhiv-recombined'"):
         gssc.load_pretrained("molhiv-recombined")
