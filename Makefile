@@ -52,9 +52,9 @@ reproduce: .venv/ready
 	$(BIN)/gssc train $(SETTINGS) $(ARGS) --seeds $(SEEDS) --data-root $(DATA_ROOT) --device $(DEVICE) --out $(OUT) --resume
 	$(BIN)/gssc report $(OUT) --recorded results -o $(OUT)/report
 
-# The pages of results and ablations, from what `gssc collect` has kept under results/.
+# The pages of results and ablations, from what `python -m tools.collect` has kept under results/.
 results: .venv/ready
-	$(BIN)/gssc results results -o docs --readme README.md
+	$(BIN)/python -m tools.results results -o docs --readme README.md
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "gssc needs Python 3.11 or later: make PYTHON=python3.12 …")'

@@ -29,10 +29,10 @@ from gssc.datasets.specs import SPECS
 from gssc.environment import commit, hardware
 from gssc.files import write_atomic
 from gssc.recipes import find_recipe
-from gssc.report.marked import fill
-from gssc.report.origin import duration
+from gssc.report.provenance import duration
 from gssc.report.published import published_costs
 from gssc.train import RunSettings, train
+from tools.markers import fill
 
 RECIPES = ("zinc-12k", "voc-sp")
 GENERATED = 2_000  # molecules of each part

@@ -8,7 +8,7 @@ from benchmarks.plots import conv_rows, model_rows, sparse_rows
 from benchmarks.results import Measured, published_models, read_results
 from gssc.checks import check_choice, fail
 from gssc.files import write_atomic
-from gssc.report.marked import fill
+from tools.markers import fill
 
 MARK = re.compile(r"<!-- begin bench-([\w-]+) -->")
 

@@ -5,9 +5,12 @@ leaves the old file or the new one. Tensors travel as safetensors with a JSON-ab
 checksum.
 """
 
+import errno
 import json
+import lzma
 import mmap
 import os
+import shutil
 import uuid
 import zlib
 from collections.abc import Mapping
@@ -18,8 +21,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from gssc.checks import fail
+
 # One metadata string, since safetensors writes several in arbitrary order; the digits are filled in at the end.
 CHECKSUM, DIGITS = b"crc32=", b"00000000"
+# The weights of a run or published model; those that ship are compressed.
+WEIGHTS = ("model.safetensors", "model.safetensors.xz")
+LARGEST = 1 << 30  # bytes that a compressed file may grow to
 
 
 class DamagedFileError(ValueError):
@@ -40,6 +48,53 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into a folder: all of them under temporary names first, then each replaces what was there."""
+    mark = uuid.uuid4().hex
+    finals = {folder / f".{name}.{mark}.tmp": folder / name for name in contents}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for final in finals.values():
+            if final.is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{final.name} is a folder")
+        for temporary, content in zip(finals, contents.values(), strict=True):
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for temporary, final in finals.items():
+            os.replace(temporary, final)
+    except OSError as error:
+        fail("output folder", "one that can be written", f"{folder} ({error.strerror})")
+    finally:
+        for temporary in finals:
+            if folder.is_dir():
+                temporary.unlink(missing_ok=True)
+
+
+def replace_folder(out: Path, contents: Mapping[str, bytes], argument: str = "out") -> None:
+    """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all.
+
+    ``argument`` is what an error calls the folder.
+    """
+    mark = uuid.uuid4().hex
+    temporary, before = (out.parent / f".{out.name}.{mark}.{ending}" for ending in ("tmp", "old"))
+    try:
+        for file, data in contents.items():
+            write_atomic(temporary / file, data)
+        if out.exists():
+            os.rename(out, before)
+        os.rename(temporary, out)
+        sync_folder(out.parent)
+    except OSError as error:
+        if before.exists() and not out.exists():
+            os.rename(before, out)
+        fail(argument, "a folder that can be written", f"{out} ({error.strerror})")
+    finally:
+        for folder in (temporary, before):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -80,8 +135,13 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     write_atomic(path, bytes(raw))
 
 
+def weights_file(folder: Path) -> Path | None:
+    """The file of a folder's selected weights, if it has one."""
+    return next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
+
+
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and ``about`` of a file that `save_tensors` wrote; anything else is a `DamagedFileError`."""
+    """Tensors and ``about`` of a file that `save_tensors` wrote (``.xz``: compressed); else a `DamagedFileError`."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -89,10 +149,19 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except OSError as error:
         raise DamagedFileError(f"{path}: expected a readable file, got {error}") from None
     try:
+        raw = _decompressed(raw) if path.suffix == ".xz" else raw
         about = verified_about(raw)
         return load(raw), about
-    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError, lzma.LZMAError) as error:
         raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
+
+
+def _decompressed(raw: bytes) -> bytes:
+    decompressor = lzma.LZMADecompressor()
+    content = decompressor.decompress(raw, LARGEST)
+    if not decompressor.eof:
+        raise ValueError("a file that was cut, or is too large")
+    return content
 
 
 def verified_about(raw: bytes) -> dict[str, Any]:

@@ -23,10 +23,10 @@ def test_wheel_in_an_empty_environment(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert not any(name.startswith(("tests/", "examples/", "benchmarks/")) for name in names)
+    assert not any(name.startswith(("tests/", "examples/", "benchmarks/", "tools/")) for name in names)
     assert {"gssc/py.typed", "gssc/pretrained_files/README.md", "gssc/recipe_files/zinc-12k.yaml"} <= set(names)
     manifests = [path.parent.name for path in (ROOT / "pretrained").glob("*/manifest.json")]
-    assert all(f"gssc/pretrained_files/{name}/model.safetensors" in names for name in manifests)
+    assert all(f"gssc/pretrained_files/{name}/model.safetensors.xz" in names for name in manifests)
 
     venv.create(tmp_path / "empty", with_pip=True)
     python = tmp_path / "empty" / ("Scripts" if sys.platform == "win32" else "bin") / "python"

@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gssc.cli.collect import collect
 from gssc.cli.evaluate import evaluate
 from gssc.cli.explain import explain
 from gssc.cli.models import models
@@ -17,7 +16,6 @@ from gssc.cli.prepare import prepare
 from gssc.cli.publish import publish
 from gssc.cli.recipes import recipes
 from gssc.cli.report import report
-from gssc.cli.results import results
 from gssc.cli.sweep import sweep
 from gssc.cli.train import train
 
@@ -29,8 +27,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 COMMANDS = (
-    *(recipes, models, prepare, train, evaluate, predict, explain, report, publish, collect, results),
-    *(pack, sweep),
+    *(recipes, models, prepare, train, evaluate, predict, explain, report, publish, pack, sweep),
 )
 for command in COMMANDS:
     app.command()(command)

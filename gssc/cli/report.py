@@ -18,7 +18,7 @@ def report(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the report into.")] = Path("report"),
     recorded: Annotated[
-        Path | None, typer.Option(help="Results that `gssc collect` kept, to put beside the runs.")
+        Path | None, typer.Option(help="Folder of results that were kept, to put beside the runs.")
     ] = None,
 ) -> None:
     """Put runs beside the published numbers: tables in Markdown, CSV and LaTeX, and one HTML page with plots.

@@ -17,7 +17,7 @@ from gssc.explain.subject import Subject
 from gssc.explain.summary import Reach, by_distance
 from gssc.explain.tables import kernel_csv, pairs_csv, reaches_csv
 from gssc.explain.watch import check_number, convolution_of, layers_of, watch_convolution
-from gssc.report.files import write_files
+from gssc.files import write_files
 
 SWITCHED_OFF = "the same weights, global part switched off"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gssc.datasets.specs import OGB_ATOM
-from gssc.report.origin import duration, origin, public_command, schedule
+from gssc.report.provenance import duration, provenance, public_command, schedule
 from gssc.report.published import published_gssc
 from gssc.tasks import Task, score_text
 
@@ -31,9 +31,9 @@ def model_card(
         seeds: The summary of all seeds.
         notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
     """
-    task, came = Task(**about["task"]), origin(environment)
+    task, source = Task(**about["task"]), provenance(environment)
     molecules = about["name"] in ("zinc-12k", "zinc-full") or about["node_features"] == list(OGB_ATOM)
-    file = "molecules.smi" if molecules else "graphs.pt"
+    file, example = ("molecules.smi", '["CCO", "c1ccccc1O"]') if molecules else ("graphs.pt", "graphs")
     shorter = schedule(config, summary["epochs_run"])
     parts = [
         f"# {name}",
@@ -41,7 +41,7 @@ def model_card(
         "## Use",
         f"```text\ngssc predict {name} {file} -o predictions.csv\n```",
         f'```text\nmodel = gssc.load_pretrained("{name}")\n'
-        f'gssc.pretrained.open_model("{name}").predict({_example(molecules)})\n```',
+        f'gssc.pretrained.open_model("{name}").predict({example})\n```',
         "## Scores",
         _scores(task, summary, seeds),
         "Selected and published by validation score alone; the test set was scored once per seed."
@@ -49,13 +49,13 @@ def model_card(
         "## Training",
         "\n".join(
             [
-                f"- command: `{public_command(came['command'])}`, seed {summary['seed']}",
+                f"- command: `{public_command(source['command'])}`, seed {summary['seed']}",
                 f"- recipe: {config['name']}, {config['train']['epochs']:,} epochs, the weights of epoch "
                 f"{summary['epoch_selected']:,}; complete in `config.yaml`",
-                f"- commit: `{came['commit']}`; hardware: {came['hardware']}; date: {came['date']}",
+                f"- commit: `{source['commit']}`; hardware: {source['hardware']}; date: {source['date']}",
                 f"- time of this seed: {duration(summary.get('train_seconds') or 0.0)} of training",
                 *([f"- it began with the weights of `{start}`"] if (start := config["train"].get("start")) else []),
-                *_teachers(summary, config["train"].get("recombined", 0)),
+                *_teachers(summary),
             ]
         ),
         "## Data",
@@ -68,15 +68,14 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _teachers(summary: Mapping[str, Any], recombined: int) -> list[str]:
+def _teachers(summary: Mapping[str, Any]) -> list[str]:
     """Of a run that has learned from others, who they were and what they cost."""
     if not summary.get("teachers"):
         return []
     seeds, seconds = ", ".join(map(str, summary["teachers"])), duration(summary.get("teacher_seconds") or 0.0)
-    text = f"it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
-    if recombined:
-        text += f", of the training graphs and of {recombined} new graph{'s' * (recombined > 1)} for each of them"
-    return [f"- teachers: {text}"]
+    return [
+        f"- teachers: it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
+    ]
 
 
 def _sentence(dataset: str, task: Task) -> str:
@@ -87,10 +86,6 @@ def _sentence(dataset: str, task: Task) -> str:
         "binary": "the probability of one label" if task.outputs == 1 else several,
     }[task.kind]
     return f"Predicts {what} for each {task.level}, as in {dataset}."
-
-
-def _example(molecules: bool) -> str:
-    return '["CCO", "c1ccccc1O"]' if molecules else "graphs"
 
 
 def _scores(task: Task, summary: Mapping[str, Any], seeds: Mapping[str, Any]) -> str:

@@ -49,14 +49,14 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
             return _checked(kept, digest)
     base = url.rstrip("/").removesuffix(f"/{NAME}")
     manifest = _fetch(f"{base}/{NAME}", LARGEST_MANIFEST)
-    found = sha256(manifest)
-    if digest is not None and found != digest:
-        raise DamagedFileError(f"{base}/{NAME}: expected sha256 {digest}, got {found}")
-    final = place / found[:32]
+    fetched = sha256(manifest)
+    if digest is not None and fetched != digest:
+        raise DamagedFileError(f"{base}/{NAME}: expected sha256 {digest}, got {fetched}")
+    final = place / fetched[:32]
     if final.is_dir():
-        return _checked(final, found)
+        return _checked(final, fetched)
     listed = read_manifest(manifest, f"{base}/{NAME}")
-    temporary = place / f".{found[:32]}.{uuid.uuid4().hex}.tmp"
+    temporary = place / f".{fetched[:32]}.{uuid.uuid4().hex}.tmp"
     try:
         for file, (size, expected) in listed.items():
             data = _fetch(f"{base}/{urllib.parse.quote(file)}", size)

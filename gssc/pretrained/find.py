@@ -62,14 +62,11 @@ def open_seeds(
     if others:
         say(f"not finished, and left out: {others}")
     models = [open_model(seed, device=device) for seed in finished]
-    first = models[0]
-    for model in models[1:]:
-        other = difference(
-            {"recipe": first.recipe.to_dict(), "dataset": first.about},
-            {"recipe": model.recipe.to_dict(), "dataset": model.about},
-        )
+    trainings = [{"recipe": model.recipe.to_dict(), "dataset": model.about} for model in models]
+    for model, training in zip(models[1:], trainings[1:], strict=True):
+        other = difference(trainings[0], training)
         if other is not None:
-            where = f"{first.folder.name} there, {model.folder.name} here"
+            where = f"{models[0].folder.name} there, {model.folder.name} here"
             fail("run", "runs that differ in their seeds alone", f"{source}: another {other} ({where})")
     return models
 
@@ -101,8 +98,8 @@ def seed_folders(source: str | Path) -> list[Path]:
     folder = Path(source)
     if (folder / "config.yaml").exists() or not folder.is_dir():
         return []
-    found = [path.parent for path in folder.glob("seed-*/config.yaml")]
-    numbered = [seed for seed in found if seed.name.removeprefix("seed-").isdecimal()]
+    seeds = [path.parent for path in folder.glob("seed-*/config.yaml")]
+    numbered = [seed for seed in seeds if seed.name.removeprefix("seed-").isdecimal()]
     return sorted(numbered, key=lambda seed: int(seed.name.removeprefix("seed-")))
 
 

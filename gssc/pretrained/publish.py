@@ -1,10 +1,7 @@
 """From the runs of one recipe to the small folder of one model."""
 
 import json
-import os
-import shutil
 import tempfile
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +11,11 @@ import yaml
 
 from gssc.checks import fail
 from gssc.config import load_recipe
-from gssc.files import load_tensors, read_json, read_object, save_tensors, sync_folder, write_atomic
+from gssc.files import WEIGHTS, load_tensors, read_json, read_object, replace_folder, save_tensors, weights_file
 from gssc.pretrained.card import model_card
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
-from gssc.report.notes import read_notes
-from gssc.report.origin import public_command, public_config
+from gssc.pretrained.notes import read_notes
+from gssc.report.provenance import public_command, public_config
 from gssc.report.runs import find_seed_folders
 from gssc.train.checkpoint import difference
 from gssc.train.loaded import LoadedRun, load_run
@@ -45,7 +42,7 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
     Args:
         runs: A folder ``seed-N``, or the one that holds several of them.
         out: The folder to make; its name is the model's.
-        notes: A YAML file of remarks by recipe (`gssc.report.notes`).
+        notes: A YAML file of remarks by recipe (`gssc.pretrained.notes`).
         replace: Whether a published model may be replaced.
     """
     runs, out = Path(runs), Path(out)
@@ -54,25 +51,25 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
         fail("out", "a folder named by letters, digits, dots, dashes and underscores", str(out))
     if out.exists() and not (replace and (out / NAME).exists()):
         fail("out", "a new folder (--replace replaces a published model)", str(out))
-    found = [(folder, _finished(folder)) for folder in find_seed_folders(runs)]
-    summaries = [summary for _, summary in found]
-    first = found[0][0]
-    for folder, _ in found[1:]:
-        other = difference(_training(first), _training(folder))
+    folders = find_seed_folders(runs)
+    summaries = [_finished(folder) for folder in folders]
+    for folder in folders[1:]:
+        other = difference(_training(folders[0]), _training(folder))
         if other is not None:
-            fail("runs", "seeds of one training", f"{first} there and {folder} here: another {other}")
+            fail("runs", "seeds of one training", f"{folders[0]} there and {folder} here: another {other}")
     sign = 1.0 if summaries[0]["higher_is_better"] else -1.0
-    folder, summary = max(found, key=lambda one: (sign * one[1]["validation"], -one[1]["seed"]))
+    seeds = zip(folders, summaries, strict=True)
+    folder, summary = max(seeds, key=lambda seed: (sign * seed[1]["validation"], -seed[1]["seed"]))
     loaded = load_run(folder)  # the weights are intact and are those of the model
     contents = _contents(name, folder, loaded, summary, summaries, read_notes(notes).get(loaded.recipe.name, {}))
     contents[NAME] = make_manifest(name, contents)
-    _write(out, contents)
+    replace_folder(out, contents)
     return PublishedModel(out, summary["seed"], summary, sum(map(len, contents.values())))
 
 
 def _finished(folder: Path) -> dict[str, Any]:
-    for file in ("summary.json", "model.safetensors"):
-        if not (folder / file).exists():
+    for file, there in (("summary.json", (folder / "summary.json").exists()), (WEIGHTS[0], weights_file(folder))):
+        if not there:
             fail("run", f"a finished one, with its {file}", str(folder))
     summary: dict[str, Any] = read_json(folder / "summary.json")
     if not isinstance(summary.get("validation"), float):
@@ -100,7 +97,7 @@ def _contents(
     card = model_card(name, config, loaded.about, environment, summary, seeds, notes)
     same = {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")}
     return same | {
-        "model.safetensors": _weights(folder / "model.safetensors", config),
+        WEIGHTS[0]: _weights(folder, config),
         "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
         "environment.json": _json(environment),
         "seeds.json": _json(seeds),
@@ -108,34 +105,14 @@ def _contents(
     }
 
 
-def _weights(path: Path, config: dict[str, Any]) -> bytes:
+def _weights(folder: Path, config: dict[str, Any]) -> bytes:
     """The file of the weights, which names the recipe as well."""
-    tensors, about = load_tensors(path)
+    tensors, about = load_tensors(weights_file(folder) or folder / WEIGHTS[0])
     with tempfile.TemporaryDirectory() as place:
-        copy = Path(place) / path.name
+        copy = Path(place) / WEIGHTS[0]
         save_tensors(copy, tensors, about | {"recipe": config})
         return copy.read_bytes()
 
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _write(out: Path, contents: Mapping[str, bytes]) -> None:
-    """The folder with these files, in place of what was there."""
-    mark = uuid.uuid4().hex
-    temporary, before = (out.parent / f".{out.name}.{mark}.{ending}" for ending in ("tmp", "old"))
-    try:
-        for file, data in contents.items():
-            write_atomic(temporary / file, data)
-        if out.exists():
-            os.rename(out, before)
-        os.rename(temporary, out)
-        sync_folder(out.parent)
-    except OSError as error:
-        if before.exists() and not out.exists():
-            os.rename(before, out)
-        fail("out", "a folder that can be written", f"{out} ({error.strerror})")
-    finally:
-        for folder in (temporary, before):
-            shutil.rmtree(folder, ignore_errors=True)

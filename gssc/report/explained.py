@@ -11,23 +11,15 @@ LARGEST = 8_000_000  # bytes of one picture
 NAME = re.compile(r"(kernel|influence)-(train|val|test)-(\d+)-node-(\d+)\.svg")
 
 
-def explained_pictures(run: Path) -> list[Path]:
-    """The SVG files of ``RUN/explain``, those of one graph together."""
-    keys: dict[Path, tuple[str, int, int, str]] = {}
+def explained_pictures(run: Path) -> list[tuple[Path, str]]:
+    """The SVG files of ``RUN/explain`` and what each shows, those of one graph together."""
+    pictures = []
     for path in (run / FOLDER).glob("*.svg"):
         if match := NAME.fullmatch(path.name):
             kind, split, graph, node = match.groups()
-            keys[path] = (split, int(graph), int(node), kind)
-    return sorted(keys, key=keys.__getitem__)
-
-
-def described(path: Path) -> str:
-    """What a picture shows, from its name."""
-    match = NAME.fullmatch(path.name)
-    assert match is not None
-    kind, split, graph, node = match.groups()
-    what = f"kernels of node {node}" if kind == "kernel" else "influence by distance"
-    return f"{what}, graph {graph} of {split}"
+            shown = f"kernels of node {node}" if kind == "kernel" else "influence by distance"
+            pictures.append(((split, int(graph), int(node), kind), path, f"{shown}, graph {graph} of {split}"))
+    return [(path, shown) for _, path, shown in sorted(pictures)]
 
 
 def embedded(path: Path) -> str:

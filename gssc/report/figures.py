@@ -41,7 +41,7 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
         epochs, values = _series(run, "val")
         scores += values
         right.plot(epochs, values, color=colour, alpha=0.85, marker="." if len(epochs) < 8 else None)
-        selected = (run.summary or {}).get("epoch_selected")
+        selected = run.scores.get("epoch_selected")
         if selected in epochs:
             right.plot([selected], [values[epochs.index(selected)]], "o", color=colour, markersize=4)
     left.set(title="training loss", xlabel="epoch")
@@ -57,18 +57,16 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
 
 def ablation_bars(variants: Sequence[Variant]) -> Any | None:
     """A bar for each variant with its deviation over seeds, a dot for each seed, and the paper's result as a line."""
-    scored = [(variant, spread) for variant in variants if (spread := variant.spread("test")) is not None]
-    scored = [(variant, spread) for variant, spread in scored if math.isfinite(spread.mean)]
+    scored = [(v, spread) for v in variants if (spread := v.spread("test")) is not None and math.isfinite(spread.mean)]
     if len(scored) < 2:
         return None
-    published = scored[0][0].published_gssc()
-    factor = published.factor if published else 1.0
+    published, factor = scored[0][0].published_gssc(), scored[0][0].factor
     figure, (axis,) = panels(1, 1, 0.9 + sum(0.22 + 0.16 * _wrapped(v.label).count("\n") + 0.16 for v, _ in scored))
     for place, (variant, spread) in enumerate(scored):
         mean, std = spread.mean * factor, spread.std * factor
         axis.barh(place, mean, height=0.62, color=SERIES[1 if variant.overrides else 0], alpha=0.75)
         axis.errorbar(mean, place, xerr=std if spread.n > 1 else None, color=INK, capsize=3, linewidth=1.1)
-        seeds = [value * factor for run in variant.finished if is_number(value := (run.summary or {}).get("test"))]
+        seeds = [value * factor for run in variant.finished if is_number(value := run.scores.get("test"))]
         axis.plot(seeds, [place] * len(seeds), ".", color=INK, markersize=4, alpha=0.6)
     values = [s.mean * factor + sign * s.std * factor for _, s in scored for sign in (-1, 1)]
     if published:

@@ -9,15 +9,15 @@ from importlib.resources import files
 import yaml
 
 from gssc import __version__
-from gssc.report.explained import described, embedded, explained_pictures
+from gssc.report.explained import embedded, explained_pictures
 from gssc.report.figures import ablation_bars, learning_curves
-from gssc.report.origin import duration, origin
 from gssc.report.predicted import predictions_plot
+from gssc.report.provenance import duration, provenance
 from gssc.report.published import published_costs
 from gssc.report.results import time_per_seed
 from gssc.report.runs import is_number
 from gssc.report.svg import SERIES, drawing_style, to_svg
-from gssc.report.tables import PAPER, Comparison, count, title
+from gssc.report.tables import PAPER, Comparison
 from gssc.report.variants import Variant
 
 # Whatever a run folder holds, the page loads and runs nothing.
@@ -61,29 +61,23 @@ numbers published in {PAPER}; differences are to its result for GSSC. Written by
 
 def _summary(variants: Mapping[str, Sequence[Variant]], tables: Mapping[str, Comparison]) -> str:
     headings = ["recipe", "variant", "metric", "#seeds", "#test", "#published", "#difference", "#parameters"]
-    lines = []
+    headings.append("#time per seed")
+    rows = []
     for recipe, mine in variants.items():
         for variant, row in zip(mine, tables[recipe].rows, strict=False):
             published = variant.published_gssc()
-            cells = [
-                f'<a href="#{_anchor(recipe)}">{escape(recipe)}</a>',
-                _code(variant) + ("" if variant.status == "finished" else f"<br>{_soft(variant.status)}"),
-                escape(tables[recipe].metric_text),
-                _number(str(len(variant.finished))),
-                _number(escape(row.text)),
-                _number(escape(published.text if published else "–")),
-                _number(escape(row.difference), row.verdict),
-                _number(count(row)),
-                _number(escape(time_per_seed(variant))),
-            ]
-            lines.append(_line(cells))
-    return _table("summary", [*headings, "#time per seed"], lines)
+            status = "" if variant.status == "finished" else f'<br><span class="soft">{escape(variant.status)}</span>'
+            cells = [f'<a href="#{_anchor(recipe)}">{escape(recipe)}</a>', _code(variant.label) + status]
+            cells += [escape(tables[recipe].metric_text), str(len(variant.finished)), escape(row.text)]
+            cells += [escape(published.text if published else "–"), escape(row.difference), row.size]
+            rows.append(_line(headings, [*cells, escape(time_per_seed(variant))], verdict=row.verdict))
+    return _table("summary", headings, rows)
 
 
 def _section(
     name: str, variants: Sequence[Variant], table: Comparison, identities: Iterator[str], problems: list[str]
 ) -> str:
-    parts = [f'<h2 id="{_anchor(name)}">{escape(title(table))}</h2>', _comparison(table), _costs(variants)]
+    parts = [f'<h2 id="{_anchor(name)}">{escape(table.title)}</h2>', _comparison(table), _costs(variants)]
     parts += ["<h3>Protocols of evaluation</h3>", _protocols(table)] if table.protocols else []
     bars = ablation_bars(variants)
     if bars is not None:
@@ -96,43 +90,37 @@ def _section(
             picture = to_svg(curves, next(identities), f"learning curves, {table.recipe}")
             drawn.append(_figure(picture, "A line for each seed; the dot marks the selected epoch."))
     parts += ["<h3>Learning curves</h3>", *(drawn or ['<p class="soft">No epoch has been recorded yet.</p>'])]
-    pictures = [(variant, _predictions(variant, identities, problems)) for variant in variants]
-    pictures = [(variant, picture) for variant, picture in pictures if picture]
-    if pictures:
-        parts.append("<h3>Predicted against true</h3>")
-    for number, (variant, picture) in enumerate(pictures):
-        shown = " open" if number == 0 else ""
-        parts.append(f"<details{shown}><summary>{_code(variant)}</summary>{picture}</details>")
-    inside = [(variant, _explained(variant, problems)) for variant in variants]
-    if any(pictures for _, pictures in inside):
-        parts.append("<h3>Inside the model</h3>")
-    for variant, picture in inside:
-        if picture:
-            parts.append(f"<details open><summary>{_code(variant)}</summary>{picture}</details>")
+    for title, draw in (
+        ("Predicted against true", lambda variant: _predictions(variant, identities, problems)),
+        ("Inside the model", lambda variant: _explained(variant, problems)),
+    ):
+        pictures = {variant.label: picture for variant in variants if (picture := draw(variant))}
+        parts += [f"<h3>{title}</h3>"] if pictures else []
+        for number, (label, picture) in enumerate(pictures.items()):
+            shown = " open" if number == 0 or title == "Inside the model" else ""
+            parts.append(f"<details{shown}><summary>{_code(label)}</summary>{picture}</details>")
     parts += ["<h3>Runs</h3>", *(_runs(variant) for variant in variants)]
     return "<section>" + "\n".join(parts) + "</section>\n"
 
 
 def _comparison(table: Comparison) -> str:
     headings = ["", f"#{table.metric_text}", "#difference", "#seeds", "#validation", "#parameters", "source"]
-    lines = []
+    rows = []
     for row in table.rows:
-        name = f"ours: <code>{escape(row.model)}</code>" if row.ours else escape(row.model)
-        cells = [name + (" (the paper)" if row.own else ""), _number(escape(row.text))]
-        cells += [_number(escape(row.difference), row.verdict if row.ours else ""), _number(str(row.seeds or ""))]
-        cells += [_number(escape(row.validation)), _number(count(row)), escape(row.source)]
-        lines.append(_line(cells, "ours" if row.ours else "own" if row.own else "published"))
-    return _table("comparison", headings, lines)
+        name = f"ours: {_code(row.model)}" if row.ours else escape(row.name)
+        cells = [name, *map(escape, (row.text, row.difference, row.count, row.validation, row.size, row.source))]
+        kind = "ours" if row.ours else "own" if row.own else "published"
+        rows.append(_line(headings, cells, kind, row.verdict if row.ours else ""))
+    return _table("comparison", headings, rows)
 
 
 def _protocols(table: Comparison) -> str:
     headings = ["variant", "protocol", "weights", f"#{table.metric_text}", "#difference", "#seeds", "#validation"]
-    lines = []
+    rows = []
     for row in table.protocols:
-        cells = [f"<code>{escape(row.model)}</code>", escape(row.protocol), escape(row.source)]
-        cells += [_number(escape(row.text)), _number(escape(row.difference), row.verdict)]
-        lines.append(_line([*cells, _number(str(row.seeds or "")), _number(escape(row.validation))]))
-    return _table("protocols", headings, lines)
+        others = (row.protocol, row.source, row.text, row.difference, row.count, row.validation)
+        rows.append(_line(headings, [_code(row.model), *map(escape, others)], verdict=row.verdict))
+    return _table("protocols", headings, rows)
 
 
 def _costs(variants: Sequence[Variant]) -> str:
@@ -163,28 +151,26 @@ def _explained(variant: Variant, problems: list[str]) -> str:
     """What `gssc explain` has drawn for the seeds of a variant; what is damaged becomes a note."""
     shown = []
     for run in variant.runs:
-        for path in explained_pictures(run.folder):
+        for path, description in explained_pictures(run.folder):
             try:
                 address = embedded(path)
             except ValueError as error:
                 problems.append(str(error))
                 continue
-            text = f"Seed {run.seed}: {described(path)}"
+            text = f"Seed {run.seed}: {description}"
             shown.append(_figure(f'<img class="paper" alt="{escape(text, quote=True)}" src="{address}">', f"{text}."))
     return "".join(shown)
 
 
 def _runs(variant: Variant) -> str:
     headings = ["seed", "status", "#test", "#validation", "#epoch selected", "#epochs", "#training", "date", "folder"]
-    lines = []
+    rows = []
     for run in variant.runs:
-        scores = run.summary or {}
         cells = [str(run.seed), escape(run.status)]
-        cells += [_number(_shown(scores.get(key))) for key in ("test", "validation", "epoch_selected", "epochs_run")]
-        seconds = scores.get("train_seconds")
-        cells.append(_number(duration(seconds) if is_number(seconds) else ""))
-        cells += [escape(origin(run.environment)["date"]), f"<code>{escape(str(run.folder))}</code>"]
-        lines.append(_line(cells))
+        cells += [_shown(run.scores.get(key)) for key in ("test", "validation", "epoch_selected", "epochs_run")]
+        seconds = run.scores.get("train_seconds")
+        cells += [duration(seconds) if is_number(seconds) else "", escape(provenance(run.environment)["date"])]
+        rows.append(_line(headings, [*cells, _code(run.folder)]))
     first = variant.runs[0]
     config = yaml.safe_dump(first.config, sort_keys=False) if first.config else "not readable"
     environments: dict[str, list[str]] = {}
@@ -192,7 +178,7 @@ def _runs(variant: Variant) -> str:
         text = json.dumps(run.environment, indent=2, ensure_ascii=False) if run.environment else "not recorded"
         environments.setdefault(text, []).append(str(run.seed))
     return (
-        f"<p>{_code(variant)}</p>{_table('runs', headings, lines)}"
+        f"<p>{_code(variant.label)}</p>{_table('runs', headings, rows)}"
         f"<details><summary>settings</summary><pre>{escape(config)}</pre></details>"
         + "".join(
             f"<details><summary>environment of seed {escape(', '.join(seeds))}</summary>"
@@ -209,37 +195,30 @@ def _notes(notes: Sequence[str]) -> str:
     return f'<div class="notes"><strong>Not everything could be read</strong><ul>{items}</ul></div>'
 
 
-def _table(kind: str, headings: Sequence[str], lines: Sequence[str]) -> str:
+def _table(kind: str, headings: Sequence[str], rows: Sequence[str]) -> str:
     """A table that scrolls by itself on narrow screens; headings that begin with # stand over numbers."""
-    cells = "".join(
-        f'<th class="number">{escape(text[1:])}</th>' if text.startswith("#") else f"<th>{escape(text)}</th>"
-        for text in headings
-    )
-    body = "".join(lines)
-    return (
-        f'<div class="scroll"><table class="{kind}"><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+    cells = "".join(f"<th{_class(text)}>{escape(text.removeprefix('#'))}</th>" for text in headings)
+    head, body = f"<thead><tr>{cells}</tr></thead>", f"<tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table class="{kind}">{head}{body}</table></div>'
 
 
-def _line(cells: Sequence[str], kind: str = "") -> str:
-    inside = "".join(cell if cell.startswith("<td") else f"<td>{cell}</td>" for cell in cells)
+def _line(headings: Sequence[str], cells: Sequence[str], kind: str = "", verdict: str = "") -> str:
+    """A row of cells that are HTML below these headings; the verdict (better, worse) colours the difference."""
+    classes = [_class(heading, verdict if heading == "#difference" else "") for heading in headings]
+    inside = "".join(f"<td{name}>{cell}</td>" for name, cell in zip(classes, cells, strict=True))
     return f'<tr class="{kind}">{inside}</tr>' if kind else f"<tr>{inside}</tr>"
 
 
-def _number(text: str, kind: str = "") -> str:
-    return f'<td class="{f"number {kind}".strip()}">{text}</td>'
+def _class(heading: str, verdict: str = "") -> str:
+    return f' class="{f"number {verdict}".strip()}"' if heading.startswith("#") else ""
 
 
 def _figure(picture: str, caption: str) -> str:
     return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _code(variant: Variant) -> str:
-    return f"<code>{escape(variant.label)}</code>"
-
-
-def _soft(text: str) -> str:
-    return f'<span class="soft">{escape(text)}</span>'
+def _code(text: object) -> str:
+    return f"<code>{escape(str(text))}</code>"
 
 
 def _shown(value: object) -> str:

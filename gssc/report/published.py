@@ -13,33 +13,19 @@ from importlib.resources import files
 
 @dataclass(frozen=True)
 class Published:
-    """One printed cell.
+    """One printed cell."""
 
-    Args:
-        recipe: The task, by the name of its recipe and dataset.
-        model: As the paper calls it.
-        own: Whether it is the paper's own method, GSSC.
-        mean: As printed, e.g. ``"77.642"``; ``"NaN"`` where the paper prints that.
-        std: As printed, or empty.
-        seeds: How many the paper says it averaged over; none for rows that it quotes.
-        printed_metric: As the paper calls it.
-        higher_is_better: Direction.
-        metric: What `gssc.tasks` calls it.
-        factor: Printed value = our value × factor.
-        source: Where it is printed.
-    """
-
-    recipe: str
-    model: str
-    own: bool
-    mean: str
-    std: str
-    seeds: int | None
-    printed_metric: str
+    recipe: str  # the task, by the name of its recipe and dataset
+    model: str  # as the paper calls it
+    own: bool  # whether it is the paper's own method, GSSC
+    mean: str  # as printed, e.g. "77.642"; "NaN" where the paper prints that
+    std: str  # as printed, or empty
+    seeds: int | None  # how many the paper says it averaged over; none for rows that it quotes
+    printed_metric: str  # as the paper calls it
     higher_is_better: bool
-    metric: str
-    factor: float
-    source: str
+    metric: str  # what gssc.tasks calls it
+    factor: float  # printed value = our value × factor
+    source: str  # where it is printed
 
     @property
     def decimals(self) -> int:
@@ -68,17 +54,11 @@ def all_published() -> tuple[Published, ...]:
     """Every printed cell, table by table."""
     return tuple(
         Published(
-            recipe=row["recipe"],
-            model=row["model"],
-            own=row["own"] == "yes",
-            mean=row["mean"],
-            std=row["std"],
-            seeds=int(row["seeds"]) if row["seeds"] else None,
-            printed_metric=row["printed_metric"],
-            higher_is_better=row["better"] == "higher",
-            metric=row["metric"],
-            factor=float(row["factor"]),
-            source=row["source"],
+            own=row.pop("own") == "yes",
+            seeds=int(row.pop("seeds") or 0) or None,
+            higher_is_better=row.pop("better") == "higher",
+            factor=float(row.pop("factor")),
+            **row,
         )
         for row in _lines("published.csv")
     )
@@ -90,15 +70,14 @@ def published_rows(recipe: str, metric: str | None = None) -> tuple[Published, .
 
     A result that is printed in two tables appears once, with both as its source.
     """
-    found: dict[tuple[str, str, str], Published] = {}
+    rows: dict[tuple[str, str, str], Published] = {}
     for row in all_published():
-        if row.recipe != recipe or metric not in (None, row.metric):
-            continue
-        key = (row.model, row.mean, row.std)
-        if key in found:
-            row = replace(found[key], source=f"{found[key].source} and {row.source.rpartition(', ')[2]}")
-        found[key] = row
-    return tuple(found.values())
+        if row.recipe == recipe and metric in (None, row.metric):
+            key = (row.model, row.mean, row.std)
+            if key in rows:
+                row = replace(rows[key], source=f"{rows[key].source} and {row.source.rpartition(', ')[2]}")
+            rows[key] = row
+    return tuple(rows.values())
 
 
 def published_gssc(recipe: str, metric: str | None = None) -> Published | None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from gssc.report.files import write_files
-from gssc.report.origin import ORIGIN, duration, origin
+from gssc.files import write_files
+from gssc.report.provenance import PROVENANCE, duration, provenance
 from gssc.report.runs import read_runs
-from gssc.report.tables import difference_text, digits_for, spread_text
+from gssc.report.tables import heading, line, our_row, spread_text
 from gssc.report.variants import Variant, group_variants
 
 HEADINGS = ("recipe", "variant", "seeds", "metric", "test", "published", "difference", "parameters", "time per seed")
@@ -29,20 +28,16 @@ def results_markdown(variants: Sequence[Variant], footnotes: Mapping[str, str] |
         footnotes: By recipe: what a reader must know beside the number.
     """
     footnotes = footnotes or {}
-    lines = ["| " + " | ".join((*HEADINGS, *ORIGIN)) + " |", "|" + "---|" * len((*HEADINGS, *ORIGIN))]
-    noted: list[str] = []
-    left_out = []
-    for variant in variants:
-        if not variant.finished:
-            left_out.append(f"{variant.recipe} ({variant.label})")
-            continue
-        if variant.recipe in footnotes and variant.recipe not in noted:
-            noted.append(variant.recipe)
-        mark = f" [{noted.index(variant.recipe) + 1}]" if variant.recipe in footnotes else ""
-        lines.append("| " + " | ".join(_cells(variant, mark)) + " |")
+    finished = [variant for variant in variants if variant.finished]
+    noted = [recipe for recipe in dict.fromkeys(variant.recipe for variant in finished) if recipe in footnotes]
+    lines = [heading(*HEADINGS, *PROVENANCE)]
+    for variant in finished:
+        mark = f" [{noted.index(variant.recipe) + 1}]" if variant.recipe in noted else ""
+        lines.append(line(*_cells(variant, mark)))
     notes = [f"[{number}] {footnotes[recipe]}" for number, recipe in enumerate(noted, start=1)]
-    if left_out:
-        notes.append("Unfinished and left out: " + "; ".join(left_out) + ".")
+    unfinished = [f"{variant.recipe} ({variant.label})" for variant in variants if not variant.finished]
+    if unfinished:
+        notes.append("Unfinished and left out: " + "; ".join(unfinished) + ".")
     return "\n\n".join(["\n".join(lines), *notes]) + "\n"
 
 
@@ -53,27 +48,20 @@ def time_per_seed(variant: Variant) -> str:
 
 
 def _cells(variant: Variant, mark: str) -> list[str]:
-    published = variant.published_gssc()
-    test, parameters = variant.spread("test"), variant.spread("parameters")
-    difference = ""  # a finished seed has a score, unless that is not defined for its test set
-    if test is not None:
-        value = test.mean * (published.factor if published else 1.0)
-        difference = difference_text(value, digits_for(value, published), published)[0]
-    direction = "↑" if variant.higher_is_better else "↓"
-    percent = ", %" if published and published.factor == 100 else ""
-    cells: list[Any] = [
+    row, published = our_row(variant), variant.published_gssc()
+    cells = [
         f"{variant.recipe}{mark}",
         variant.label,
         ", ".join(str(run.seed) for run in variant.finished),
-        f"{variant.metric} {direction}{percent}",
-        spread_text(test, published),
+        f"{variant.metric} {'↑' if variant.higher_is_better else '↓'}{', %' if variant.factor == 100 else ''}",
+        spread_text(variant.spread("test"), published),
         published.text if published else "",
-        difference,
-        f"{parameters.mean:,.0f}" if parameters else "",
+        row.difference,
+        row.size,
         time_per_seed(variant),
     ]
-    origins = [origin(run.environment) for run in variant.finished]
-    for key in ORIGIN:
-        different = list(dict.fromkeys(one[key] for one in origins if one[key]))
+    by_run = [provenance(run.environment) for run in variant.finished]
+    for key in PROVENANCE:
+        different = dict.fromkeys(one[key] for one in by_run if one[key])
         cells.append("; ".join(f"`{text}`" if key in ("command", "commit") else text for text in different))
-    return [str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells]
+    return cells

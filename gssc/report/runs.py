@@ -29,31 +29,25 @@ NEEDED = ("metric", "validation", "test")  # of a seed's summary.json
 
 @dataclass(frozen=True)
 class SeedRun:
-    """One folder ``seed-N``.
-
-    Args:
-        folder: Where it is.
-        seed: Its number.
-        config: The complete recipe as plain values; empty if unreadable.
-        environment: Versions, commit, hardware, command, date.
-        dataset: Name and task of the dataset.
-        history: One mapping per epoch, in order.
-        summary: What the finished run scored; none before that.
-        notes: What is missing or damaged, one line each.
-    """
+    """One folder ``seed-N``."""
 
     folder: Path
     seed: int | None
-    config: dict[str, Any]
-    environment: dict[str, Any]
-    dataset: dict[str, Any]
-    history: list[dict[str, Any]]
-    summary: dict[str, Any] | None
-    notes: tuple[str, ...]
+    config: dict[str, Any]  # the complete recipe as plain values; empty if unreadable
+    environment: dict[str, Any]  # versions, commit, hardware, command, date
+    dataset: dict[str, Any]  # name and task
+    history: list[dict[str, Any]]  # one mapping per epoch, in order
+    summary: dict[str, Any] | None  # of the finished run; none before that
+    notes: tuple[str, ...]  # what is missing or damaged, one line each
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """What the summary tells; nothing before there is one."""
+        return self.summary or {}
 
     @property
     def recipe(self) -> str:
-        return str(self.config.get("name") or (self.summary or {}).get("recipe") or "unknown")
+        return str(self.config.get("name") or self.scores.get("recipe") or "unknown")
 
     @property
     def dataset_name(self) -> str:
@@ -61,7 +55,7 @@ class SeedRun:
         if file := self.section("data").get("file"):
             return Path(str(file)).name
         named = self.section("data").get("dataset")
-        return str(named or (self.summary or {}).get("dataset") or self.dataset.get("name") or "unknown")
+        return str(named or self.scores.get("dataset") or self.dataset.get("name") or "unknown")
 
     @property
     def task(self) -> dict[str, Any]:
@@ -128,29 +122,29 @@ def find_seed_folders(path: Path) -> list[Path]:
         fail("run", "an existing folder", str(path))
     if SEED_FOLDER.fullmatch(path.resolve().name):
         return [path]
-    found = [below for below in path.rglob("seed-*") if below.is_dir() and SEED_FOLDER.fullmatch(below.name)]
+    seeds = [below for below in path.rglob("seed-*") if below.is_dir() and SEED_FOLDER.fullmatch(below.name)]
     # A folder with a dot is what a command that was killed has left; teachers belong to the run that they are in.
-    found = [b for b in found if not any(p.startswith(".") or p == TEACHERS for p in b.relative_to(path).parts)]
-    if not found and any((path / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
+    seeds = [seed for seed in seeds if not any(p[0] == "." or p == TEACHERS for p in seed.relative_to(path).parts)]
+    if not seeds and any((path / name).is_file() for name in ("config.yaml", "metrics.jsonl")):
         return [path]  # a seed folder under another name
-    if not found:
+    if not seeds:
         fail("run", "a folder with seed-N folders, as gssc train writes it", str(path))
-    return sorted(found, key=lambda folder: (folder.parent, int(folder.name[5:])))
+    return sorted(seeds, key=lambda folder: (folder.parent, int(folder.name[5:])))
 
 
 def read_seed(folder: Path) -> SeedRun:
     """Read one seed folder, noting what cannot be read."""
     notes: list[str] = []
     named = SEED_FOLDER.fullmatch(folder.resolve().name)
-    config: dict[str, Any] = {}
+    path, config = folder / "config.yaml", {}
     try:
-        config = with_defaults(_mapping(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))))
+        config = with_defaults(_mapping(yaml.safe_load(path.read_text(encoding="utf-8"))))
         if not config:
-            notes.append(f"{folder / 'config.yaml'}: damaged (no settings in it)")
+            notes.append(f"{path}: damaged (no settings in it)")
     except FileNotFoundError:
-        notes.append(f"{folder / 'config.yaml'}: missing")
+        notes.append(f"{path}: missing")
     except (OSError, ValueError, yaml.YAMLError) as error:
-        notes.append(f"{folder / 'config.yaml'}: damaged ({_reason(error)})")
+        notes.append(f"{path}: damaged ({_reason(error)})")
     environment = _read_json(folder / "environment.json", notes) or {}
     dataset = _read_json(folder / "dataset.json", notes) or {}
     summary = _read_json(folder / "summary.json", notes)
@@ -190,17 +184,13 @@ def _read_history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _read_kept(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The epochs of a run that was kept (`gssc.report.collected`)."""
+    """The epochs of a run that was kept (`gssc.report.recorded`)."""
     try:
         rows = list(csv.DictReader(gzip.decompress(path.read_bytes()).decode().splitlines()))
-        return [{key: _number(text) for key, text in row.items() if text} for row in rows]
+        return [{key: int(t) if t.lstrip("-").isdecimal() else float(t) for key, t in row.items() if t} for row in rows]
     except (OSError, EOFError, ValueError, zlib.error) as error:
         notes.append(f"{path}: damaged ({_reason(error)})")
         return []
-
-
-def _number(text: str) -> int | float:
-    return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
 def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:

@@ -7,7 +7,7 @@ in light and in dark.
 import html
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,6 +55,17 @@ def drawing_style() -> Iterator[None]:
         yield
 
 
+def drawn(figure: Any, colours: Mapping[str, str]) -> str:
+    """The SVG file of a figure drawn in `drawing_style`, with these colours for the placeholders."""
+    written = io.StringIO()
+    # A figure may hold a label of any length: the box follows what was drawn.
+    figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    text = written.getvalue()
+    for placeholder, colour in colours.items():
+        text = text.replace(placeholder, colour)
+    return text
+
+
 def to_svg(figure: Any, identity: str, description: str) -> str:
     """The ``<svg>`` element of a figure.
 
@@ -63,16 +74,11 @@ def to_svg(figure: Any, identity: str, description: str) -> str:
         identity: Prefix of every id inside, different for each figure of a page.
         description: What a reader who cannot see it should know.
     """
-    written = io.StringIO()
-    # A figure may hold a label of any length: the box follows what was drawn.
-    figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    text = written.getvalue()
+    text = drawn(figure, ROLES)
     text = text[text.index("<svg") :]
     text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
     text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text)
     text = re.sub(r'\bid="', f'id="{identity}-', text)
     text = text.replace("xlink:href=", "href=").replace('href="#', f'href="#{identity}-')
     text = text.replace("url(#", f"url(#{identity}-")
-    for colour, role in ROLES.items():
-        text = text.replace(colour, role)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description, quote=True)}"', 1)

@@ -9,12 +9,15 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gssc.report.published import Published
+from gssc.report.runs import is_number
 from gssc.report.variants import Spread, Variant
 
 PAPER = "arXiv 2406.05815"
+# Where weights come from, and the names of their test and validation scores under a protocol of evaluation.
+WEIGHTS = (("selected", "test", "val"), ("last", "last_test", "last_val"))
 COLUMNS = (
     *("recipe", "dataset", "metric", "better", "percent", "origin", "model", "seeds"),
     *("mean", "std", "difference", "verdict", "validation", "parameters", "source", "protocol"),
@@ -37,7 +40,27 @@ class Row:
     validation: str = ""
     parameters: int | None = None
     source: str = ""
-    protocol: str = ""  # what was evaluated, see gssc.protocols; that of the recipe where empty
+    protocol: str = ""  # of evaluation, as the summary calls it; that of the recipe where empty
+
+    @property
+    def name(self) -> str:
+        """What a table calls it."""
+        return f"ours: {self.model}" if self.ours else self.model + (" (the paper)" if self.own else "")
+
+    @property
+    def count(self) -> str:
+        """The number of seeds."""
+        return str(self.seeds or "")
+
+    @property
+    def size(self) -> str:
+        """The number of parameters."""
+        return f"{self.parameters:,}" if self.parameters else ""
+
+    @property
+    def judged(self) -> str:
+        """The difference and, where there is one, whether it is for the better."""
+        return f"{self.difference} ({self.verdict})" if self.verdict in ("better", "worse") else self.difference
 
 
 @dataclass(frozen=True)
@@ -51,6 +74,11 @@ class Comparison:
     percent: bool
     rows: tuple[Row, ...]
     protocols: tuple[Row, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Recipe, and dataset where it has another name."""
+        return self.recipe if self.recipe == self.dataset else f"{self.recipe} on {self.dataset}"
 
     @property
     def metric_text(self) -> str:
@@ -97,27 +125,46 @@ def difference_text(value: float, digits: int, published: Published | None) -> t
 
 def our_row(variant: Variant) -> Row:
     """The line of a variant."""
-    published = variant.published_gssc()
-    test = variant.spread("test")
-    status = variant.status
+    test, status = variant.spread("test"), variant.status
+    source = "this run" if status == "finished" else f"this run; {status}"
     if test is None:
-        return Row(variant.label, ours=True, text="–", source=f"this run; {status}")
-    factor = published.factor if published else 1.0
-    difference, verdict = difference_text(test.mean * factor, digits_for(test.mean * factor, published), published)
+        return Row(variant.label, ours=True, text="–", source=source)
     parameters = variant.spread("parameters")
+    row = _scored(variant, test, variant.spread("validation"))
+    return replace(row, parameters=round(parameters.mean) if parameters else None, source=source)
+
+
+def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
+    """The line of a variant with these scores."""
+    published, value = variant.published_gssc(), test.mean * variant.factor
+    difference, verdict = difference_text(value, digits_for(value, published), published)
     return Row(
         variant.label,
         ours=True,
         seeds=test.n,
-        value=test.mean * factor,
-        std=test.std * factor if test.n > 1 else None,
+        value=value,
+        std=test.std * variant.factor if test.n > 1 else None,
         text=spread_text(test, published),
         difference=difference,
         verdict=verdict,
-        validation=spread_text(variant.spread("validation"), published),
-        parameters=round(parameters.mean) if parameters else None,
-        source="this run" if status == "finished" else f"this run; {status}",
+        validation=spread_text(validation, published),
     )
+
+
+def with_protocols(table: Comparison, variants: Sequence[Variant]) -> Comparison:
+    """The table of some variants, with a row for each protocol and kind of weights where they have followed several."""
+    return replace(table, protocols=tuple(row for variant in variants for row in protocol_rows(variant)))
+
+
+def protocol_rows(variant: Variant) -> list[Row]:
+    """What one variant scored under the protocols that its summaries tell of; what is no number does not count."""
+    rows = []
+    for name, scores in variant.protocols().items():
+        for weights, *keys in WEIGHTS:
+            test, validation = (Spread.of(one[key] for one in scores if is_number(one.get(key))) for key in keys)
+            if test is not None:
+                rows.append(replace(_scored(variant, test, validation), source=weights, protocol=name))
+    return rows
 
 
 def published_row(row: Published, gssc: Published | None) -> Row:
@@ -142,29 +189,28 @@ def to_markdown(comparisons: Sequence[Comparison]) -> str:
     """One table for each task."""
     parts = ["# Results beside the published ones", f"Differences are to GSSC as published in {PAPER}."]
     for one in comparisons:
-        lines = [
-            "| | seeds | " + one.metric_text + " | difference | validation | parameters | source |",
-            "|---|---|---|---|---|---|---|",
-        ]
+        lines = [heading("", "seeds", one.metric_text, "difference", "validation", "parameters", "source")]
         for row in one.rows:
-            name = f"**ours: {row.model}**" if row.ours else f"{row.model}{' (the paper)' if row.own else ''}"
-            cells = [name, str(row.seeds or ""), row.text, _verdict(row), row.validation, count(row), row.source]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        parts += [f"## {title(one)}", "\n".join(lines), *_protocols(one)]
+            name = f"**{row.name}**" if row.ours else row.name
+            lines.append(line(name, row.count, row.text, row.judged, row.validation, row.size, row.source))
+        parts += [f"## {one.title}", "\n".join(lines)]
+        if one.protocols:
+            lines = [heading("variant", "protocol", "weights", "seeds", one.metric_text, "difference", "validation")]
+            for row in one.protocols:
+                cells = (row.model, row.protocol, row.source, row.count, row.text, row.judged, row.validation)
+                lines.append(line(*cells))
+            parts += ["The same training runs by other protocols of evaluation:", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 
-def _protocols(one: Comparison) -> list[str]:
-    if not one.protocols:
-        return []
-    lines = [
-        f"| variant | protocol | weights | seeds | {one.metric_text} | difference | validation |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in one.protocols:
-        cells = [row.model, row.protocol, row.source, str(row.seeds or ""), row.text, _verdict(row), row.validation]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return ["The same training runs by other protocols of evaluation:", "\n".join(lines)]
+def heading(*cells: str) -> str:
+    """The first two lines of a Markdown table."""
+    return line(*cells) + "\n|" + "---|" * len(cells)
+
+
+def line(*cells: str) -> str:
+    """A line of a Markdown table."""
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
@@ -190,7 +236,7 @@ def to_latex(comparisons: Sequence[Comparison]) -> str:
         lines = [
             "\\begin{table}",
             "  \\centering",
-            f"  \\caption{{{escape_latex(title(one))}, {escape_latex(one.metric_text)}.}}",
+            f"  \\caption{{{escape_latex(one.title)}, {escape_latex(one.metric_text)}.}}",
             "  \\begin{tabular}{lrrr}",
             "    \\toprule",
             "    & seeds & test & difference \\\\",
@@ -199,27 +245,12 @@ def to_latex(comparisons: Sequence[Comparison]) -> str:
         for before, row in zip((None, *one.rows), one.rows, strict=False):
             if before is not None and before.ours and not row.ours:
                 lines.append("    \\midrule")
-            name = escape_latex(f"ours: {row.model}" if row.ours else row.model + (" (the paper)" if row.own else ""))
+            name, *cells = map(escape_latex, (row.name, row.count, row.text, row.difference))
             name = f"\\textbf{{{name}}}" if row.ours else name
-            cells = [name, str(row.seeds or ""), escape_latex(row.text), escape_latex(row.difference)]
-            lines.append("    " + " & ".join(cells) + " \\\\")
+            lines.append("    " + " & ".join((name, *cells)) + " \\\\")
         lines += ["    \\bottomrule", "  \\end{tabular}", "\\end{table}"]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
-
-
-def title(one: Comparison) -> str:
-    """Recipe, and dataset where it has another name."""
-    return one.recipe if one.recipe == one.dataset else f"{one.recipe} on {one.dataset}"
-
-
-def count(row: Row) -> str:
-    """The number of parameters."""
-    return f"{row.parameters:,}" if row.parameters else ""
-
-
-def _verdict(row: Row) -> str:
-    return f"{row.difference} ({row.verdict})" if row.verdict in ("better", "worse") else row.difference
 
 
 LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {

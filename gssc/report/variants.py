@@ -16,6 +16,8 @@ from gssc.tasks import METRICS
 
 # Settings that cannot change a result.
 NEUTRAL = {f"train.{key}" for key in ("checkpoint_every", "checkpoint_minutes", "tensorboard", "also", "also_every")}
+# Keys of recorded runs that recipes have no longer, at the values that changed nothing.
+RETIRED = {"accumulate": 1, "last_batch": "keep", "pad": False, "compile": False, "recombined": 0}
 
 
 @dataclass(frozen=True)
@@ -29,29 +31,26 @@ class Spread:
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread | None":
         """The spread of some values, none of no values."""
-        known = [float(value) for value in values]
-        if not known:
+        numbers = [float(value) for value in values]
+        if not numbers:
             return None
-        if not all(map(math.isfinite, known)):
-            return cls(sum(known) / len(known), math.nan, len(known))
-        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0, len(known))
+        if not all(map(math.isfinite, numbers)):
+            return cls(sum(numbers) / len(numbers), math.nan, len(numbers))
+        return cls(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else 0.0, len(numbers))
+
+    def times(self, factor: float) -> "Spread":
+        """In other units."""
+        return Spread(self.mean * factor, self.std * factor, self.n)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs that differ by their seed alone.
-
-    Args:
-        recipe: Name of the recipe.
-        overrides: What differs from the shipped recipe, as ``section.key=value``.
-        runs: One per seed.
-        folder: Set where the same seed of the same setting was run in several folders.
-    """
+    """Runs that differ by their seed alone."""
 
     recipe: str
-    overrides: tuple[str, ...]
-    runs: tuple[SeedRun, ...]
-    folder: str = ""
+    overrides: tuple[str, ...]  # what differs from the shipped recipe, as section.key=value
+    runs: tuple[SeedRun, ...]  # one per seed
+    folder: str = ""  # set where the same seed of the same setting was run in several folders
 
     @property
     def label(self) -> str:
@@ -80,32 +79,42 @@ class Variant:
     @property
     def metric(self) -> str:
         for run in self.runs:
-            if name := (run.summary or {}).get("metric") or run.task.get("metric"):
+            if name := run.scores.get("metric") or run.task.get("metric"):
                 return str(name)
         return SPECS[self.dataset].task.metric if self.dataset in SPECS else "metric"
 
     @property
     def higher_is_better(self) -> bool:
-        for run in self.finished:
-            if run.summary and isinstance(run.summary.get("higher_is_better"), bool):
-                return bool(run.summary["higher_is_better"])
-        return METRICS.get(self.metric, True)
+        told = [run.scores.get("higher_is_better") for run in self.finished]
+        return next((value for value in told if isinstance(value, bool)), METRICS.get(self.metric, True))
 
     def spread(self, key: str) -> Spread | None:
         """Of a number in the summaries, e.g. ``"test"``."""
-        values = [(run.summary or {}).get(key) for run in self.finished]
-        return Spread.of(float(value) for value in values if is_number(value))
+        return Spread.of(run.scores[key] for run in self.finished if is_number(run.scores.get(key)))
+
+    @property
+    def recipe_protocols(self) -> set[Any]:
+        """The names of the protocols of evaluation that decided about the seeds' results."""
+        return {run.scores.get("protocol") for run in self.finished}
 
     def protocols(self) -> dict[str, list[Mapping[str, Any]]]:
-        """What the seeds scored by every protocol that they have followed; that of the recipe comes first."""
-        found: dict[str, list[Mapping[str, Any]]] = {}
+        """What the seeds scored by every protocol that their summaries tell of; that of the recipe comes first.
+
+        Runs of former versions could follow several (``train.also``).
+        """
+        by_protocol: dict[str, list[Mapping[str, Any]]] = {}
         for run in self.finished:
-            followed = (run.summary or {}).get("protocols")
+            followed = run.scores.get("protocols")
             for name, scores in followed.items() if isinstance(followed, Mapping) else ():
                 if isinstance(scores, Mapping):
-                    found.setdefault(name, []).append(scores)
-        own = {(run.summary or {}).get("protocol") for run in self.finished}
-        return dict(sorted(found.items(), key=lambda item: item[0] not in own))
+                    by_protocol.setdefault(name, []).append(scores)
+        return dict(sorted(by_protocol.items(), key=lambda item: item[0] not in self.recipe_protocols))
+
+    @property
+    def factor(self) -> float:
+        """From our units to those of the print: 100 where the paper has percent."""
+        published = self.published_gssc()
+        return published.factor if published else 1.0
 
     def published(self) -> tuple[Published, ...]:
         """The paper's rows for this dataset and metric."""
@@ -134,11 +143,12 @@ def differences(config: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str
     """What a complete recipe changes in another, as ``section.key=value``."""
     changed = []
     for section in SECTIONS:
-        mine, theirs = config.get(section), base.get(section) or {}
-        for key, value in mine.items() if isinstance(mine, Mapping) else ():
-            known = key in theirs
-            if f"{section}.{key}" not in NEUTRAL and (not known or theirs[key] != value):
-                changed.append(f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")
+        values, base_values = config.get(section), base.get(section) or {}
+        for key, value in values.items() if isinstance(values, Mapping) else ():
+            retired = section == "train" and (key, value) in RETIRED.items()
+            if f"{section}.{key}" in NEUTRAL or (base_values[key] == value if key in base_values else retired):
+                continue
+            changed.append(f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")
     return tuple(changed)
 
 
@@ -148,17 +158,17 @@ def _variants(recipe: str, runs: list[SeedRun]) -> list[Variant]:
     for run in runs:
         overrides = differences(run.config, base) if run.config else ("unknown settings",)
         grouped.setdefault(overrides, []).append(run)
-    found = []
+    variants = []
     for overrides, mine in sorted(grouped.items(), key=lambda item: (len(item[0]), item[0])):
         seeds = [run.seed for run in mine]
         if len(set(seeds)) == len(seeds):
-            found.append(Variant(recipe, overrides, tuple(sorted(mine, key=lambda run: run.seed or 0))))
+            variants.append(Variant(recipe, overrides, tuple(sorted(mine, key=lambda run: run.seed or 0))))
             continue
         outs: dict[str, list[SeedRun]] = {}
         for run in mine:
             outs.setdefault(str(run.folder.parent), []).append(run)
-        found += [Variant(recipe, overrides, tuple(inside), out) for out, inside in outs.items()]
-    return found
+        variants += [Variant(recipe, overrides, tuple(inside), out) for out, inside in outs.items()]
+    return variants
 
 
 def _common(runs: list[SeedRun]) -> dict[str, Any]:
@@ -168,6 +178,6 @@ def _common(runs: list[SeedRun]) -> dict[str, Any]:
     for section in SECTIONS:
         sections = [config.get(section) for config in configs]
         if sections and all(isinstance(one, Mapping) for one in sections):
-            first = dict(sections[0] or {})
-            common[section] = {k: v for k, v in first.items() if all(one and one.get(k) == v for one in sections)}
+            shared = dict(sections[0] or {}).items()
+            common[section] = {k: v for k, v in shared if all(one and one.get(k) == v for one in sections)}
     return common

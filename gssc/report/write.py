@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gssc.checks import fail
-from gssc.report.collected import Collected, read_collected
-from gssc.report.files import write_files
+from gssc.files import write_files
 from gssc.report.page import make_page
-from gssc.report.protocols import with_protocols
+from gssc.report.recorded import Recorded, read_recorded
 from gssc.report.results import results_markdown
 from gssc.report.runs import read_runs
 from gssc.report.svg import need_matplotlib
-from gssc.report.tables import Comparison, compare, our_row, to_csv, to_latex, to_markdown
+from gssc.report.tables import Comparison, compare, our_row, to_csv, to_latex, to_markdown, with_protocols
 from gssc.report.variants import Variant, group_variants
 
 
@@ -31,15 +30,15 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
     Args:
         runs: Outputs of ``gssc train``, seed folders, or folders of several outputs.
         folder: Made if missing; files of an earlier report are replaced when all of the new ones are complete.
-        recorded: Results that `gssc.report.collect` kept, to put beside the runs.
+        recorded: Results that were kept (`gssc.report.recorded`), to put beside the runs.
     """
     need_matplotlib()
     folder = Path(folder)
     if recorded is not None and not Path(recorded).is_dir():
         fail("recorded", "an existing folder", str(recorded))
-    found = read_runs(map(Path, runs))
-    variants = group_variants(found.seeds)
-    kept = read_collected(Path(recorded)) if recorded is not None else []
+    read = read_runs(map(Path, runs))
+    variants = group_variants(read.seeds)
+    kept = read_recorded(Path(recorded)) if recorded is not None else []
     tables = {
         recipe: with_protocols(_with_recorded(compare(mine), mine, kept), mine) for recipe, mine in variants.items()
     }
@@ -50,7 +49,7 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
         for name, table in tables.items()
         if recorded is not None and not any(one.recipe == table.recipe for one in kept)
     ]
-    page, notes = make_page(variants, tables, (*found.notes, *missing))
+    page, notes = make_page(variants, tables, (*read.notes, *missing))
     markdown = to_markdown(comparisons) + f"\n## Where they come from\n\n{origins}"
     if notes:
         markdown += "\n## Not everything could be read\n\n" + "".join(f"- {note}\n" for note in notes)
@@ -64,7 +63,7 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
     return Report(tables, tuple(notes), tuple(folder / name for name in contents))
 
 
-def _with_recorded(table: Comparison, variants: Sequence[Variant], kept: Sequence[Collected]) -> Comparison:
+def _with_recorded(table: Comparison, variants: Sequence[Variant], kept: Sequence[Recorded]) -> Comparison:
     """The table with what was recorded of its recipe, on the same dataset, below our own rows.
 
     Of recorded ablations, those with the settings of a run that is here.

@@ -13,7 +13,7 @@ from gssc.checks import fail
 from gssc.config import Recipe, load_recipe
 from gssc.datasets.flat import FlatGraphs, from_about
 from gssc.datasets.inputs import open_inputs
-from gssc.files import load_tensors, read_object
+from gssc.files import load_tensors, read_object, weights_file
 from gssc.model import GSSC
 from gssc.tasks import Task
 from gssc.train.build import build_model, build_store
@@ -71,8 +71,8 @@ def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
     about = read_object(folder / "dataset.json")
     summary = read_object(folder / "summary.json") if (folder / "summary.json").exists() else None
     weights: dict[str, Tensor]
-    if (folder / "model.safetensors").exists():
-        weights, _ = load_tensors(folder / "model.safetensors")
+    if (selected := weights_file(folder)) is not None:
+        weights, _ = load_tensors(selected)
     else:
         tensors, _ = read_checkpoint(folder / "checkpoints" / "last.safetensors")
         weights = part(tensors, "best") or part(tensors, "model")

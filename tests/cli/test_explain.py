@@ -1,6 +1,7 @@
 """The command: pictures and numbers of a run, on the report's page too."""
 
 import csv
+import os
 import sys
 
 import pytest
@@ -9,7 +10,6 @@ from typer.testing import CliRunner
 
 from gssc.cli import app, main
 from gssc.explain import write
-from gssc.report import files as report_files
 from gssc.report import write_report
 
 runner = CliRunner()
@@ -121,7 +121,7 @@ def test_a_full_disk_leaves_what_was_there(root, tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report_files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ValueError, match="output folder: expected one that can be written"):
         explained(root, "-o", str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == [NAMES[2]]

@@ -6,9 +6,8 @@ import pytest
 from report.fake_runs import fake_run, write_json
 
 from gssc.report.page import make_page
-from gssc.report.protocols import with_protocols
 from gssc.report.runs import read_runs
-from gssc.report.tables import compare, to_csv, to_markdown
+from gssc.report.tables import compare, to_csv, to_markdown, with_protocols
 from gssc.report.variants import group_variants
 
 

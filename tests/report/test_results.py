@@ -2,7 +2,7 @@ import pytest
 from report.fake_runs import fake_run, write_json
 
 from gssc.report import results_markdown, write_results
-from gssc.report.origin import duration, origin
+from gssc.report.provenance import duration, provenance
 from gssc.report.runs import read_runs
 from gssc.report.variants import group_variants
 
@@ -40,10 +40,10 @@ def test_every_number_says_where_it_comes_from(tmp_path):
         (None, None, ("", "")),
     ],
 )
-def test_origin(tmp_path, hardware, commit, expected):
+def test_provenance(tmp_path, hardware, commit, expected):
     out = fake_run(tmp_path / "a", "zinc-12k", seeds=(0,), epochs=3)
     write_json(out / "seed-0/environment.json", {"hardware": hardware, "commit": commit})
-    found = origin(read_runs([out]).seeds[0].environment)
+    found = provenance(read_runs([out]).seeds[0].environment)
     assert (found["hardware"], found["commit"]) == expected
 
 

@@ -52,6 +52,20 @@ def test_a_run_older_than_a_key_has_its_default(tmp_path):
     assert [variant.overrides for variant in own] == [()] * len(own)
 
 
+def test_a_key_that_recipes_have_no_longer_counts_where_it_mattered(tmp_path):
+    """Runs of former versions, whose protocols of evaluation are told by their summaries."""
+    retired = {"accumulate": 1, "last_batch": "keep", "pad": False, "compile": False, "recombined": 0}
+    for folder, changes in (("a", {}), ("b", {"also": "running,ema=0.9", "also_every": 3}), ("c", {"recombined": 2})):
+        out = fake_run(tmp_path / folder, "zinc-12k", seeds=(ord(folder),), epochs=6)
+        file = next(out.glob("seed-*/config.yaml"))
+        config = yaml.safe_load(file.read_text())
+        config["train"] |= retired | changes
+        file.write_text(yaml.safe_dump(config))
+    shipped, changed = variants(tmp_path)["zinc-12k"]
+    assert [run.folder.parent.name for run in shipped.runs] == ["a", "b"]
+    assert (shipped.overrides, changed.overrides) == ((), ("train.recombined=2",))
+
+
 def test_seeds_of_several_folders_join_unless_one_is_there_twice(tmp_path):
     fake_run(tmp_path / "a", "zinc-12k", seeds=(0, 1), epochs=6)
     fake_run(tmp_path / "b", "zinc-12k", seeds=(2,), epochs=6)

@@ -7,8 +7,8 @@ from report.fake_runs import fake_run
 from typer.testing import CliRunner
 
 from gssc.cli import app, main
+from gssc.files import write_files
 from gssc.report import write_report
-from gssc.report.files import write_files
 
 NAMES = ["report.csv", "report.html", "report.md", "report.tex"]
 

@@ -1,0 +1,63 @@
+"""Results that were kept of runs, as ``results/RECIPE/VARIANT/seed-N`` with a ``run.json`` for all seeds.
+
+A seed folder has ``summary.json``, ``config.yaml``, ``environment.json``, ``dataset.json`` and ``metrics.csv.gz`` (the
+epochs, to five digits); ``run.json`` has command, commit, hardware, date, schedule, time and remarks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gssc.checks import fail
+from gssc.files import read_object
+from gssc.recipes import find_recipe, recipe_names
+from gssc.report.provenance import schedule
+from gssc.report.runs import read_seed
+from gssc.report.variants import Variant, differences
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One setting of a recipe that was run and kept: ``name`` is its folder, ``about`` its ``run.json``."""
+
+    recipe: str
+    name: str
+    variant: Variant
+    about: dict[str, Any]
+
+    @property
+    def ablation(self) -> bool:
+        return self.name.startswith("ablation")
+
+    @property
+    def schedule(self) -> str:
+        """How much of the recipe's epochs, where it is not all."""
+        return schedule_of(self.variant)
+
+    def said(self, key: str) -> str:
+        """An entry of ``run.json`` as text."""
+        return str(self.about.get(key) or "")
+
+
+def schedule_of(variant: Variant) -> str:
+    """How much of the recipe's epochs the seeds have run, where it is not all."""
+    epochs = [run.summary.get("epochs_run") for run in variant.finished if run.summary]
+    return schedule(variant.runs[0].config, min((n for n in epochs if isinstance(n, int)), default=None))
+
+
+def read_recorded(results: Path) -> list[Recorded]:
+    """All that was kept, by recipe, ``main`` first."""
+    recorded = []
+    for folder in sorted(results.glob("*/*"), key=lambda path: (path.parent.name, path.name != "main", path.name)):
+        seeds = sorted(folder.glob("seed-*"), key=lambda path: int(path.name[5:]) if path.name[5:].isdecimal() else 0)
+        runs = tuple(read_seed(seed) for seed in seeds if seed.is_dir())
+        if not runs or folder.name.startswith("."):  # what a command that was killed has left
+            continue
+        for run in runs:
+            if run.notes:
+                fail("results", "intact files", run.notes[0])
+        recipe = folder.parent.name
+        base = find_recipe(recipe).to_dict() if recipe in recipe_names() else runs[0].config
+        variant = Variant(recipe, differences(runs[0].config, base), runs)
+        recorded.append(Recorded(recipe, folder.name, variant, read_object(folder / "run.json")))
+    return recorded
