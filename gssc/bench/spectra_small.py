@@ -37,10 +37,9 @@ from torch_geometric.data import InMemoryDataset
 from gssc.bench.harness import append, gate
 from gssc.bench.molecules import molecule_like
 from gssc.spectra.cache import Cache
-from gssc.spectra.prepare import prepare
-from gssc.spectra.solve import CLUSTER_TOLERANCE
+from gssc.spectra.dataset_spectra import prepare
 from gssc.spectra.transforms import LaplacianSpectrum, RandomWalkSE
-from gssc.spectra.truncation import truncate
+from gssc.spectra.truncation import CLUSTER_TOLERANCE, Spectrum
 
 K, STEPS = 16, 20
 
@@ -48,6 +47,20 @@ K, STEPS = 16, 20
 def batched(dataset: InMemoryDataset, folder: Path) -> InMemoryDataset:
     """The whole dataset at once."""
     return prepare(dataset, LaplacianSpectrum(K, "combinatorial"), RandomWalkSE(STEPS), cache=folder, progress=False)
+
+
+def truncated(values: np.ndarray, vectors: np.ndarray, tolerance: float) -> Spectrum:
+    """The first K of the ascending pairs of one graph in whole eigenspaces, as `gssc.spectra.truncation` has them."""
+    values = np.where(np.abs(values) <= tolerance, 0.0, values)
+    cluster = np.concatenate([[0], np.cumsum(np.diff(values) > tolerance)])
+    means = np.bincount(cluster, weights=values) / np.bincount(cluster)
+    means[cluster[values == 0.0]] = 0.0
+    count = min(K, values.size)
+    if values.size > K:
+        count = int((cluster[:K] != cluster[K]).sum())
+    out = Spectrum(np.zeros(K), np.zeros((vectors.shape[0], K)), np.arange(K) < count, values.size)
+    out.values[:count], out.vectors[:, :count] = means[cluster[:count]], vectors[:, :count]
+    return out
 
 
 def numpy_loop(dataset: InMemoryDataset, folder: Path) -> InMemoryDataset:
@@ -92,7 +105,7 @@ def numpy_graph(ends: np.ndarray, n: int) -> tuple[dict[str, np.ndarray], tuple[
         exact[np.arange(n), label] = 1.0
         values[:count], vectors[:, :count] = 0.0, exact / np.sqrt(exact.sum(axis=0))
     orthogonality = np.abs(vectors.T @ vectors - np.eye(n)).max()
-    kept = truncate(values, vectors, K, tolerance=tolerance)
+    kept = truncated(values, vectors, tolerance)
     residual = np.linalg.norm(laplacian @ kept.vectors - kept.vectors * kept.values, axis=0).max()
     scale = 1.0 / np.sqrt(np.where(degree > 0, degree, np.inf))
     walk = a * scale * scale[:, None]

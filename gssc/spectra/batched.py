@@ -10,6 +10,7 @@ graph would depend on its neighbours in the dataset.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +23,9 @@ from gssc.spectra.batched_operators import (
     symmetric_batched,
 )
 from gssc.spectra.batched_pairs import complete_pairs
-from gssc.spectra.batched_truncation import gather_rows, select_batched
 from gssc.spectra.operators import Directed, Operator
 from gssc.spectra.packed import PackedGraphs, single_thread
-from gssc.spectra.truncation import Truncation, ZeroModes
+from gssc.spectra.truncation import Truncation, ZeroModes, cut, select
 
 # Above this many nodes a sparse solver that looks for k pairs only is faster than all pairs by a dense one.
 BATCHED_NODES = 512
@@ -214,20 +214,17 @@ class _Work:
         spectrum, out = self.spectrum, self.out
         assert spectrum is not None
         pairs = complete_pairs(adjacency, degree, count, label, spectrum.operator, graph)
-        chosen = select_batched(
-            pairs.values,
-            count,
-            spectrum.k,
-            tolerance=pairs.tolerance,
-            by_magnitude=spectrum.operator == "adjacency",
-            zero_modes=spectrum.zero_modes,
-            truncation=spectrum.truncation,
-        )
-        index = chosen.index.clamp(max=pairs.values.shape[1] - 1)
-        place = pairs.place.gather(1, index)
-        # The residual of a pair grows by at most as much as its value moved to the mean of its cluster.
-        moved = (chosen.values - pairs.values.gather(1, index)).abs_()
-        residual = (pairs.error.gather(1, place) + moved).masked_fill_(~chosen.mask, 0.0).amax(1)
+        rule: dict[str, Any] = {
+            "values": pairs.values,
+            "count": count,
+            "k": spectrum.k,
+            "by_magnitude": spectrum.operator == "adjacency",
+            "zero_modes": spectrum.zero_modes,
+        }
+        tolerance, chosen = cut(errors=pairs.accuracy.unsqueeze(1).expand_as(pairs.values), **rule)
+        if spectrum.truncation == "raw":
+            chosen = select(tolerance=tolerance, truncation="raw", **rule)
+        residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))
         for name, value in (
             ("eigvals", chosen.values),
             ("eigmask", chosen.mask),
@@ -235,8 +232,17 @@ class _Work:
             ("residual", residual),
             ("orthogonality", pairs.orthogonality),
             ("gap", chosen.gap),
-            ("tolerance", pairs.tolerance),
+            ("tolerance", tolerance),
         ):
             target: Tensor = getattr(out, name)
             target[graph] = value.cpu().to(target.dtype)
+        place = pairs.place.gather(1, chosen.index)
         return gather_rows(pairs.rows, place, chosen.mask).to(out.eigvecs.dtype).mT
+
+
+def gather_rows(rows: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """Rows ``index`` [B, K] of each matrix of ``rows`` [B, m, n] as [B, K, n], zero where ``mask`` is False."""
+    batch, size, _ = rows.shape
+    flat = (index + size * torch.arange(batch, device=rows.device).unsqueeze(1)).reshape(-1)
+    picked = rows.reshape(batch * size, -1).index_select(0, flat)
+    return picked.view(*index.shape, -1).mul_(mask.unsqueeze(2).to(rows.dtype))

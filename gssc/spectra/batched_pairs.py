@@ -17,7 +17,6 @@ from torch import Tensor
 from gssc.spectra.batched_operators import operator_batched, zero_modes_batched
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.operators import Operator
-from gssc.spectra.solve import CLUSTER_TOLERANCE
 
 # What a backward stable solver always reaches; more means that it failed.
 MAX_RELATIVE_RESIDUAL = MAX_ORTHOGONALITY = 1e-10
@@ -30,7 +29,7 @@ class ChunkPairs:
 
     ``values`` [B, m] ascend, and what follows a graph's own number is anything. The vector of value i is row
     ``place[:, i]`` of ``rows`` [B, m, m], and its entry of ``error`` [B, m] is ‖L p - λ p‖. ``orthogonality`` [B] is
-    max |PᵀP - I| over all pairs, and values closer than ``tolerance`` [B] count as equal.
+    max |PᵀP - I| over all pairs, and no value is off by more than ``accuracy`` [B].
     """
 
     values: Tensor
@@ -38,7 +37,7 @@ class ChunkPairs:
     rows: Tensor
     error: Tensor
     orthogonality: Tensor
-    tolerance: Tensor
+    accuracy: Tensor
 
 
 def complete_pairs(
@@ -103,13 +102,13 @@ def complete_pairs(
             f"graph {int(graph[at])} of {int(count[at])} nodes: the dense solver left a residual of "
             f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
         )
-    tolerance = CLUSTER_TOLERANCE * torch.maximum((error * is_solved).amax(1), EPS * norm)
+    accuracy = torch.maximum((error * is_solved).amax(1), EPS * norm)
     place = column.expand(batch, size)
     if label is not None:  # zero modes are the smallest
         place = column - count.unsqueeze(1) + solved
         place = torch.where(place < 0, place + count.unsqueeze(1), place)
         values = values.gather(1, place)
-    return ChunkPairs(values, place, rows, error, orthogonality, tolerance)
+    return ChunkPairs(values, place, rows, error, orthogonality, accuracy)
 
 
 def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,8 @@ class Certificate:
         level: ``"proved"`` or ``"checked"``: how it is known that no eigenvalue below the cut is missing.
         residual: max ‖L p - λ p‖ over the pairs kept, from above.
         orthogonality: max |PᵀP - I|.
-        gap: Distance of the last kept to the first dropped cluster; inf when nothing was dropped, or nothing kept.
+        gap: Distance across the cut, from what is kept (or is a zero mode that was dropped on request) to the nearest
+            dropped cluster; inf where one side is empty.
         tolerance: Eigenvalues closer than this count as equal.
         miss_probability: Probability that the count is wrong though the check passed; 0 when proved.
     """

@@ -22,7 +22,7 @@ from torch import Tensor
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.miss_check import GROWTH_LIMIT, RETURN_LIMIT, MissCheck
 from gssc.spectra.spectral_density import spectral_edges
-from gssc.spectra.truncation import merge_clusters
+from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
 # Growth of the last eigenvalue wanted, per filter: e^RISE. Between 3 and 7 the number of products changes by a fifth.
 RISE = 4.0
@@ -88,8 +88,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
         fixed = solver.block[:, torch.as_tensor(captured, device=solver.device)]
         target = solver.target(count) if first == count else 0.0
         done = solver.residuals <= target
-        _, cluster = merge_clusters(values[:first][done], 10.0 * target)
-        if np.bincount(cluster).max(initial=0) >= width:
+        if largest_cluster(values[:first][done], CLUSTER_TOLERANCE * target) >= width:
             return None
         if done.all():
             _finish(solver, space, count)

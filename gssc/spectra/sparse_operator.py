@@ -97,7 +97,7 @@ class SparseOperator:
         return self.kept[dtype]
 
     def bound(self, steps: int) -> float:
-        """A guaranteed bound of |λ|, as `gssc.spectra.ladder.spectral_bound` on the host."""
+        """A guaranteed bound of |λ|, as `gssc.spectra.solver_choice.spectral_bound` on the host."""
         magnitude = SparseOperator(self.n, self.crow, self.col, self.weight.abs()).csr()
         x = torch.ones(self.n, 1, dtype=torch.float64, device=self.device)
         bounds = []

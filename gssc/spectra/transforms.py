@@ -13,11 +13,11 @@ from torch_geometric.transforms import BaseTransform
 from gssc.checks import check_choice, check_device, check_positive, fail
 from gssc.spectra.cache import CacheArgument, content_key, open_cache
 from gssc.spectra.certificate import Certificate
-from gssc.spectra.ladder import SOLVERS, Solver
 from gssc.spectra.operators import DIRECTED, OPERATORS, Directed, Operator, adjacency_matrix
 from gssc.spectra.packed import edges_of
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
+from gssc.spectra.solver_choice import SOLVERS, Solver
 from gssc.spectra.truncation import TRUNCATIONS, ZERO_MODES, Spectrum, Truncation, ZeroModes
 
 
