@@ -1,6 +1,7 @@
 """Argument checks that speak to people: one line naming the argument, what was expected, what came."""
 
 import difflib
+import importlib.util
 import math
 from collections.abc import Iterable
 from typing import NoReturn
@@ -64,3 +65,9 @@ def check_at_least_zero(argument: str, value: float) -> None:
     """Fail unless ``value`` is a finite number that is not negative."""
     if not 0.0 <= value < math.inf:
         fail(argument, "a finite number of at least 0", repr(value))
+
+
+def check_installed(argument: str, package: str, extra: str) -> None:
+    """Fail unless an optional package is there, naming the extra of gssc that brings it."""
+    if importlib.util.find_spec(package) is None:
+        fail(argument, f"the package {package} (pip install 'gssc[{extra}]')", "no such package")

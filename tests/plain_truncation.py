@@ -1,8 +1,8 @@
 """The rule of `gssc.spectra.truncation` for one graph in plain NumPy: the judge of the vectorised one."""
 
-import numpy as np
+from types import SimpleNamespace
 
-from gssc.spectra.truncation import Spectrum
+import numpy as np
 
 
 def merge_clusters(values: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +45,8 @@ def truncate(values, vectors, k, *, tolerance, by_magnitude=False, zero_modes="k
     accepted[kept] = True
     across = np.flatnonzero(accepted[1:] != accepted[:-1])
     gap = float(np.diff(values)[across].min(initial=np.inf))
-    out = Spectrum(np.zeros(k), np.zeros((vectors.shape[0], k)), np.arange(k) < kept.size, order.size)
+    out = SimpleNamespace(values=np.zeros(k), vectors=np.zeros((vectors.shape[0], k)), available=order.size)
+    out.mask = np.arange(k) < kept.size
     out.values[: kept.size] = values[kept]
     out.vectors[:, : kept.size] = vectors[:, kept]
     return out, gap

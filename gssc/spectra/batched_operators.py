@@ -113,9 +113,10 @@ def _walk_matrix(adjacency: Tensor, degree: Tensor) -> Tensor:
 
 
 def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Tensor:
-    """The exact kernels of a chunk of Laplacians as rows, [B, most components, m]; `zero_mode_basis` for many graphs.
+    """The exact kernels of a chunk of Laplacians as orthonormal rows, [B, most components, m].
 
-    ``label [B, m]`` numbers the component of each node within its graph, -1 for padding.
+    One for each component: constant for D - A, proportional to sqrt(degree) for the normalised operator. ``label
+    [B, m]`` numbers the component of each node within its graph, -1 for padding.
     """
     number = torch.arange(int(label.max()) + 1, device=label.device)
     member = (label.unsqueeze(1) == number.unsqueeze(1)).to(degree.dtype)

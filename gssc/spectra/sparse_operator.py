@@ -4,6 +4,7 @@ The diagonal is stored whole, as the first entry of every row, so that (H - c)/e
 A product then reads the matrix and the block once, and :meth:`SparseOperator.laplacian` needs no sorting.
 """
 
+import importlib.util
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +14,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gssc.ops.triton_support import HAS_TRITON
 from gssc.spectra.fused_product import RowPlan, fused_step
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 # Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
 FUSED_ENTRIES = 1_000_000
 # Set by tests: also where Triton's interpreter runs the kernels on the host.

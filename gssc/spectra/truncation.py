@@ -16,7 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gssc.checks import check_choice, check_positive
 from gssc.spectra.certificate import RESIDUAL_PER_GAP, Certificate
+from gssc.spectra.operators import OPERATORS, Operator
 
 ZeroModes = Literal["keep", "drop"]
 Truncation = Literal["eigenspace", "raw"]
@@ -24,6 +26,32 @@ ZERO_MODES = ("keep", "drop")
 TRUNCATIONS = ("eigenspace", "raw")
 # Two computed values of one eigenvalue differ by at most twice the accuracy of the solver; ten times leaves room.
 CLUSTER_TOLERANCE = 10.0
+
+
+@dataclass(frozen=True)
+class SpectrumSettings:
+    """Which eigenpairs of which operator are wanted; the arguments of `LaplacianSpectrum`."""
+
+    k: int
+    operator: Operator = "sym"
+    zero_modes: ZeroModes = "keep"
+    truncation: Truncation = "eigenspace"
+
+    def __post_init__(self) -> None:
+        check_positive("k", self.k)
+        check_choice("operator", self.operator, OPERATORS)
+        check_choice("zero_modes", self.zero_modes, ZERO_MODES)
+        check_choice("truncation", self.truncation, TRUNCATIONS)
+
+    @property
+    def by_magnitude(self) -> bool:
+        """Whether the largest |λ| come first: both ends of the adjacency matrix count."""
+        return self.operator == "adjacency"
+
+    @property
+    def drops_zeros(self) -> bool:
+        """Whether λ = 0 is left out, of Laplacians only."""
+        return self.zero_modes == "drop" and not self.by_magnitude
 
 
 @dataclass(frozen=True)
@@ -38,7 +66,7 @@ class Spectrum:
     vectors: np.ndarray
     mask: np.ndarray
     available: int
-    certificate: Certificate | None = None
+    certificate: Certificate
 
 
 @dataclass(frozen=True)
@@ -111,36 +139,28 @@ def magnitude_order(values: Tensor, count: Tensor, tolerance: Tensor) -> Tensor:
     return key.masked_fill(padding, torch.iinfo(torch.long).max).argsort(dim=1, stable=True)
 
 
-def select(
-    values: Tensor,
-    count: Tensor,
-    k: int,
-    *,
-    tolerance: Tensor,
-    by_magnitude: bool = False,
-    zero_modes: ZeroModes = "keep",
-    truncation: Truncation = "eigenspace",
-) -> Selection:
-    """The first ``k`` of each row's ``count`` [B] ascending eigenvalues, in whole eigenspaces, padded to ``k``.
+def select(values: Tensor, count: Tensor, settings: SpectrumSettings, tolerance: Tensor, whole: bool) -> Selection:
+    """The first k of each row's ``count`` [B] ascending eigenvalues, padded with zeros to k.
 
-    ``by_magnitude`` takes the largest |λ| first (adjacency) and ignores ``zero_modes``. With fewer than ``k`` pairs,
-    all are kept; otherwise the eigenspace that straddles the cut is dropped, unless ``truncation="raw"``.
+    The largest |λ| come first for the adjacency matrix, the smallest λ otherwise. With fewer than k pairs, all are
+    kept; otherwise the eigenspace that straddles the cut is dropped if only ``whole`` ones are wanted.
     """
+    k = settings.k
     size = values.shape[1]
     column = torch.arange(size, device=values.device)
     present = column < count.unsqueeze(1)
     merged, cluster = merge_clusters(values, count, tolerance)
-    if by_magnitude:
+    if settings.by_magnitude:
         order, available = magnitude_order(merged, count, tolerance), count
     else:
-        eligible = present & (merged != 0.0) if zero_modes == "drop" else present
+        eligible = present & (merged != 0.0) if settings.drops_zeros else present
         order, available = (~eligible).long().argsort(dim=1, stable=True), eligible.sum(1)
     kept = available.clamp(max=k)
-    if truncation == "eigenspace" and size > k:
+    if whole and size > k:
         # Members of one cluster stand side by side in every order, so that what stays is a prefix.
         cluster = cluster.gather(1, order)
-        whole = (cluster[:, :k] != cluster[:, k : k + 1]).sum(1)
-        kept = torch.where(available > k, whole, kept)
+        prefix = (cluster[:, :k] != cluster[:, k : k + 1]).sum(1)
+        kept = torch.where(available > k, prefix, kept)
     mask = torch.arange(k, device=values.device) < kept.unsqueeze(1)
     fill = (0, max(0, k - size))
     final = F.pad(merged.gather(1, order)[:, :k], fill).masked_fill(~mask, 0.0)
@@ -156,14 +176,11 @@ def cut(
     values: Tensor,
     errors: Tensor,
     count: Tensor,
-    k: int,
-    *,
-    by_magnitude: bool = False,
-    zero_modes: ZeroModes = "keep",
+    settings: SpectrumSettings,
     known_zeros: int = 0,
     floor: float = 0.0,
 ) -> tuple[Tensor, Selection]:
-    """How close values count as equal, [B], and the cut in whole eigenspaces that follows; arguments as for `select`.
+    """How close values count as equal, [B], and the cut in whole eigenspaces that follows.
 
     The tolerance is ten times the largest of the ``errors`` [B, m] of the pairs at stake, the first k + 1 besides
     ``known_zeros`` that are dropped, and at least ``floor``. It grows where the mean of a cluster lies further from its
@@ -171,15 +188,15 @@ def cut(
     """
     column = torch.arange(values.shape[1], device=values.device)
     at_stake = column < count.unsqueeze(1)
-    if by_magnitude:
+    if settings.by_magnitude:
         largest_first = values.abs().masked_fill(~at_stake, -1.0).argsort(dim=1, descending=True, stable=True)
-        at_stake = torch.zeros_like(at_stake).scatter_(1, largest_first[:, : k + 1], True) & at_stake
+        at_stake = torch.zeros_like(at_stake).scatter_(1, largest_first[:, : settings.k + 1], True) & at_stake
     else:
-        at_stake = at_stake & (column <= k + (known_zeros if zero_modes == "drop" else 0))
+        at_stake = at_stake & (column <= settings.k + (known_zeros if settings.drops_zeros else 0))
     tolerance = CLUSTER_TOLERANCE * F.pad(errors.masked_fill(~at_stake, 0.0), (0, 1)).amax(1)
     tolerance = tolerance.clamp(min=floor)
     while True:
-        chosen = select(values, count, k, tolerance=tolerance, by_magnitude=by_magnitude, zero_modes=zero_modes)
+        chosen = select(values, count, settings, tolerance, whole=True)
         unresolved = chosen.residual(values, errors) > RESIDUAL_PER_GAP * chosen.gap
         if not bool(unresolved.any()):
             return tolerance, chosen

@@ -14,6 +14,7 @@ from closed_forms import (
     path,
     random_graph,
     reweighted,
+    solve_dense,
     star,
 )
 from hypothesis import given, settings
@@ -22,7 +23,6 @@ from plain_truncation import magnitude_order
 
 from gssc.spectra import solver_choice
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.dense import solve_dense
 from gssc.spectra.operators import OPERATORS, build_operator
 from gssc.spectra.solve import solve
 

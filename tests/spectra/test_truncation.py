@@ -11,11 +11,19 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 from torch_geometric.data import Data
 
-from gssc.spectra.batched import SpectrumSettings, gather_rows, solve_batched
+from gssc.spectra.batched import gather_rows, solve_batched
 from gssc.spectra.operators import OPERATORS, build_operator
 from gssc.spectra.packed import pack
 from gssc.spectra.solve import solve
-from gssc.spectra.truncation import CLUSTER_TOLERANCE, cut, largest_cluster, magnitude_order, merge_clusters, select
+from gssc.spectra.truncation import (
+    CLUSTER_TOLERANCE,
+    SpectrumSettings,
+    cut,
+    largest_cluster,
+    magnitude_order,
+    merge_clusters,
+    select,
+)
 
 TOLERANCE = 1e-9
 # Few distinct values, both signs, zeros, and noise below the tolerance: clusters and ties everywhere.
@@ -72,7 +80,8 @@ def test_magnitude_order_puts_plus_before_minus():
 )
 def test_cut_keeps_whole_eigenspaces(k, mode, zero, kept):
     values, count, tolerance = one_row([0.0, 1.0, 1.0, 1.0, 2.0], 1e-12)
-    out = select(values, count, k, tolerance=tolerance, truncation=mode, zero_modes=zero)
+    settings = SpectrumSettings(k, zero_modes=zero)
+    out = select(values, count, settings, tolerance, whole=mode == "eigenspace")
     assert out.values[out.mask].tolist() == kept
     assert out.mask[0].tolist() == [i < len(kept) for i in range(k)]
     assert (out.values[~out.mask] == 0).all()
@@ -81,7 +90,7 @@ def test_cut_keeps_whole_eigenspaces(k, mode, zero, kept):
 
 def test_by_magnitude_ignores_zero_modes():
     values, count, tolerance = one_row([-3.0, 0.0, 1.0], 1e-12)
-    out = select(values, count, 3, tolerance=tolerance, by_magnitude=True, zero_modes="drop")
+    out = select(values, count, SpectrumSettings(3, "adjacency", "drop"), tolerance, whole=True)
     assert out.values.tolist() == [[-3.0, 1.0, 0.0]]
     assert out.mask.all()
 
@@ -108,7 +117,8 @@ def test_clusters_equal_those_of_each_row(rows: list[list[float]]) -> None:
 def test_selection_equals_that_of_each_row(rows, k, by_magnitude, zero_modes, truncation) -> None:
     values, count, tolerance, arrays = padded(rows)
     options = {"by_magnitude": by_magnitude, "zero_modes": zero_modes, "truncation": truncation}
-    chosen = select(values, count, k, tolerance=tolerance, **options)
+    wanted = SpectrumSettings(k, "adjacency" if by_magnitude else "sym", zero_modes)
+    chosen = select(values, count, wanted, tolerance, whole=truncation == "eigenspace")
     size = values.shape[1]
     vectors = torch.randn(len(rows), size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     kept = gather_rows(vectors, chosen.index, chosen.mask)
@@ -128,14 +138,14 @@ def test_selection_equals_that_of_each_row(rows, k, by_magnitude, zero_modes, tr
 )
 def test_gap_at_the_cut(k: int, truncation: str, gap: float) -> None:
     values, count, tolerance = one_row([0.0, 0.5, 1.0, 1.0, 3.0], TOLERANCE)
-    assert float(select(values, count, k, tolerance=tolerance, truncation=truncation).gap) == gap
+    assert float(select(values, count, SpectrumSettings(k), tolerance, whole=truncation == "eigenspace").gap) == gap
 
 
 def test_gap_is_measured_at_both_ends_of_the_adjacency_matrix_and_from_dropped_zero_modes() -> None:
     values, count, tolerance = one_row([-3.0, -2.5, 0.0, 1.0, 3.5], TOLERANCE)
-    assert float(select(values, count, 2, tolerance=tolerance, by_magnitude=True).gap) == 0.5
+    assert float(select(values, count, SpectrumSettings(2, "adjacency"), tolerance, whole=True).gap) == 0.5
     values, count, tolerance = one_row([0.0, 0.5, 0.5], TOLERANCE)
-    nothing = select(values, count, 1, tolerance=tolerance, zero_modes="drop")
+    nothing = select(values, count, SpectrumSettings(1, zero_modes="drop"), tolerance, whole=True)
     assert not nothing.mask.any()
     assert float(nothing.gap) == 0.5
 
@@ -143,15 +153,15 @@ def test_gap_is_measured_at_both_ends_of_the_adjacency_matrix_and_from_dropped_z
 def test_tolerance_is_that_of_the_pairs_at_stake() -> None:
     values, count, _ = one_row([0.0, 0.0, 1.0, 2.0, 3.0], 0.0)
     errors = torch.tensor([[0.0, 1e-12, 1e-11, 1e-10, 1e-9]], dtype=torch.float64)
-    for k, options, largest in (
-        (1, {}, 1e-12),
-        (2, {}, 1e-11),
-        (1, {"zero_modes": "drop", "known_zeros": 2}, 1e-10),
-        (1, {"by_magnitude": True}, 1e-9),
-        (9, {}, 1e-9),
+    for wanted, largest in (
+        (SpectrumSettings(1), 1e-12),
+        (SpectrumSettings(2), 1e-11),
+        (SpectrumSettings(1, zero_modes="drop"), 1e-10),
+        (SpectrumSettings(1, "adjacency"), 1e-9),
+        (SpectrumSettings(9), 1e-9),
     ):
-        assert float(cut(values, errors, count, k, **options)[0]) == CLUSTER_TOLERANCE * largest
-    assert float(cut(values, errors, count, 1, floor=0.5)[0]) == 0.5
+        assert float(cut(values, errors, count, wanted, known_zeros=2)[0]) == CLUSTER_TOLERANCE * largest
+    assert float(cut(values, errors, count, SpectrumSettings(1), floor=0.5)[0]) == 0.5
 
 
 def test_a_chain_whose_mean_lies_far_from_its_members_widens_the_tolerance_of_its_row_alone() -> None:
@@ -159,7 +169,7 @@ def test_a_chain_whose_mean_lies_far_from_its_members_widens_the_tolerance_of_it
     step = 0.9 * CLUSTER_TOLERANCE * 1e-12
     chain = [1.0 + i * step for i in range(20)] + [1.0 + 20.5 * step]
     values = torch.tensor([chain, list(range(21))], dtype=torch.float64)
-    tolerance, chosen = cut(values, torch.full_like(values, 1e-12), torch.tensor([21, 21]), 20)
+    tolerance, chosen = cut(values, torch.full_like(values, 1e-12), torch.tensor([21, 21]), SpectrumSettings(20))
     assert tolerance.tolist() == pytest.approx([4e-11, 1e-11])
     assert chosen.mask.sum(1).tolist() == [0, 20]
 
