@@ -66,18 +66,11 @@ def layers_of(model: GSSC) -> list[GSSCLayer]:
     return [layer for layer in model.layers if isinstance(layer, GSSCLayer)]
 
 
-def convolution_of(model: GSSC, layer: int) -> tuple[int, GSSConv]:
-    """The number of a layer, counted from 0, and its convolution."""
-    number = check_number("layer", layer, len(model.layers), "a layer")
-    conv = layers_of(model)[number].glob
-    if not isinstance(conv, GSSConv):
-        fail("model", "one with a graph state space convolution (glob gssc or gsc)", f"glob={model.glob}")
-    return number, conv
-
-
 def watch_convolution(model: GSSC, data: Data, layer: int) -> tuple[GSSConv, ConvolutionInputs]:
     """The convolution of a layer and what it is given for this graph, in evaluation mode and without gradients."""
-    _, conv = convolution_of(model, layer)
+    conv = layers_of(model)[check_number("layer", layer, len(model.layers), "a layer")].glob
+    if not isinstance(conv, GSSConv):
+        fail("model", "one with a graph state space convolution (glob gssc or gsc)", f"glob={model.glob}")
     seen: list[ConvolutionInputs] = []
 
     def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """A subject in, pictures and tables out: the work of ``gssc explain``."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,10 @@ from gssc.explain.kernel import convolution_row, convolution_self_weight
 from gssc.explain.layout import hops_to, layout
 from gssc.explain.subject import Subject
 from gssc.explain.tables import by_distance, kernel_csv, pairs_csv, reaches_csv
-from gssc.explain.watch import check_number, convolution_of, layers_of, watch_convolution
+from gssc.explain.watch import check_number, layers_of, watch_convolution
 from gssc.report.files import write_files
 
 SWITCHED_OFF = "the same weights, global part switched off"
-
-
-@dataclass(frozen=True)
-class Explained:
-    """What was written, and lines for whoever asked: what is shown, and what could not be."""
-
-    files: tuple[Path, ...]
-    notes: tuple[str, ...]
 
 
 def write_explanation(
@@ -38,8 +29,10 @@ def write_explanation(
     layer: int | None = None,
     channel: str = "mean",
     nodes: int | None = 16,
-) -> Explained:
+) -> tuple[list[Path], list[str]]:
     """Draw the kernels of a node and the reach of influence, and write pictures and numbers, all of them or none.
+
+    Returns the files, and notes for whoever asked: what is shown, and what could not be.
 
     Args:
         subject: What is looked at.
@@ -66,7 +59,7 @@ def write_explanation(
     influence_files, influence_notes = _influence(subject, against, averaged, f"influence-{where}-node-{u}")
     contents |= influence_files
     write_files(folder, contents)
-    return Explained(tuple(folder / name for name in contents), (*notes, *influence_notes))
+    return [folder / name for name in contents], [*notes, *influence_notes]
 
 
 def sample(count: int, wanted: int | None, node: int) -> list[int]:
@@ -79,7 +72,7 @@ def sample(count: int, wanted: int | None, node: int) -> list[int]:
 
 def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str) -> dict[str, bytes]:
     model, data = subject.model, subject.data
-    layers = range(len(model.layers)) if layer is None else [convolution_of(model, layer)[0]]
+    layers = range(len(model.layers)) if layer is None else [check_number("layer", layer, len(model.layers), "a layer")]
     rows, self_weights, shared = {}, {}, False
     for number in layers:
         conv, inputs = watch_convolution(model, data, number)

@@ -71,14 +71,14 @@ def components_batched(adjacency: Tensor, valid: Tensor, hangs: Tensor) -> Tenso
     target = (graph * size + target).numpy()
     matrix = sp.csr_array((np.ones(target.size), target, indptr), shape=(batch * size, batch * size))
     # In a symmetric matrix strong components are the components, found without a transpose.
-    found, component = connected_components(matrix, directed=True, connection="strong")
+    number_of_components, component = connected_components(matrix, directed=True, connection="strong")
     # SciPy's numbers are arbitrary. Counted along the graph, the first nodes of the components are not.
-    head = np.empty(found, dtype=np.int64)
+    head = np.empty(number_of_components, dtype=np.int64)
     node = np.arange(component.size)
     head[component[::-1]] = node[::-1]
-    first = torch.from_numpy(head[component])
-    number = (first == torch.from_numpy(node)).view(batch, size).cumsum(1) - 1
-    return torch.where(valid, number.view(-1)[first].view(batch, size), label).to(adjacency.device)
+    first_node = torch.from_numpy(head[component])
+    number = (first_node == torch.from_numpy(node)).view(batch, size).cumsum(1) - 1
+    return torch.where(valid, number.view(-1)[first_node].view(batch, size), label).to(adjacency.device)
 
 
 def return_probabilities_batched(

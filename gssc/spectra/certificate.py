@@ -95,6 +95,13 @@ def rayleigh_ritz(matrix: sp.csr_array, basis: np.ndarray) -> Pairs:
     return Pairs(values, vectors, np.asarray(residuals), orthogonality(vectors))
 
 
+def lowest_pairs(pairs: Pairs, count: int, known: np.ndarray) -> Pairs:
+    """The first ``count`` of these pairs; their orthogonality is measured together with the ``known`` modes [n, z]."""
+    vectors = pairs.vectors[:, :count]
+    whole = orthogonality(np.concatenate([known, vectors], axis=1))
+    return Pairs(pairs.values[:count], vectors, pairs.residuals[:count], whole)
+
+
 def judge(residual: float, orthogonal: float, gap: float, scale: float) -> str | None:
     """Why a spectrum of this accuracy cannot be certified; None when it can."""
     limit = min(max(RESIDUAL_LIMIT, RELATIVE_LIMIT * scale), RESIDUAL_PER_GAP * gap)

@@ -206,15 +206,15 @@ def _parts(
     rwse: RandomWalkSE | None,
 ) -> list[_Part]:
     """One reading of the dataset where both transforms agree on it, else one for each."""
-    first: LaplacianSpectrum | RandomWalkSE | None = rwse if spectrum is None else spectrum
-    assert first is not None
-    graphs = pack(dataset, first.weight_attr)
+    reader: LaplacianSpectrum | RandomWalkSE | None = rwse if spectrum is None else spectrum
+    assert reader is not None
+    graphs = pack(dataset, reader.weight_attr)
     if rwse is None:
-        return [_Part(graphs, first.directed, spectrum, 0)]
-    if (rwse.directed, rwse.weight_attr) == (first.directed, first.weight_attr):
-        return [_Part(graphs, first.directed, spectrum, rwse.steps)]
+        return [_Part(graphs, reader.directed, spectrum, 0)]
+    if (rwse.directed, rwse.weight_attr) == (reader.directed, reader.weight_attr):
+        return [_Part(graphs, reader.directed, spectrum, rwse.steps)]
     walks = _Part(pack(dataset, rwse.weight_attr), rwse.directed, None, rwse.steps)
-    return [_Part(graphs, first.directed, spectrum, 0), walks]
+    return [_Part(graphs, reader.directed, spectrum, 0), walks]
 
 
 def _attach(dataset: Any, new: dict[str, Tensor], slices: dict[str, Tensor]) -> Any:

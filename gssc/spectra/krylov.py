@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.chebyshev_filter import LeftOut
 from gssc.spectra.miss_check import GROWTH_LIMIT, RETURN_LIMIT, MissCheck
 from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
@@ -65,10 +66,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
         edge = min(max(edge, low + 1e-6 * (solver.upper - low)), (low + solver.upper) / 2)
         wanted, growth = _degrees(solver, lowest, last, edge)
         degree = degree or min(wanted, growth)
-        without = (
-            (solver.known, solver.returns(0.0, last, edge, RETURN_LIMIT)),
-            (fixed, solver.returns(low, last, edge, RETURN_LIMIT)),
-        )
+        without = solver.left_out(fixed, low, last, edge, RETURN_LIMIT)
         fresh = space.expand(solver.filtered(fresh, degree, edge, without=without))
         if degree >= ENOUGH * wanted and space.size < count + width:
             continue
@@ -135,7 +133,7 @@ class _Extension:
     count: int
     degree: int
     edge: float
-    without: tuple[tuple[Tensor, int], ...]
+    without: LeftOut
 
     def __call__(self) -> bool:
         """Whether anything was done; False where the space is full."""

@@ -139,8 +139,8 @@ class Shifted:
         if (alpha, gamma) not in self._coefficients:
             numbers = [alpha / self.half, -alpha * self.centre / self.half, gamma]
             self._coefficients[alpha, gamma] = torch.tensor(numbers, dtype=self.dtype, device=x.device)
-        own = self.operator
-        matrix = (own.plan(), own.crow, own.col, own.weight_as(self.dtype))
+        operator = self.operator
+        matrix = (operator.plan(), operator.crow, operator.col, operator.weight_as(self.dtype))
         fused_step(*matrix, self._coefficients[alpha, gamma], x, out, adds=z is not None and gamma != 0.0)
         return out
 
