@@ -39,6 +39,12 @@ def check_device(argument: str, name: str | torch.device, *, present: bool = Tru
     return device
 
 
+def check_installed(argument: str, package: str, extra: str) -> None:
+    """Fail unless an optional package is there, naming the extra of gssc that brings it."""
+    if importlib.util.find_spec(package) is None:
+        fail(argument, f"the package {package} (pip install 'gssc[{extra}]')", "no such package")
+
+
 def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:
     """Fail unless ``value`` is one of ``choices``, naming the nearest one."""
     options = list(choices)
@@ -65,9 +71,3 @@ def check_at_least_zero(argument: str, value: float) -> None:
     """Fail unless ``value`` is a finite number that is not negative."""
     if not 0.0 <= value < math.inf:
         fail(argument, "a finite number of at least 0", repr(value))
-
-
-def check_installed(argument: str, package: str, extra: str) -> None:
-    """Fail unless an optional package is there, naming the extra of gssc that brings it."""
-    if importlib.util.find_spec(package) is None:
-        fail(argument, f"the package {package} (pip install 'gssc[{extra}]')", "no such package")
