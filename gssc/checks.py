@@ -1,6 +1,7 @@
 """Argument checks that speak to people: one line naming the argument, what was expected, what came."""
 
 import difflib
+import importlib.util
 import math
 from collections.abc import Iterable
 from typing import NoReturn
@@ -36,6 +37,12 @@ def check_device(argument: str, name: str | torch.device, *, present: bool = Tru
     if present and device.type == "cuda" and not torch.cuda.is_available():
         fail(argument, "'cpu' (no GPU was found)", repr(str(name)))
     return device
+
+
+def check_installed(argument: str, package: str, extra: str) -> None:
+    """Fail unless an optional package is there, naming the extra of gssc that brings it."""
+    if importlib.util.find_spec(package) is None:
+        fail(argument, f"the package {package} (pip install 'gssc[{extra}]')", "no such package")
 
 
 def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:

@@ -112,12 +112,12 @@ def assert_no_gradient_across_graphs(function: Function, graphs: Sequence[Data])
     for g in range(len(graphs)):
         inputs = batch.clone()
         inputs.x = batch.x.detach().clone().requires_grad_()
-        own = batch.batch == g
-        output = function(inputs)[own]
+        inside = batch.batch == g
+        output = function(inputs)[inside]
         if not output.numel():
             continue
         (gradient,) = torch.autograd.grad(output.sum(), inputs.x)
-        if not bool((gradient[~own] == 0).all()):
+        if not bool((gradient[~inside] == 0).all()):
             raise AssertionError(f"graph {g}: its output has a gradient in the features of other graphs")
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gssc.checks import check_choice, check_device, check_positive, check_probability, check_shape
+from gssc.checks import check_choice, check_device, check_installed, check_positive, check_probability, check_shape
 
 
 def test_good_values_pass():
@@ -28,3 +28,11 @@ def test_good_values_pass():
 def test_bad_values_name_argument_expectation_and_value(action, message):
     with pytest.raises(ValueError, match=message):
         action()
+
+
+def test_installed():
+    check_installed("plot", "numpy", "plot")
+    with pytest.raises(
+        ValueError, match=r"^plot: expected the package no_such_thing \(pip install 'gssc\[plot\]'\), got no"
+    ):
+        check_installed("plot", "no_such_thing", "plot")

@@ -68,7 +68,7 @@ def explain(
     with default_dtype(runs[0].recipe.train.precision):
         dataset = open_for(runs[0].recipe, data_root, pack, Console(quiet=True))
     subjects = [make_subject(loaded, dataset, split, graph, place) for loaded in runs]
-    done = write_explanation(
+    files, notes = write_explanation(
         subjects[0],
         node,
         out or (Path(run) / "explain" if Path(run).is_dir() else Path("explain") / runs[0].recipe.name),
@@ -78,6 +78,6 @@ def explain(
         nodes=None if nodes == "all" else int(nodes),
     )
     console = Console(highlight=False, soft_wrap=True)
-    for note in done.notes:
+    for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False)
-    console.print(f"written: {', '.join(map(str, done.files))}", markup=False)
+    console.print(f"written: {', '.join(map(str, files))}", markup=False)

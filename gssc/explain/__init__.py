@@ -1,12 +1,11 @@
 """Looking inside a trained model: the kernels it has learned, and how far influence reaches.
 
 In the order in which data flows: `subject` (a run's model and a graph), `watch` (what the layers of a model were
-given), `kernel`, `distance`, `jacobian` (influence), `summary`, `layout` (where to draw nodes), `draw`, `tables`,
-`write`.
+given), `kernel`, `jacobian` (influence), `layout` (distances, and where to draw nodes), `tables`, `draw`, `write`.
 """
 
-from gssc.explain.distance import hops_to
 from gssc.explain.jacobian import influence, without_global
 from gssc.explain.kernel import kernel_row, self_weight
+from gssc.explain.layout import hops_to
 
 __all__ = ["hops_to", "influence", "kernel_row", "self_weight", "without_global"]

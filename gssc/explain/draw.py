@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gssc.explain.summary import Reach
+from gssc.explain.tables import Reach
 
 COLOURS = ("#0b6e99", "#c4501b", "#5a5a5a")
 FLOOR = 1e-7  # of the largest influence: what is below is rounding, or nothing

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from gssc.checks import fail
-from gssc.explain.watch import check_graph, check_number, in_eval_mode, layers_of
+from gssc.explain.watch import bare_graph, check_graph, check_number, in_eval_mode, layers_of
 from gssc.model import GSSC, model_inputs
 
 ROWS = 40_000  # nodes and edges of the copies that are differentiated at once, about
@@ -31,19 +31,19 @@ def influence(model: GSSC, data: Data, node: int | Sequence[int]) -> Tensor:
         node: u, counted from 0.
     """
     count = check_graph(model, data)
-    single = isinstance(node, int)
-    wanted = [check_number("node", u, count, "a node") for u in ([node] if isinstance(node, int) else node)]
-    plain = _without_batch(data)
+    targets = [check_number("node", u, count, "a node") for u in ([node] if isinstance(node, int) else node)]
+    # What a batch of one says of its graphs would confuse a batch of copies.
+    graph = bare_graph(data.to_dict(), count)
     channels = layers_of(model)[-1].channels
-    jobs = [(u, channel) for u in wanted for channel in range(channels)]
+    jobs = [(u, channel) for u in targets for channel in range(channels)]
     copies = max(1, ROWS // max(1, count + int(data.num_edges or 0)))
     pieces = [jobs[first : first + copies] for first in range(0, len(jobs), copies)]
     with in_eval_mode(model):
-        squares = [_squared_gradients(model, plain, count, piece) for piece in pieces]
+        squares = [_squared_gradients(model, graph, count, piece) for piece in pieces]
     if not squares:
         return torch.zeros(0, count)
-    found = torch.cat(squares).unflatten(0, (len(wanted), channels)).sum(1).sqrt()
-    return found[0] if single else found
+    norms = torch.cat(squares).unflatten(0, (len(targets), channels)).sum(1).sqrt()
+    return norms[0] if isinstance(node, int) else norms
 
 
 @contextmanager
@@ -79,17 +79,8 @@ def _squared_gradients(model: GSSC, data: Data, nodes: int, jobs: Sequence[tuple
             model(**model_inputs(Batch.from_data_list([data] * len(jobs))))
             rows = torch.tensor([copy * nodes + u for copy, (u, _) in enumerate(jobs)], device=end[0].device)
             channels = torch.tensor([channel for _, channel in jobs], device=end[0].device)
-            (found,) = torch.autograd.grad(end[0][rows, channels].sum(), start[0])
+            (gradient,) = torch.autograd.grad(end[0][rows, channels].sum(), start[0])
     finally:
         for hook in hooks:
             hook.remove()
-    return found.detach().square().sum(1).unflatten(0, (len(jobs), nodes))
-
-
-def _without_batch(data: Data) -> Data:
-    """The graph alone: what a batch of one says of its graphs would confuse a batch of copies."""
-    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "edge_attr", "rwse")
-    kept = {name: getattr(data, name, None) for name in names}
-    found = Data(**{name: value for name, value in kept.items() if value is not None})
-    found.num_nodes = int(data.num_nodes or 0)
-    return found
+    return gradient.detach().square().sum(1).unflatten(0, (len(jobs), nodes))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gssc.explain.watch import ConvolutionInputs, check_graph, check_number, convolution_of, watch_convolution
+from gssc.explain.watch import ConvolutionInputs, check_graph, check_number, watch_convolution
 from gssc.model import GSSC
 from gssc.nn import GSSConv
 
@@ -30,20 +30,18 @@ def kernel_row(model: GSSC, data: Data, node: int, layer: int = -1) -> Tensor:
         layer: Counted from 0; -1 is the last.
     """
     u = check_number("node", node, check_graph(model, data), "a node")
-    _, conv = convolution_of(model, layer)
-    return convolution_row(conv, watch_convolution(model, data, layer), u)
+    return convolution_row(*watch_convolution(model, data, layer), u)
 
 
 def self_weight(model: GSSC, data: Data, node: int, layer: int = -1) -> Tensor:
     """K_s(u) = Σ_k P_uk² A_s,kc [C], what the self term multiplies W_s x_u with; zeros where there is no such term."""
     u = check_number("node", node, check_graph(model, data), "a node")
-    _, conv = convolution_of(model, layer)
-    return convolution_self_weight(conv, watch_convolution(model, data, layer), u)
+    return convolution_self_weight(*watch_convolution(model, data, layer), u)
 
 
-def convolution_row(conv: GSSConv, given: ConvolutionInputs, node: int) -> Tensor:
+def convolution_row(conv: GSSConv, inputs: ConvolutionInputs, node: int) -> Tensor:
     """K_c(u, ·) of one convolution, [N, C]."""
-    x, phi, vectors, ptr = (tensor.detach() for tensor in given)
+    x, phi, vectors, ptr = (tensor.detach() for tensor in inputs)
     with torch.enable_grad():
         features = torch.zeros_like(x).requires_grad_()
         row = conv._mix(x, features, None, phi, vectors, ptr)[node]
@@ -52,9 +50,9 @@ def convolution_row(conv: GSSConv, given: ConvolutionInputs, node: int) -> Tenso
     return kernel
 
 
-def convolution_self_weight(conv: GSSConv, given: ConvolutionInputs, node: int) -> Tensor:
+def convolution_self_weight(conv: GSSConv, inputs: ConvolutionInputs, node: int) -> Tensor:
     """K_s(u) of one convolution, [C]."""
-    x, phi, vectors, ptr = (tensor.detach() for tensor in given)
+    x, phi, vectors, ptr = (tensor.detach() for tensor in inputs)
     if not conv.self_term:
         return torch.zeros_like(x[node])
     with torch.no_grad():

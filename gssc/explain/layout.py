@@ -1,13 +1,35 @@
-"""Where to draw the nodes of a graph."""
+"""Where the nodes of a graph are: how far from one another along edges, and where to draw them."""
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
 from torch_geometric.data import Data
 
-from gssc.explain.distance import adjacency
+from gssc.checks import check_installed
 
 SPRINGS = 600  # nodes up to which springs between all pairs are laid out; beyond, among neighbours
 SPECTRAL = 5_000  # nodes from which eigenvectors have to do
+
+
+def adjacency(data: Data) -> sp.csr_array:
+    """[N, N], one where an edge leads from the column to the row."""
+    nodes = int(data.num_nodes or 0)
+    if data.edge_index is None:
+        return sp.csr_array((nodes, nodes))
+    source, target = data.edge_index.cpu().numpy()
+    matrix = sp.csr_array((np.ones(source.size), (target, source)), shape=(nodes, nodes))
+    matrix.sum_duplicates()
+    return matrix
+
+
+def hops_to(data: Data, nodes: list[int]) -> np.ndarray:
+    """Edges on the shortest path from every node v to each of ``nodes``, [len(nodes), N]; inf where there is none.
+
+    Edges are followed in their direction, as messages do; weights do not count.
+    """
+    if not nodes:
+        return np.zeros((0, int(data.num_nodes or 0)))
+    return np.atleast_2d(shortest_path(adjacency(data), directed=True, unweighted=True, indices=nodes))
 
 
 def layout(data: Data, seed: int = 0) -> np.ndarray:
@@ -24,33 +46,30 @@ def layout(data: Data, seed: int = 0) -> np.ndarray:
         return _scaled(np.array([[0.0, 0.0], [1.0, 0.0]])[:nodes])
     if nodes <= SPECTRAL:
         return _springs(data, nodes, seed)
-    found = np.zeros((nodes, 2))
+    positions = np.zeros((nodes, 2))
     if getattr(data, "eigvecs", None) is not None:
         vectors = data.eigvecs.cpu().double().numpy()
         varied = vectors[:, vectors.std(axis=0) > 1e-6 * max(vectors.std(), 1e-30)][:, :2]
-        found[:, : varied.shape[1]] = varied
-    return _scaled(found)
+        positions[:, : varied.shape[1]] = varied
+    return _scaled(positions)
 
 
 def _springs(data: Data, nodes: int, seed: int) -> np.ndarray:
-    try:
-        import networkx as nx
-    except ImportError:
-        from gssc.checks import fail
+    check_installed("gssc explain", "networkx", "plot")
+    import networkx as nx
 
-        fail("gssc explain", "the package networkx (pip install 'gssc[plot]')", "no such package")
     matrix = adjacency(data)
     graph = nx.from_scipy_sparse_array((matrix + matrix.T).tocsr())
     if nodes > SPRINGS:
-        found = nx.spring_layout(graph, seed=seed)
+        places = nx.spring_layout(graph, seed=seed)
     else:
         hops = shortest_path(matrix, directed=False, unweighted=True)
         finite = hops[np.isfinite(hops)]
         # Components are set beside one another, not infinitely far.
         hops[~np.isfinite(hops)] = finite.max(initial=0.0) + 2.0
         lengths = {i: dict(enumerate(row)) for i, row in enumerate(hops.tolist())}
-        found = nx.kamada_kawai_layout(graph, dist=lengths)
-    return _scaled(np.array([found[node] for node in range(nodes)]))
+        places = nx.kamada_kawai_layout(graph, dist=lengths)
+    return _scaled(np.array([places[node] for node in range(nodes)]))
 
 
 def _scaled(positions: np.ndarray) -> np.ndarray:

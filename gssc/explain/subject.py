@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from gssc.checks import fail
 from gssc.datasets import GraphDataset
 from gssc.datasets.specs import SPECS
-from gssc.explain.watch import check_number
+from gssc.explain.watch import bare_graph, check_number
 from gssc.model import GSSC
 from gssc.train.build import build_store
 from gssc.train.evaluate import default_dtype
@@ -45,9 +45,7 @@ def make_subject(run: LoadedRun, dataset: GraphDataset, split: str, graph: int, 
         one = graphs.part(number, number + 1, dataset.task.level)
         store = build_store(one, run.recipe, dataset.task.level, device, None)
         inputs = store.batch(torch.arange(1)).inputs
-    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "edge_attr", "rwse")
-    data = Data(**{name: inputs[name] for name in names if inputs.get(name) is not None})
-    data.num_nodes = one.num_nodes
+    data = bare_graph(inputs, one.num_nodes)
     spec = SPECS.get(dataset.name)
     if spec is not None and spec.node[-1] == "pos" and one.x is not None:
         data.pos = one.x[:, -2:]

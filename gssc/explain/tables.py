@@ -1,15 +1,42 @@
-"""The numbers behind the figures, as CSV."""
+"""The numbers behind the figures: influence gathered by distance, and everything as CSV."""
 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from gssc.explain.summary import Reach
+
+@dataclass(frozen=True)
+class Reach:
+    """Influence of one model on one graph, by distance.
+
+    ``distance`` ascends, inf (no path) last; for each there are ``pairs`` (u, v), and mean, 10th, 50th and 90th
+    percentile of their influence.
+    """
+
+    name: str
+    distance: np.ndarray
+    pairs: np.ndarray
+    mean: np.ndarray
+    p10: np.ndarray
+    p50: np.ndarray
+    p90: np.ndarray
 
 
-def kernel_csv(rows: Mapping[int, np.ndarray], own: Mapping[int, np.ndarray], node: int, hops: np.ndarray) -> str:
+def by_distance(name: str, influence: np.ndarray, hops: np.ndarray) -> Reach:
+    """Summary of influences [nodes, N] at distances [nodes, N]."""
+    distance = np.unique(hops)
+    groups = [influence[hops == d] for d in distance]
+    low, middle, high = (np.array([np.percentile(group, q) for group in groups]) for q in (10, 50, 90))
+    sizes = np.array([group.size for group in groups], dtype=np.int64)
+    return Reach(name, distance, sizes, np.array([group.mean() for group in groups]), low, middle, high)
+
+
+def kernel_csv(
+    rows: Mapping[int, np.ndarray], self_weights: Mapping[int, np.ndarray], node: int, hops: np.ndarray
+) -> str:
     """K_c(u, v) of layers [N, C]: a row for each layer and node v, a column for each channel.
 
     Rows of kind ``self`` hold K_s(u), what the self term multiplies the node's own features with.
@@ -19,7 +46,7 @@ def kernel_csv(rows: Mapping[int, np.ndarray], own: Mapping[int, np.ndarray], no
     for layer, values in rows.items():
         for v, row in enumerate(values.tolist()):
             lines.append(["kernel", layer, node, v, _distance(float(hops[v])), *row])
-        lines.append(["self", layer, node, node, "0", *own[layer].tolist()])
+        lines.append(["self", layer, node, node, "0", *self_weights[layer].tolist()])
     return _csv(["kind", "layer", "u", "v", "distance", *(f"c{channel}" for channel in range(channels))], lines)
 
 
@@ -51,9 +78,5 @@ def _csv(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(headings)
-    writer.writerows([_short(cell) for cell in line] for line in lines)
+    writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines)
     return out.getvalue()
-
-
-def _short(cell: object) -> object:
-    return f"{cell:.6g}" if isinstance(cell, float) else cell

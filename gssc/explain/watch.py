@@ -1,6 +1,6 @@
 """What the layers of a model are given when it looks at a graph, without changing the model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -46,6 +46,14 @@ def check_graph(model: GSSC, data: Data) -> int:
     return int(data.num_nodes or 0)
 
 
+def bare_graph(inputs: Mapping[str, Any], nodes: int) -> Data:
+    """A graph with what a model reads of it and nothing else."""
+    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "edge_attr", "rwse")
+    data = Data(**{name: inputs[name] for name in names if inputs.get(name) is not None})
+    data.num_nodes = nodes
+    return data
+
+
 def check_number(name: str, number: int, count: int, what: str) -> int:
     """``number`` as an index of ``count`` things, counted from 0 (or, if negative, from the end)."""
     if isinstance(number, bool) or not isinstance(number, int) or not -count <= number < count:
@@ -58,18 +66,11 @@ def layers_of(model: GSSC) -> list[GSSCLayer]:
     return [layer for layer in model.layers if isinstance(layer, GSSCLayer)]
 
 
-def convolution_of(model: GSSC, layer: int) -> tuple[int, GSSConv]:
-    """The number of a layer, counted from 0, and its convolution."""
-    number = check_number("layer", layer, len(model.layers), "a layer")
-    conv = layers_of(model)[number].glob
+def watch_convolution(model: GSSC, data: Data, layer: int) -> tuple[GSSConv, ConvolutionInputs]:
+    """The convolution of a layer and what it is given for this graph, in evaluation mode and without gradients."""
+    conv = layers_of(model)[check_number("layer", layer, len(model.layers), "a layer")].glob
     if not isinstance(conv, GSSConv):
         fail("model", "one with a graph state space convolution (glob gssc or gsc)", f"glob={model.glob}")
-    return number, conv
-
-
-def watch_convolution(model: GSSC, data: Data, layer: int) -> ConvolutionInputs:
-    """What the convolution of a layer is given for this graph, in evaluation mode and without gradients."""
-    _, conv = convolution_of(model, layer)
     seen: list[ConvolutionInputs] = []
 
     def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -82,4 +83,4 @@ def watch_convolution(model: GSSC, data: Data, layer: int) -> ConvolutionInputs:
             model(**model_inputs(data))
     finally:
         hook.remove()
-    return seen[0]
+    return conv, seen[0]

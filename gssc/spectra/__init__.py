@@ -2,7 +2,7 @@
 
 from gssc.spectra.cache import CacheWarning
 from gssc.spectra.certificate import Certificate, SpectrumError
-from gssc.spectra.prepare import PreparedSpectra, prepare, prepare_spectra
+from gssc.spectra.dataset_spectra import PreparedSpectra, prepare, prepare_spectra
 from gssc.spectra.random_features import RandomFeatures
 from gssc.spectra.transforms import EmptySpectrumWarning, LaplacianSpectrum, RandomWalkSE
 

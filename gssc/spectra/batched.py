@@ -9,7 +9,7 @@ graph would depend on its neighbours in the dataset.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import numpy as np
 import torch
@@ -22,26 +22,15 @@ from gssc.spectra.batched_operators import (
     symmetric_batched,
 )
 from gssc.spectra.batched_pairs import complete_pairs
-from gssc.spectra.batched_truncation import gather_rows, select_batched
-from gssc.spectra.operators import Directed, Operator
+from gssc.spectra.operators import Directed
 from gssc.spectra.packed import PackedGraphs, single_thread
-from gssc.spectra.truncation import Truncation, ZeroModes
+from gssc.spectra.truncation import SpectrumSettings, cut, select
 
 # Above this many nodes a sparse solver that looks for k pairs only is faster than all pairs by a dense one.
 BATCHED_NODES = 512
 SIZE_STEP = 4
 # Numbers per dense chunk. On the CPU, smaller ones cost more calls, and larger ones leave the cache.
 CPU_CHUNK, GPU_CHUNK = 1 << 19, 1 << 26
-
-
-@dataclass(frozen=True)
-class SpectrumSettings:
-    """What to compute of the operator; the arguments of `LaplacianSpectrum`."""
-
-    k: int
-    operator: Operator = "sym"
-    zero_modes: ZeroModes = "keep"
-    truncation: Truncation = "eigenspace"
 
 
 @dataclass(frozen=True)
@@ -118,23 +107,21 @@ def solve_batched(
     return out
 
 
+@dataclass
 class _Work:
     """One call of `solve_batched`: graphs in order of their padded size; the rest is looked up chunk by chunk."""
 
-    def __init__(
-        self,
-        graphs: PackedGraphs,
-        spectrum: SpectrumSettings | None,
-        steps: int,
-        directed: Directed,
-        device: torch.device,
-        out: BatchedSpectra,
-        only: Tensor | None,
-    ) -> None:
-        self.graphs, self.spectrum, self.steps, self.directed = graphs, spectrum, steps, directed
-        self.device, self.out = device, out
-        self.laplacian = spectrum is not None and spectrum.operator != "adjacency"
-        count = graphs.ptr.diff()
+    graphs: PackedGraphs
+    spectrum: SpectrumSettings | None
+    steps: int
+    directed: Directed
+    device: torch.device
+    out: BatchedSpectra
+    only: InitVar[Tensor | None]
+
+    def __post_init__(self, only: Tensor | None) -> None:
+        self.laplacian = self.spectrum is not None and not self.spectrum.by_magnitude
+        count = self.graphs.ptr.diff()
         padded = (count + SIZE_STEP - 1) // SIZE_STEP * SIZE_STEP
         wanted = (count > 0) if only is None else (count > 0) & only
         order = torch.argsort(padded, stable=True)
@@ -214,20 +201,11 @@ class _Work:
         spectrum, out = self.spectrum, self.out
         assert spectrum is not None
         pairs = complete_pairs(adjacency, degree, count, label, spectrum.operator, graph)
-        chosen = select_batched(
-            pairs.values,
-            count,
-            spectrum.k,
-            tolerance=pairs.tolerance,
-            by_magnitude=spectrum.operator == "adjacency",
-            zero_modes=spectrum.zero_modes,
-            truncation=spectrum.truncation,
-        )
-        index = chosen.index.clamp(max=pairs.values.shape[1] - 1)
-        place = pairs.place.gather(1, index)
-        # The residual of a pair grows by at most as much as its value moved to the mean of its cluster.
-        moved = (chosen.values - pairs.values.gather(1, index)).abs_()
-        residual = (pairs.error.gather(1, place) + moved).masked_fill_(~chosen.mask, 0.0).amax(1)
+        errors = pairs.accuracy.unsqueeze(1).expand_as(pairs.values)
+        tolerance, chosen = cut(pairs.values, errors, count, spectrum)
+        if spectrum.truncation == "raw":
+            chosen = select(pairs.values, count, spectrum, tolerance, whole=False)
+        residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))
         for name, value in (
             ("eigvals", chosen.values),
             ("eigmask", chosen.mask),
@@ -235,8 +213,17 @@ class _Work:
             ("residual", residual),
             ("orthogonality", pairs.orthogonality),
             ("gap", chosen.gap),
-            ("tolerance", pairs.tolerance),
+            ("tolerance", tolerance),
         ):
             target: Tensor = getattr(out, name)
             target[graph] = value.cpu().to(target.dtype)
+        place = pairs.place.gather(1, chosen.index)
         return gather_rows(pairs.rows, place, chosen.mask).to(out.eigvecs.dtype).mT
+
+
+def gather_rows(rows: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """Rows ``index`` [B, K] of each matrix of ``rows`` [B, m, n] as [B, K, n], zero where ``mask`` is False."""
+    batch, size, _ = rows.shape
+    flat = (index + size * torch.arange(batch, device=rows.device).unsqueeze(1)).reshape(-1)
+    picked = rows.reshape(batch * size, -1).index_select(0, flat)
+    return picked.view(*index.shape, -1).mul_(mask.unsqueeze(2).to(rows.dtype))

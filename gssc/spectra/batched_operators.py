@@ -71,14 +71,14 @@ def components_batched(adjacency: Tensor, valid: Tensor, hangs: Tensor) -> Tenso
     target = (graph * size + target).numpy()
     matrix = sp.csr_array((np.ones(target.size), target, indptr), shape=(batch * size, batch * size))
     # In a symmetric matrix strong components are the components, found without a transpose.
-    found, component = connected_components(matrix, directed=True, connection="strong")
+    number_of_components, component = connected_components(matrix, directed=True, connection="strong")
     # SciPy's numbers are arbitrary. Counted along the graph, the first nodes of the components are not.
-    head = np.empty(found, dtype=np.int64)
+    head = np.empty(number_of_components, dtype=np.int64)
     node = np.arange(component.size)
     head[component[::-1]] = node[::-1]
-    first = torch.from_numpy(head[component])
-    number = (first == torch.from_numpy(node)).view(batch, size).cumsum(1) - 1
-    return torch.where(valid, number.view(-1)[first].view(batch, size), label).to(adjacency.device)
+    first_node = torch.from_numpy(head[component])
+    number = (first_node == torch.from_numpy(node)).view(batch, size).cumsum(1) - 1
+    return torch.where(valid, number.view(-1)[first_node].view(batch, size), label).to(adjacency.device)
 
 
 def return_probabilities_batched(
@@ -113,9 +113,10 @@ def _walk_matrix(adjacency: Tensor, degree: Tensor) -> Tensor:
 
 
 def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Tensor:
-    """The exact kernels of a chunk of Laplacians as rows, [B, most components, m]; `zero_mode_basis` for many graphs.
+    """The exact kernels of a chunk of Laplacians as orthonormal rows, [B, most components, m].
 
-    ``label [B, m]`` numbers the component of each node within its graph, -1 for padding.
+    One for each component: constant for D - A, proportional to sqrt(degree) for the normalised operator. ``label
+    [B, m]`` numbers the component of each node within its graph, -1 for padding.
     """
     number = torch.arange(int(label.max()) + 1, device=label.device)
     member = (label.unsqueeze(1) == number.unsqueeze(1)).to(degree.dtype)

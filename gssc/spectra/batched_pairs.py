@@ -17,7 +17,6 @@ from torch import Tensor
 from gssc.spectra.batched_operators import operator_batched, zero_modes_batched
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.operators import Operator
-from gssc.spectra.solve import CLUSTER_TOLERANCE
 
 # What a backward stable solver always reaches; more means that it failed.
 MAX_RELATIVE_RESIDUAL = MAX_ORTHOGONALITY = 1e-10
@@ -30,7 +29,7 @@ class ChunkPairs:
 
     ``values`` [B, m] ascend, and what follows a graph's own number is anything. The vector of value i is row
     ``place[:, i]`` of ``rows`` [B, m, m], and its entry of ``error`` [B, m] is ‖L p - λ p‖. ``orthogonality`` [B] is
-    max |PᵀP - I| over all pairs, and values closer than ``tolerance`` [B] count as equal.
+    max |PᵀP - I| over all pairs, and no value is off by more than ``accuracy`` [B].
     """
 
     values: Tensor
@@ -38,7 +37,7 @@ class ChunkPairs:
     rows: Tensor
     error: Tensor
     orthogonality: Tensor
-    tolerance: Tensor
+    accuracy: Tensor
 
 
 def complete_pairs(
@@ -51,7 +50,7 @@ def complete_pairs(
     """
     batch, size = degree.shape
     column = torch.arange(size, device=degree.device)
-    own = column < count.unsqueeze(1)
+    is_node = column < count.unsqueeze(1)
     # Row sums of |L| bound the spectrum: twice the degree, or 2 for the normalised operator.
     bound = adjacency.abs().sum(1) if label is None else degree if operator == "combinatorial" else degree.sign()
     beyond = 3.0 * bound.amax(1, keepdim=True)
@@ -60,12 +59,12 @@ def complete_pairs(
     first_of = size * torch.arange(batch, device=degree.device)
     if label is None:
         solved = count.unsqueeze(1)
-        values, rows = _solve(matrix.clone(), own, beyond, graph)
+        values, rows = _solve(matrix.clone(), is_node, beyond, graph)
     else:
-        zeros, known = label.amax(1, keepdim=True) + 1, zero_modes_batched(label, degree, operator)
+        zeros, zero_modes = label.amax(1, keepdim=True) + 1, zero_modes_batched(label, degree, operator)
         solved = count.unsqueeze(1) - zeros
-        lifted, unit = matrix, known.sum(1)
-        if known.shape[1] > 1:
+        lifted, unit = matrix, zero_modes.sum(1)
+        if zero_modes.shape[1] > 1:
             # Σ u uᵀ over the zero modes u, no two of which share a node, but for one unit vector of their span.
             share = 1.0 / zeros.to(unit.dtype).unsqueeze(2)
             modes = (label.unsqueeze(2) == label.unsqueeze(1)).to(unit.dtype) - share
@@ -85,16 +84,16 @@ def complete_pairs(
         values, rows = _solve(turned, column < count.unsqueeze(1) - 1, beyond, graph)
         along = (rows * (tau * turn).unsqueeze(1)).sum(2, keepdim=True)
         rows.addcmul_(along, turn.unsqueeze(1), value=-1.0)
-        number = torch.arange(known.shape[1], device=degree.device)
+        number = torch.arange(zero_modes.shape[1], device=degree.device)
         places = (first_of.unsqueeze(1) + solved + number)[number < zeros]
-        rows.view(-1, size).index_copy_(0, places, known[number < zeros])
-    rows.view(-1, size).index_fill_(0, (~own).view(-1).nonzero().view(-1), 0.0)
+        rows.view(-1, size).index_copy_(0, places, zero_modes[number < zeros])
+    rows.view(-1, size).index_fill_(0, (~is_node).view(-1).nonzero().view(-1), 0.0)
     is_solved = column < solved
     values = values.masked_fill(~is_solved, 0.0)
     error = torch.bmm(rows, matrix).addcmul_(rows, values.unsqueeze(2), value=-1.0).norm(dim=2)
     norm = values.abs().amax(1)
     gram = torch.bmm(rows, rows.mT)
-    gram.diagonal(dim1=1, dim2=2).sub_(own.to(gram.dtype))
+    gram.diagonal(dim1=1, dim2=2).sub_(is_node.to(gram.dtype))
     orthogonality = torch.maximum(gram.amax((1, 2)), -gram.amin((1, 2)))
     failed = ~((error.amax(1) <= MAX_RELATIVE_RESIDUAL * beyond.squeeze(1)) & (orthogonality <= MAX_ORTHOGONALITY))
     if bool(failed.any()):
@@ -103,13 +102,13 @@ def complete_pairs(
             f"graph {int(graph[at])} of {int(count[at])} nodes: the dense solver left a residual of "
             f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
         )
-    tolerance = CLUSTER_TOLERANCE * torch.maximum((error * is_solved).amax(1), EPS * norm)
+    accuracy = torch.maximum((error * is_solved).amax(1), EPS * norm)
     place = column.expand(batch, size)
     if label is not None:  # zero modes are the smallest
         place = column - count.unsqueeze(1) + solved
         place = torch.where(place < 0, place + count.unsqueeze(1), place)
         values = values.gather(1, place)
-    return ChunkPairs(values, place, rows, error, orthogonality, tolerance)
+    return ChunkPairs(values, place, rows, error, orthogonality, accuracy)
 
 
 def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:

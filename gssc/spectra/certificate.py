@@ -46,7 +46,8 @@ class Certificate:
         level: ``"proved"`` or ``"checked"``: how it is known that no eigenvalue below the cut is missing.
         residual: max ‖L p - λ p‖ over the pairs kept, from above.
         orthogonality: max |PᵀP - I|.
-        gap: Distance of the last kept to the first dropped cluster; inf when nothing was dropped, or nothing kept.
+        gap: Distance across the cut, from what is kept (or is a zero mode that was dropped on request) to the nearest
+            dropped cluster; inf where one side is empty.
         tolerance: Eigenvalues closer than this count as equal.
         miss_probability: Probability that the count is wrong though the check passed; 0 when proved.
     """
@@ -92,6 +93,13 @@ def rayleigh_ritz(matrix: sp.csr_array, basis: np.ndarray) -> Pairs:
     vectors = basis @ rotation
     residuals = np.linalg.norm(image @ rotation - vectors * values, axis=0)
     return Pairs(values, vectors, np.asarray(residuals), orthogonality(vectors))
+
+
+def lowest_pairs(pairs: Pairs, count: int, known: np.ndarray) -> Pairs:
+    """The first ``count`` of these pairs; their orthogonality is measured together with the ``known`` modes [n, z]."""
+    vectors = pairs.vectors[:, :count]
+    whole = orthogonality(np.concatenate([known, vectors], axis=1))
+    return Pairs(pairs.values[:count], vectors, pairs.residuals[:count], whole)
 
 
 def judge(residual: float, orthogonal: float, gap: float, scale: float) -> str | None:

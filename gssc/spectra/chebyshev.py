@@ -63,8 +63,8 @@ class ChebyshevBlock(MissCheck):
         start = self.normal(columns, stream=2)
         start -= self.known @ (self.known.T @ start)
         degree = max(2, int(min(math.log(SINGLE_GROWTH) / self.rate(low, edge), DEGREE_LIMIT)))
-        zero = (self.known, self.returns(0.0, low, edge, SINGLE_RETURN))
-        self.rayleigh_ritz(self.orthonormal(self.filtered(start, degree, edge, True, (zero,)), start[:, :0]))
+        zero_modes = (self.known, self.returns(0.0, low, edge, SINGLE_RETURN))
+        self.rayleigh_ritz(self.orthonormal(self.filtered(start, degree, edge, True, (zero_modes,)), start[:, :0]))
         margin, worst, promised = 0.0, math.inf, 0.0
         while True:
             target = self.target(count)
@@ -102,10 +102,7 @@ class ChebyshevBlock(MissCheck):
             pick = torch.as_tensor(np.flatnonzero(~locked), device=self.device)
             keep = torch.as_tensor(np.flatnonzero(locked), device=self.device)
             fixed = self.block[:, keep]
-            without = (
-                (self.known, self.returns(0.0, lowest, edge, limit)),
-                (fixed, self.returns(first, lowest, edge, limit)),
-            )
+            without = self.left_out(fixed, first, lowest, edge, limit)
             active = self.orthonormal(self.filtered(self.block[:, pick], degree, edge, single, without), fixed)
             self.rayleigh_ritz(torch.cat([fixed, active], dim=1))
 

@@ -21,6 +21,8 @@ RESIDUAL_TARGET = 2e-6
 RESIDUAL_PER_NORM = 1e-6
 RESIDUAL_PER_SPACING = 1e-3
 ROUNDING_FLOOR = 5e-12
+# Eigenvectors [n, m], and after how many steps of a recurrence they must be projected out again.
+LeftOut = tuple[tuple[Tensor, int], ...]
 
 
 class ChebyshevFilter:
@@ -65,14 +67,7 @@ class ChebyshevFilter:
         generator = torch.Generator(device=self.device).manual_seed(1_000_003 * self.seed + stream)
         return torch.randn(self.n, columns, dtype=torch.float64, device=self.device, generator=generator)
 
-    def filtered(
-        self,
-        block: Tensor,
-        degree: int,
-        edge: float,
-        single: bool = False,
-        without: tuple[tuple[Tensor, int], ...] = (),
-    ) -> Tensor:
+    def filtered(self, block: Tensor, degree: int, edge: float, single: bool = False, without: LeftOut = ()) -> Tensor:
         """T_degree((H - c)/e) block, for the interval [edge, upper]; degree ≥ 1; computed in float32 if ``single``.
 
         ``without`` lists eigenvectors [n, m] that are projected out, each with the number of steps after which rounding
@@ -104,6 +99,11 @@ class ChebyshevFilter:
         """Steps in which what was projected out, eigenvalue ``fixed``, grows by ``limit`` over the ``lowest`` left."""
         faster = self.rate(min(fixed, lowest), edge) - self.rate(lowest, edge)
         return max(1, int(min(math.log(limit) / max(faster, 1e-12), 1e9)))
+
+    def left_out(self, fixed: Tensor, first: float, lowest: float, edge: float, limit: float) -> LeftOut:
+        """The known modes and ``fixed`` eigenvectors [n, m], whose eigenvalues begin with ``first``, for `filtered`."""
+        zero_modes = (self.known, self.returns(0.0, lowest, edge, limit))
+        return zero_modes, (fixed, self.returns(first, lowest, edge, limit))
 
     def orthonormal(self, block: Tensor, against: Tensor) -> Tensor:
         """An orthonormal basis of the block, orthogonal to ``against`` and to the known modes."""

@@ -56,8 +56,8 @@ class Part:
         nodes = self.nodes[member]
         begin = 0
         for piece in self.vectors:
-            mine = (pairs >= begin) & (pairs < begin + piece.shape[2])
-            source, target = pairs[mine] - begin, columns[mine]
+            inside = (pairs >= begin) & (pairs < begin + piece.shape[2])
+            source, target = pairs[inside] - begin, columns[inside]
             begin += piece.shape[2]
             if not source.size:
                 continue
@@ -83,20 +83,20 @@ class Components:
         return self.nodes[self.start[component] : self.start[component] + self.size[component]]
 
 
-def find_components(adjacency: sp.csr_array, known: np.ndarray | None = None) -> Components:
+def find_components(adjacency: sp.csr_array, smallest_node: np.ndarray | None = None) -> Components:
     """The connected components of a symmetric adjacency matrix, smallest first.
 
-    ``known`` [n] may give them: for every node the smallest node of its component.
+    ``smallest_node`` [n] may give them: for every node the smallest node of its component.
     """
     n = adjacency.shape[0]
     if n == 0:
         return Components(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     # In a symmetric matrix strong components are the components, found without a transpose.
-    if known is None:
+    if smallest_node is None:
         count, label = connected_components(adjacency, directed=True, connection="strong")
     else:
-        number = np.cumsum(known == np.arange(n)) - 1
-        count, label = int(number[-1]) + 1, number[known]
+        number = np.cumsum(smallest_node == np.arange(n)) - 1
+        count, label = int(number[-1]) + 1, number[smallest_node]
     if count == 1:
         return Components(np.arange(n), np.zeros(1, dtype=np.int64), np.array([n]))
     size = np.bincount(label, minlength=count)

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.chebyshev_filter import LeftOut
 from gssc.spectra.miss_check import GROWTH_LIMIT, RETURN_LIMIT, MissCheck
 from gssc.spectra.spectral_density import spectral_edges
-from gssc.spectra.truncation import merge_clusters
+from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
 # Growth of the last eigenvalue wanted, per filter: e^RISE. Between 3 and 7 the number of products changes by a fifth.
 RISE = 4.0
@@ -65,10 +66,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
         edge = min(max(edge, low + 1e-6 * (solver.upper - low)), (low + solver.upper) / 2)
         wanted, growth = _degrees(solver, lowest, last, edge)
         degree = degree or min(wanted, growth)
-        without = (
-            (solver.known, solver.returns(0.0, last, edge, RETURN_LIMIT)),
-            (fixed, solver.returns(low, last, edge, RETURN_LIMIT)),
-        )
+        without = solver.left_out(fixed, low, last, edge, RETURN_LIMIT)
         fresh = space.expand(solver.filtered(fresh, degree, edge, without=without))
         if degree >= ENOUGH * wanted and space.size < count + width:
             continue
@@ -88,8 +86,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
         fixed = solver.block[:, torch.as_tensor(captured, device=solver.device)]
         target = solver.target(count) if first == count else 0.0
         done = solver.residuals <= target
-        _, cluster = merge_clusters(values[:first][done], 10.0 * target)
-        if np.bincount(cluster).max(initial=0) >= width:
+        if largest_cluster(values[:first][done], CLUSTER_TOLERANCE * target) >= width:
             return None
         if done.all():
             _finish(solver, space, count)
@@ -136,7 +133,7 @@ class _Extension:
     count: int
     degree: int
     edge: float
-    without: tuple[tuple[Tensor, int], ...]
+    without: LeftOut
 
     def __call__(self) -> bool:
         """Whether anything was done; False where the space is full."""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import lobpcg
 
-from gssc.spectra.certificate import Pairs, SpectrumError, orthogonality, rayleigh_ritz
+from gssc.spectra.certificate import Pairs, SpectrumError, lowest_pairs, rayleigh_ritz
 
 RESIDUAL_TARGET = 1e-9
 ITERATIONS = 200
@@ -73,7 +73,4 @@ def solve_lobpcg(
             raise SpectrumError(f"LOBPCG: {str(error).splitlines()[0]}") from error
     if not np.isfinite(vectors).all():
         raise SpectrumError("LOBPCG: not finite")
-    pairs = rayleigh_ritz(matrix, vectors - fixed @ (fixed.T @ vectors))
-    vectors = pairs.vectors[:, :count]
-    whole = orthogonality(np.concatenate([fixed, vectors], axis=1))
-    return Pairs(pairs.values[:count], vectors, pairs.residuals[:count], whole)
+    return lowest_pairs(rayleigh_ritz(matrix, vectors - fixed @ (fixed.T @ vectors)), count, fixed)

@@ -73,14 +73,10 @@ class MissCheck(ChebyshevFilter):
         if speed <= 0.0 or degree > CHECK_LIMIT:
             return 1.0
         take = torch.as_tensor(np.flatnonzero(safe | (np.arange(self.values.size) < kept)), device=self.device)
-        found = self.block[:, take]
-        first = float(self.values.min(initial=sigma))
-        without = (
-            (self.known, self.returns(0.0, edge, edge, CHECK_RETURN)),
-            (found, self.returns(first, edge, edge, CHECK_RETURN)),
-        )
+        projected = self.block[:, take]
+        without = self.left_out(projected, float(self.values.min(initial=sigma)), edge, edge, CHECK_RETURN)
         columns = self.filtered(self.normal(CHECK_COLUMNS, stream=3), degree, edge, without=without)
-        for basis in (self.known, found):
+        for basis in (self.known, projected):
             columns = columns - basis @ (basis.T @ columns)
         columns = columns * math.exp(-self._log_cosh(degree * speed))
         norms = torch.linalg.vector_norm(columns, dim=0).cpu().numpy()
@@ -114,11 +110,7 @@ class MissCheck(ChebyshevFilter):
         lowest, edge = float(self.values[columns[0]]), float(self.values[-1])
         degree = max(4, int(min(math.log(GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12), REFINEMENT_DEGREE)))
         fixed = self.block[:, torch.as_tensor(others, device=self.device)]
-        first = float(self.values[others].min(initial=lowest))
-        without = (
-            (self.known, self.returns(0.0, lowest, edge, RETURN_LIMIT)),
-            (fixed, self.returns(first, lowest, edge, RETURN_LIMIT)),
-        )
+        without = self.left_out(fixed, float(self.values[others].min(initial=lowest)), lowest, edge, RETURN_LIMIT)
         pick = torch.as_tensor(columns, device=self.device)
         active = self.orthonormal(self.filtered(self.block[:, pick], degree, edge, without=without), fixed)
         self.rayleigh_ritz(torch.cat([fixed, active], dim=1))

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gssc.checks import check_choice, check_shape, fail
@@ -103,19 +102,3 @@ def degrees(adjacency: sp.csr_array) -> np.ndarray:
 def inverse_sqrt(degree: np.ndarray) -> np.ndarray:
     """d^-1/2, and 0 where d = 0."""
     return np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
-
-
-def zero_mode_basis(adjacency: sp.csr_array, operator: Operator) -> np.ndarray:
-    """The exact kernel of a Laplacian, [n, number of components], orthonormal.
-
-    One vector per connected component: constant for D - A, proportional to sqrt(degree) for the normalised operator.
-    """
-    count, label = connected_components(adjacency, directed=False)
-    size = np.ones(adjacency.shape[0])
-    if operator == "sym":
-        degree = degrees(adjacency)
-        size = np.where(degree > 0, degree, 1.0)
-    total = np.bincount(label, weights=size, minlength=count)
-    basis = np.zeros((adjacency.shape[0], count))
-    basis[np.arange(adjacency.shape[0]), label] = np.sqrt(size / total[label])
-    return basis

@@ -35,9 +35,9 @@ def finish(total, row, valid, begin, weight, x, z, coefficients, column, stride,
     beta = tl.load(coefficients + 1)
     mask = valid[:, None] & (column < stride)[None, :]
     place = row.to(tl.int64)[:, None] * stride + column[None, :]
-    own = tl.load(x + place, mask=mask, other=0.0)
+    of_row = tl.load(x + place, mask=mask, other=0.0)
     diagonal = tl.load(weight + begin)
-    out = alpha * total + (alpha * diagonal + beta)[:, None] * own
+    out = alpha * total + (alpha * diagonal + beta)[:, None] * of_row
     if ADDS:
         out += tl.load(coefficients + 2) * tl.load(z + place, mask=mask, other=0.0)
     tl.store(z + place, out, mask=mask)
@@ -90,16 +90,7 @@ def short_rows(
 
 @triton.jit
 def long_parts(
-    begins,
-    ends,
-    col,
-    weight,
-    x,
-    partial,
-    groups,
-    ALIGN: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SLOTS: tl.constexpr,
+    begins, ends, col, weight, x, partial, groups, ALIGN: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr
 ):
     """The sum over one piece of a long row, into its own row of ``partial``."""
     piece = tl.program_id(0)

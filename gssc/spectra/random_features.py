@@ -14,7 +14,7 @@ from torch_geometric.transforms import BaseTransform
 
 from gssc.checks import check_choice, check_positive, fail
 from gssc.spectra.operators import DIRECTED, Directed, build_operator, degrees
-from gssc.spectra.transforms import read_adjacency
+from gssc.spectra.transforms import described, read_adjacency
 
 Kernel = Literal["diffusion", "regularized_laplacian", "random_walk"]
 KERNELS = ("diffusion", "regularized_laplacian", "random_walk")
@@ -131,11 +131,7 @@ class RandomFeatures(BaseTransform):
 
     def __repr__(self) -> str:
         kernel = self.kernels[0] if len(self.kernels) == 1 else self.kernels
-        return (
-            f"RandomFeatures(k={self.k}, kernel={kernel!r}, t={self.t}, steps={self.steps}, "
-            f"operator={self.operator!r}, probes={self.probes!r}, seed={self.seed}, directed={self.directed!r}, "
-            f"weight_attr={self.weight_attr!r})"
-        )
+        return described(self, {**vars(self), "kernel": kernel})
 
 
 def chebyshev_coefficients(function: Callable[[np.ndarray], np.ndarray], bound: float) -> np.ndarray:

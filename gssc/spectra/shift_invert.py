@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from threadpoolctl import threadpool_limits
 
-from gssc.spectra.certificate import Pairs, SpectrumError, orthogonality, rayleigh_ritz
+from gssc.spectra.certificate import Pairs, SpectrumError, lowest_pairs, rayleigh_ritz
 from gssc.spectra.factorization import factorize
 
 # The shift below the known zero mode of a Laplacian, relative to ‖H‖; the mode is projected out, so that a shift this
@@ -67,8 +67,8 @@ def solve_shift_invert(
 
         return LinearOperator((n, n), matvec=apply, dtype=np.float64)
 
-    found = lanczos(inverse(fixed), count, "LA", rng)
-    pairs = rayleigh_ritz(matrix, found - fixed @ (fixed.T @ found))
+    vectors = lanczos(inverse(fixed), count, "LA", rng)
+    pairs = rayleigh_ritz(matrix, vectors - fixed @ (fixed.T @ vectors))
     more = 2
     for _ in range(SWEEPS):
         if n - fixed.shape[1] - pairs.values.size <= more:
@@ -81,6 +81,4 @@ def solve_shift_invert(
             break
         pairs = rayleigh_ritz(matrix, np.concatenate([pairs.vectors, new], axis=1))
         more *= 2
-    vectors = pairs.vectors[:, :count]
-    whole = orthogonality(np.concatenate([fixed, vectors], axis=1))
-    return Pairs(pairs.values[:count], vectors, pairs.residuals[:count], whole)
+    return lowest_pairs(pairs, count, fixed)

@@ -6,26 +6,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import Tensor
 
-from gssc.checks import check_choice, check_positive, fail
+from gssc.checks import check_choice, fail
 from gssc.spectra.certificate import Certificate, Level, SpectrumError, judge, orthogonality, residual_norms
 from gssc.spectra.chebyshev import to_host
 from gssc.spectra.components import Part, find_components, kernel_vector, small_parts
 from gssc.spectra.device_graph import DeviceGraph
-from gssc.spectra.ladder import DENSE_LIMIT, SOLVERS, LargeComponent, Refusal, Solver, dense_size
-from gssc.spectra.operators import OPERATORS, Operator, build_operator
-from gssc.spectra.truncation import (
-    TRUNCATIONS,
-    ZERO_MODES,
-    Selection,
-    Spectrum,
-    Truncation,
-    ZeroModes,
-    select,
-)
+from gssc.spectra.operators import Operator, build_operator
+from gssc.spectra.solver_choice import DENSE_LIMIT, SOLVERS, LargeComponent, Refusal, Solver, dense_size
+from gssc.spectra.truncation import Selection, Spectrum, SpectrumSettings, Truncation, ZeroModes, cut, select
 
-# Two computed values of one eigenvalue differ by at most twice the accuracy of the solver; ten times leaves room.
-CLUSTER_TOLERANCE = 10.0
 # How often more pairs are computed because too many of those computed turned out to be zero modes.
 ENLARGEMENTS = 4
 # A gap below this fraction of ‖L‖ is closed when the count at it can be neither proved nor checked.
@@ -56,20 +47,17 @@ def solve(
         k: Number of pairs to return, padded with zeros.
         zero_modes: Whether to ``"keep"`` or ``"drop"`` λ = 0 (Laplacians only).
         truncation: ``"eigenspace"`` or ``"raw"``.
-        solver: ``"auto"`` (the rule is in ``ladder.py``), or the one to use for components that are not small.
+        solver: ``"auto"`` (the rule is in ``solver_choice.py``), or the one to use for components that are not small.
         device: Where the Chebyshev solver and check run.
         seed: Seeds every random start; the global generators are never used.
 
     Raises:
         SpectrumError: no solver reached a certified result; says for which graph and why.
     """
-    check_positive("k", k)
+    settings = SpectrumSettings(k, operator, zero_modes, truncation)
     check_choice("solver", solver, SOLVERS)
-    check_choice("zero_modes", zero_modes, ZERO_MODES)
-    check_choice("truncation", truncation, TRUNCATIONS)
-    check_choice("operator", operator, OPERATORS)
     try:
-        return _Merge(adjacency, operator, k, zero_modes, truncation, solver, device, seed).run()
+        return _Merge(adjacency, settings, solver, device, seed).run()
     except SpectrumError as error:
         n, edges = adjacency.shape[0], (adjacency.nnz + int((adjacency.diagonal() != 0).sum())) // 2
         raise SpectrumError(
@@ -87,20 +75,12 @@ class _Merge:
     """The parts of one graph and the cut through their merged spectra."""
 
     def __init__(
-        self,
-        adjacency: sp.csr_array,
-        operator: Operator,
-        k: int,
-        zero_modes: ZeroModes,
-        truncation: Truncation,
-        solver: Solver,
-        device: str,
-        seed: int,
+        self, adjacency: sp.csr_array, settings: SpectrumSettings, solver: Solver, device: str, seed: int
     ) -> None:
-        self.n, self.k, self.truncation, self.zero_modes = adjacency.shape[0], k, truncation, zero_modes
-        self.both = operator == "adjacency"
+        self.n, self.settings = adjacency.shape[0], settings
+        operator, self.both = settings.operator, settings.by_magnitude
         # Pairs per component and end, a known zero mode not counted.
-        self.count = k + (1 if self.both or zero_modes == "drop" else 0)
+        self.count = settings.k + (1 if self.both or settings.drops_zeros else 0)
         dense = dense_size(solver, self.count)
         self.small: list[Part] = []
         self.large: list[LargeComponent] = []
@@ -127,9 +107,9 @@ class _Merge:
             self.small += self.solve_small(self.count + (not self.both))
             for number in np.flatnonzero(components.size > dense):
                 nodes = components.members(int(number))
-                own = self.matrix if nodes.size == self.n else self.matrix[nodes][:, nodes].tocsr()
+                block = self.matrix if nodes.size == self.n else self.matrix[nodes][:, nodes].tocsr()
                 zero = None if kernel is None else kernel[nodes]
-                self.large.append(LargeComponent(own, zero, operator == "sym", nodes, solver, device, seed))
+                self.large.append(LargeComponent(block, zero, operator == "sym", nodes, solver, device, seed))
             self.zeros = components.size.size
         self.floor = 0.0
         norms = [float(np.abs(part.values).max(initial=0.0)) for part in self.small]
@@ -141,17 +121,18 @@ class _Merge:
         enlarged = 0
         while True:
             tolerance, chosen = self._cut()
-            if self._small_parts_end_early(tolerance):
+            available = int(chosen.available)
+            if self._small_parts_end_early(float(tolerance)):
                 self.count *= 2
                 self.small = list(self.solve_small(self.count + 1))
                 continue
-            if self.large and chosen.available <= self.k and chosen.available < self._obtainable():
+            if self.large and available <= self.settings.k and available < self._obtainable(self.zeros):
                 if enlarged == ENLARGEMENTS:
-                    raise SpectrumError(f"more than {self.count} eigenvalues are zero within {tolerance:.1e}")
+                    raise SpectrumError(f"more than {self.count} eigenvalues are zero within {float(tolerance):.1e}")
                 enlarged += 1
                 self._enlarge()
                 continue
-            outcome = self._certify(tolerance, chosen)
+            outcome = self._certify(float(tolerance), chosen)
             if outcome is not None:
                 return self._assemble(tolerance, chosen, *outcome)
 
@@ -160,20 +141,17 @@ class _Merge:
 
         A component has one zero mode, but weakly joined clusters give it more values within the tolerance of zero.
         """
-        return (
-            self.zero_modes == "drop"
-            and not self.both
-            and any(
-                part.values.shape[1] < part.nodes.shape[1] and (part.values > tolerance).sum(1).min() <= self.k
-                for part in self.small
-            )
+        return self.settings.drops_zeros and any(
+            part.values.shape[1] < part.nodes.shape[1] and (part.values > tolerance).sum(1).min() <= self.settings.k
+            for part in self.small
         )
 
     def _parts(self) -> list[Part]:
         return [*self.small, *(component.part for component in self.large if component.part is not None)]
 
-    def _obtainable(self) -> int:
-        return self.n - (self.zeros if self.zero_modes == "drop" and not self.both else 0)
+    def _obtainable(self, zeros: int) -> int:
+        """How many pairs there are to choose from: all nodes, less the zero modes where they are dropped."""
+        return self.n - (zeros if self.settings.drops_zeros else 0)
 
     def _enlarge(self) -> None:
         """Twice the pairs of every large component."""
@@ -183,47 +161,25 @@ class _Merge:
                 component.rungs.insert(0, (component.solver, 0))
                 component.climb(self.count)
 
-    def _select(self, tolerance: float, truncation: Truncation) -> Selection:
-        return select(
-            self.values,
-            self.k,
-            tolerance=tolerance,
-            by_magnitude=self.both,
-            zero_modes=self.zero_modes,
-            truncation=truncation,
-        )
-
-    def _cut(self) -> tuple[float, Selection]:
-        """Merge the parts, and cut in whole eigenspaces; the tolerance is ten times the error of the pairs at stake."""
+    def _cut(self) -> tuple[Tensor, Selection]:
+        """Merge the parts into one row of values, and cut it in whole eigenspaces: tolerance [1] and selection."""
         parts = self._parts()
         flat = np.concatenate([np.zeros(0), *(part.values.ravel() for part in parts)])
         errors = np.concatenate([np.zeros(0), *(part.errors.ravel() for part in parts)])
         # Stable, so that equal values keep the order of their components.
         self.order = np.argsort(flat, kind="stable")
-        self.values, self.errors = flat[self.order], errors[self.order]
-        if self.both:
-            # The k + 1 largest magnitudes.
-            stake = np.argsort(-np.abs(self.values), kind="stable")[: self.k + 1]
-        else:
-            skipped = self.zeros if self.zero_modes == "drop" else 0
-            stake = np.arange(min(self.values.size, skipped + self.k + 1))
-        tolerance = max(self.floor, CLUSTER_TOLERANCE * float(self.errors[stake].max(initial=0.0)))
-        while True:
-            chosen = self._select(tolerance, "eigenspace")
-            if self._residual(chosen) <= 0.1 * chosen.gap:
-                return tolerance, chosen
-            # The mean of a cluster lies further from its members than the gap allows: the gap is none.
-            tolerance *= 4.0
-
-    def _residual(self, chosen: Selection) -> float:
-        moved = np.abs(chosen.values - self.values)
-        return float((self.errors + moved)[chosen.kept].max(initial=0.0))
+        self.values, self.errors = (torch.from_numpy(row[self.order]).unsqueeze(0) for row in (flat, errors))
+        self.size = torch.tensor([flat.size])
+        tolerance, chosen = cut(self.values, self.errors, self.size, self.settings, self.zeros, self.floor)
+        self.residual = float(chosen.residual(self.values, self.errors))
+        return tolerance, chosen
 
     def _certify(self, tolerance: float, chosen: Selection) -> tuple[Level, float] | None:
         """Level and miss probability of the cut; None when a component had to be solved anew."""
-        accepted = np.empty(chosen.accepted.size, dtype=bool)
-        accepted[self.order] = chosen.accepted
-        reached = chosen.values[chosen.accepted]
+        accepted = np.empty(self.order.size, dtype=bool)
+        accepted[self.order] = chosen.accepted[0].numpy()
+        reached = chosen.merged[chosen.accepted].numpy()
+        gap = float(chosen.gap)
         low, high = -np.inf, np.inf
         if self.both and reached.size:
             low, high = -float(np.abs(reached).min()), float(np.abs(reached).min())
@@ -231,7 +187,7 @@ class _Merge:
             low = float(reached.max())
         begin = sum(part.values.size for part in self.small)
         orthogonal = max((part.orthogonality for part in self._parts()), default=0.0)
-        trouble = judge(self._residual(chosen), orthogonal, chosen.gap, self.scale)
+        trouble = judge(self.residual, orthogonal, gap, self.scale)
         if trouble is not None:
             if not self.large:
                 raise SpectrumError(trouble)
@@ -248,9 +204,9 @@ class _Merge:
             begin += size
             if isinstance(outcome, Refusal):
                 again = True
-                if not outcome.wrong and chosen.gap < NARROW_GAP * self.scale:
+                if not outcome.wrong and gap < NARROW_GAP * self.scale:
                     # Resolved by the solver, but too narrow to count at: both sides are one cluster from now on.
-                    self.floor = 2.0 * chosen.gap
+                    self.floor = 2.0 * gap
                 else:
                     component.climb(self.count, outcome.reason)
                 continue
@@ -258,32 +214,34 @@ class _Merge:
             miss += outcome[1]
         return None if again else (level, miss)
 
-    def _assemble(self, tolerance: float, chosen: Selection, level: Level, miss: float) -> Spectrum:
-        final = chosen if self.truncation == "eigenspace" else self._select(tolerance, "raw")
+    def _assemble(self, tolerance: Tensor, chosen: Selection, level: Level, miss: float) -> Spectrum:
+        settings, final, residual = self.settings, chosen, self.residual
+        if settings.truncation == "raw":
+            final = select(self.values, self.size, settings, tolerance, whole=False)
+            residual = float(final.residual(self.values, self.errors))
+        values, mask = final.values[0].numpy(), final.mask[0].numpy()
+        count = int(mask.sum())
         parts = self._parts()
         sizes = np.array([part.values.size for part in parts], dtype=np.int64)
         offset = np.concatenate([[0], np.cumsum(sizes)])
         device = parts[0].device if len(parts) == 1 else None
         # One component that was left on its device is put together there, and copied once.
         parts = parts if device is not None else [part.on_host() for part in parts]
-        out: Any = np.zeros((self.n, self.k))
+        out: Any = np.zeros((self.n, settings.k))
         if device is not None:
-            out = torch.zeros(self.n, self.k, dtype=torch.float64, device=device)
-        flat = self.order[final.kept]
+            out = torch.zeros(self.n, settings.k, dtype=torch.float64, device=device)
+        flat = self.order[final.index[0, :count].numpy()]
         number = np.searchsorted(offset, flat, side="right") - 1
         width = np.array([part.values.shape[1] for part in parts], dtype=np.int64)[number]
         member, pair = np.divmod(flat - offset[number], width)
         for which, where in {(int(i), int(j)) for i, j in zip(number, member, strict=True)}:
             columns = np.flatnonzero((number == which) & (member == where))
             parts[which].write(where, pair[columns], out, columns)
-        count = final.kept.size
-        values = np.zeros(self.k)
-        values[:count] = final.values[final.kept]
         finite = torch.isfinite(out).all() if device is not None else np.isfinite(out).all()
         if not (np.isfinite(values).all() and bool(finite)):
             raise SpectrumError("a solver returned numbers that are not finite")
         vectors = to_host(out) if device is not None else out
-        residual, orthogonal = self._residual(final), max((part.orthogonality for part in parts), default=0.0)
+        orthogonal = max((part.orthogonality for part in parts), default=0.0)
         if self.both and self.large:
             # The two ends were solved apart and are orthogonal up to their residuals: one Newton step to the nearest
             # orthonormal basis squares that error, and the result is measured anew.
@@ -291,7 +249,7 @@ class _Merge:
             for value in np.unique(values[:count]):
                 # A raw cut may keep vectors of one eigenspace from both ends.
                 same = np.flatnonzero(values[:count] == value)
-                if self.truncation == "raw" and same.size > 1:
+                if settings.truncation == "raw" and same.size > 1:
                     kept[:, same] = np.linalg.qr(kept[:, same])[0]
             kept[:] = kept @ (1.5 * np.eye(count) - 0.5 * (kept.T @ kept))
             residual = float(residual_norms(self.matrix, values[:count], kept).max(initial=residual))
@@ -299,21 +257,15 @@ class _Merge:
             trouble = judge(residual, orthogonal, np.inf, self.scale)
             if trouble is not None:
                 raise SpectrumError(trouble)
-        names = sorted({"dense"} if self.small else set()) + sorted({c.solver for c in self.large} - {"dense"} or set())
-        if not self.small and any(component.solver == "dense" for component in self.large):
-            names.insert(0, "dense")
+        names = {component.solver for component in self.large} | ({"dense"} if self.small else set())
         certificate = Certificate(
-            solver="+".join(names) or "dense",
+            solver="+".join(sorted(names, key=lambda name: (name != "dense", name))) or "dense",
             level=level,
             residual=residual,
             orthogonality=orthogonal,
-            gap=final.gap,
-            tolerance=tolerance,
+            gap=float(final.gap),
+            tolerance=float(tolerance),
             miss_probability=miss,
         )
-        return Spectrum(values, vectors, np.arange(self.k) < count, self._obtainable_of(final), certificate)
-
-    def _obtainable_of(self, final: Selection) -> int:
-        """How many pairs there were to choose from: all nodes, less the zero modes that were dropped."""
-        dropped = 0 if self.both or self.zero_modes == "keep" else int((final.values == 0.0).sum())
-        return self.n - dropped
+        available = self._obtainable(int((final.merged == 0.0).sum()))
+        return Spectrum(values, vectors, mask, available, certificate)

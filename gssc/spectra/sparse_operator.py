@@ -4,6 +4,7 @@ The diagonal is stored whole, as the first entry of every row, so that (H - c)/e
 A product then reads the matrix and the block once, and :meth:`SparseOperator.laplacian` needs no sorting.
 """
 
+import importlib.util
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +14,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gssc.ops.triton_support import HAS_TRITON
 from gssc.spectra.fused_product import RowPlan, fused_step
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 # Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
 FUSED_ENTRIES = 1_000_000
 # Set by tests: also where Triton's interpreter runs the kernels on the host.
@@ -97,7 +98,7 @@ class SparseOperator:
         return self.kept[dtype]
 
     def bound(self, steps: int) -> float:
-        """A guaranteed bound of |λ|, as `gssc.spectra.ladder.spectral_bound` on the host."""
+        """A guaranteed bound of |λ|, as `gssc.spectra.solver_choice.spectral_bound` on the host."""
         magnitude = SparseOperator(self.n, self.crow, self.col, self.weight.abs()).csr()
         x = torch.ones(self.n, 1, dtype=torch.float64, device=self.device)
         bounds = []
@@ -138,8 +139,8 @@ class Shifted:
         if (alpha, gamma) not in self._coefficients:
             numbers = [alpha / self.half, -alpha * self.centre / self.half, gamma]
             self._coefficients[alpha, gamma] = torch.tensor(numbers, dtype=self.dtype, device=x.device)
-        own = self.operator
-        matrix = (own.plan(), own.crow, own.col, own.weight_as(self.dtype))
+        operator = self.operator
+        matrix = (operator.plan(), operator.crow, operator.col, operator.weight_as(self.dtype))
         fused_step(*matrix, self._coefficients[alpha, gamma], x, out, adds=z is not None and gamma != 0.0)
         return out
 

@@ -1,7 +1,8 @@
 """PyG transforms that attach spectra and random-walk encodings to ``Data``."""
 
-import dataclasses
+import inspect
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from torch_geometric.transforms import BaseTransform
 from gssc.checks import check_choice, check_device, check_positive, fail
 from gssc.spectra.cache import CacheArgument, content_key, open_cache
 from gssc.spectra.certificate import Certificate
-from gssc.spectra.ladder import SOLVERS, Solver
-from gssc.spectra.operators import DIRECTED, OPERATORS, Directed, Operator, adjacency_matrix
+from gssc.spectra.operators import DIRECTED, Directed, Operator, adjacency_matrix
 from gssc.spectra.packed import edges_of
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
-from gssc.spectra.truncation import TRUNCATIONS, ZERO_MODES, Spectrum, Truncation, ZeroModes
+from gssc.spectra.solver_choice import SOLVERS, Solver
+from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes
 
 
 class EmptySpectrumWarning(UserWarning):
@@ -77,10 +78,7 @@ class LaplacianSpectrum(BaseTransform):
         device: str = "cpu",
         cache: CacheArgument = None,
     ) -> None:
-        check_positive("k", k)
-        check_choice("operator", operator, OPERATORS)
-        check_choice("zero_modes", zero_modes, ZERO_MODES)
-        check_choice("truncation", truncation, TRUNCATIONS)
+        SpectrumSettings(k, operator, zero_modes, truncation)  # checks them
         check_choice("directed", directed, DIRECTED)
         check_choice("solver", solver, SOLVERS)
         check_device("device", device, present=False)
@@ -112,63 +110,37 @@ class LaplacianSpectrum(BaseTransform):
             return self.solve(adjacency)
         # The matrix rather than the edges: whatever order they come in, the entry is the same.
         content = {
-            name: torch.from_numpy(np.ascontiguousarray(part))
-            for name, part in (
-                ("indptr", adjacency.indptr.astype(np.int64)),
-                ("indices", adjacency.indices.astype(np.int64)),
-                ("weights", adjacency.data),
-            )
+            "indptr": torch.from_numpy(adjacency.indptr.astype(np.int64)),
+            "indices": torch.from_numpy(adjacency.indices.astype(np.int64)),
+            "weights": torch.from_numpy(np.ascontiguousarray(adjacency.data)),
         }
         key = content_key(content, {"entry": "graph", **self.settings()})
         entry = cache.load(key)
         if entry is not None:
             tensors, about = entry
-            values, vectors, mask = (tensors[name].numpy() for name in ("values", "vectors", "mask"))
-            certificate = about["certificate"]
-            return Spectrum(
-                values, vectors, mask, about["available"], None if certificate is None else Certificate(**certificate)
-            )
+            arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+            return Spectrum(**arrays, available=about["available"], certificate=Certificate(**about["certificate"]))
         spectrum = self.solve(adjacency)
         arrays = {"values": spectrum.values, "vectors": spectrum.vectors, "mask": spectrum.mask}
-        cache.store(
-            key,
-            {name: torch.from_numpy(array) for name, array in arrays.items()},
-            {
-                "available": int(spectrum.available),
-                "certificate": None if spectrum.certificate is None else dataclasses.asdict(spectrum.certificate),
-            },
-        )
+        about = {"available": int(spectrum.available), "certificate": vars(spectrum.certificate)}
+        cache.store(key, {name: torch.from_numpy(array) for name, array in arrays.items()}, about)
         return spectrum
 
     def solve(self, adjacency: sp.csr_array) -> Spectrum:
         """The truncated spectrum of a symmetric adjacency matrix, in float64."""
-        return solve(
-            adjacency,
-            self.operator,
-            self.k,
-            zero_modes=self.zero_modes,
-            truncation=self.truncation,
-            solver=self.solver,
-            device=self.device,
-        )
+        return solve(adjacency, **self.settings())
+
+    @property
+    def wanted(self) -> SpectrumSettings:
+        """Which eigenpairs of which operator."""
+        return SpectrumSettings(self.k, self.operator, self.zero_modes, self.truncation)
 
     def settings(self) -> dict[str, Any]:
         """What the spectrum of a given matrix depends on: all arguments but those that say how to read the graph."""
-        return {
-            "k": self.k,
-            "operator": self.operator,
-            "zero_modes": self.zero_modes,
-            "truncation": self.truncation,
-            "solver": self.solver,
-            "device": str(self.device),
-        }
+        return {**vars(self.wanted), "solver": self.solver, "device": str(self.device)}
 
     def __repr__(self) -> str:
-        return (
-            f"LaplacianSpectrum(k={self.k}, operator={self.operator!r}, zero_modes={self.zero_modes!r}, "
-            f"truncation={self.truncation!r}, directed={self.directed!r}, weight_attr={self.weight_attr!r}, "
-            f"solver={self.solver!r}, device={self.device!r}, cache={self.cache!r})"
-        )
+        return described(self, vars(self))
 
 
 class RandomWalkSE(BaseTransform):
@@ -185,9 +157,8 @@ class RandomWalkSE(BaseTransform):
     ) -> None:
         check_positive("steps", steps)
         check_choice("directed", directed, DIRECTED)
-        self.steps = steps
+        self.steps, self.weight_attr = steps, weight_attr
         self.directed: Directed = directed
-        self.weight_attr = weight_attr
 
     def forward(self, data: Any) -> Data:
         rwse = return_probabilities(read_adjacency(data, self.directed, self.weight_attr), self.steps)
@@ -196,7 +167,13 @@ class RandomWalkSE(BaseTransform):
         return data
 
     def __repr__(self) -> str:
-        return f"RandomWalkSE(steps={self.steps}, directed={self.directed!r}, weight_attr={self.weight_attr!r})"
+        return described(self, vars(self))
+
+
+def described(transform: BaseTransform, arguments: Mapping[str, Any]) -> str:
+    """The call that makes a transform, from those of ``arguments`` that its constructor takes."""
+    names = inspect.signature(type(transform)).parameters
+    return f"{type(transform).__name__}({', '.join(f'{name}={arguments[name]!r}' for name in names)})"
 
 
 def read_adjacency(data: Any, directed: Directed, weight_attr: str | None) -> sp.csr_array:

@@ -13,7 +13,7 @@ from gssc.model import GSSC
 from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
 from gssc.spectra.batched import BATCHED_NODES
 from gssc.spectra.cache import CacheArgument
-from gssc.spectra.prepare import PreparedSpectra
+from gssc.spectra.dataset_spectra import PreparedSpectra
 from gssc.train.store import GraphStore
 
 

@@ -3,7 +3,7 @@ from graphs import cycle
 
 from gssc.explain.draw import influence_figure, kernel_figure, rendered
 from gssc.explain.layout import layout
-from gssc.explain.summary import by_distance
+from gssc.explain.tables import by_distance
 
 
 def test_a_kernel_has_its_own_scale_and_marks_the_node():

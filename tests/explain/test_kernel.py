@@ -19,7 +19,7 @@ def test_it_is_the_jacobian_of_the_convolution(form):
     u = 3
     for layer in range(2):
         conv = model.layers[layer].glob
-        given = watch_convolution(model, data, layer)
+        _, given = watch_convolution(model, data, layer)
         kernel, own = kernel_row(model, data, u, layer), self_weight(model, data, u, layer)
         selecting = given.x.detach()
 
@@ -49,7 +49,7 @@ def test_it_is_the_jacobian_of_the_convolution(form):
 def test_it_is_a_product_of_eigenvectors_and_gains(kernel):
     model, data = make_case(kernel=kernel)
     conv = model.layers[1].glob
-    given = watch_convolution(model, data, 1)
+    _, given = watch_convolution(model, data, 1)
     gains = conv._gains(given.phi, conv.lin_q, conv.lin_k)[0].expand(-1, 8)
     assert_close(kernel_row(model, data, 2), torch.einsum("k,kc,vk->vc", data.eigvecs[2], gains, data.eigvecs))
 

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from gssc.spectra import batched
-from gssc.spectra.batched import SpectrumSettings, solve_batched
+from gssc.spectra.batched import solve_batched
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.operators import OPERATORS, build_operator, degrees
 from gssc.spectra.packed import PackedGraphs, pack
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
+from gssc.spectra.truncation import SpectrumSettings
 
 
 def graph(n: int, edges: list[tuple[int, int]], weight: list[float] | None = None) -> Data:

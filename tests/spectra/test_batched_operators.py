@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from closed_forms import zero_mode_basis
 
 from gssc.spectra.batched_operators import (
     check_nonnegative_batched,
@@ -13,7 +14,7 @@ from gssc.spectra.batched_operators import (
     symmetric_batched,
     zero_modes_batched,
 )
-from gssc.spectra.operators import OPERATORS, adjacency_matrix, build_operator, zero_mode_basis
+from gssc.spectra.operators import OPERATORS, adjacency_matrix, build_operator
 from gssc.spectra.random_walk import return_probabilities
 
 SIZES, M = (3, 8, 6), 8

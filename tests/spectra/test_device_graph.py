@@ -12,9 +12,9 @@ from scipy.sparse.csgraph import connected_components
 from gssc.spectra import solve as module
 from gssc.spectra.components import find_components, kernel_vector
 from gssc.spectra.device_graph import DeviceGraph
-from gssc.spectra.ladder import spectral_bound
 from gssc.spectra.operators import build_operator
 from gssc.spectra.solve import solve
+from gssc.spectra.solver_choice import spectral_bound
 from gssc.spectra.sparse_operator import SparseOperator
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
@@ -106,9 +106,9 @@ def test_spectrum_by_way_of_the_device(monkeypatch, operator, zero_modes, pieces
 def test_a_failing_device_solver_is_followed_on_the_host(monkeypatch):
     monkeypatch.setattr(module, "stays_on_device", lambda *_: True)
     fail = Mock(side_effect=MemoryError("full"))
-    monkeypatch.setattr("gssc.spectra.ladder.ChebyshevBlock.solve", fail)
+    monkeypatch.setattr("gssc.spectra.solver_choice.ChebyshevBlock.solve", fail)
     rungs = [("chebyshev", 0), ("chebyshev", 1), ("shift_invert", 0)]
-    monkeypatch.setattr("gssc.spectra.ladder.LargeComponent._rungs", lambda *_: list(rungs))
+    monkeypatch.setattr("gssc.spectra.solver_choice.LargeComponent._rungs", lambda *_: list(rungs))
     got = solve(grid(40, 60), "sym", 6)
     assert fail.call_count == 2
     assert got.certificate.solver == "shift_invert"

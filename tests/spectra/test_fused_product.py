@@ -10,13 +10,12 @@ import scipy.sparse as sp
 import torch
 from closed_forms import grid, star
 
-from gssc.ops.triton_support import HAS_TRITON
 from gssc.spectra import fused_product, sparse_operator
 from gssc.spectra.chebyshev import ChebyshevBlock
 from gssc.spectra.components import find_components, kernel_vector
 from gssc.spectra.fused_product import RowPlan
 from gssc.spectra.operators import build_operator
-from gssc.spectra.sparse_operator import Shifted, SparseOperator
+from gssc.spectra.sparse_operator import HAS_TRITON, Shifted, SparseOperator
 
 pytestmark = pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,9 +6,9 @@ from closed_forms import grid, hypercube, path, star
 
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.components import find_components, kernel_vector
-from gssc.spectra.ladder import spectral_bound
 from gssc.spectra.operators import build_operator
 from gssc.spectra.shift_invert import solve_shift_invert
+from gssc.spectra.solver_choice import spectral_bound
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,17 @@ from closed_forms import (
     path,
     random_graph,
     reweighted,
+    solve_dense,
     star,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_truncation import magnitude_order
 
-from gssc.spectra import ladder
+from gssc.spectra import solver_choice
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.dense import solve_dense
 from gssc.spectra.operators import OPERATORS, build_operator
 from gssc.spectra.solve import solve
-from gssc.spectra.truncation import magnitude_order
 
 ITERATIVE = ("shift_invert", "chebyshev", "lobpcg")
 FORMS = closed_forms()
@@ -196,27 +196,27 @@ def test_failing_solver_is_followed_by_the_next(monkeypatch):
     def broken(*args, **kwargs):
         raise SpectrumError("broken on purpose")
 
-    monkeypatch.setattr(ladder, "solve_shift_invert", broken)
+    monkeypatch.setattr(solver_choice, "solve_shift_invert", broken)
     spectrum = solve(grid(42, 49), "sym", 8)
     assert spectrum.certificate.solver == "chebyshev"
     judge(grid(42, 49), "sym", spectrum)
 
 
 def test_missed_eigenpair_is_noticed_and_solved_again(monkeypatch):
-    true = ladder.solve_shift_invert
+    true = solver_choice.solve_shift_invert
 
     def forgetful(matrix, count, *args, **kwargs):
         pairs = true(matrix, count + 1, *args, **kwargs)
         keep = np.delete(np.arange(count + 1), 3)
         return type(pairs)(pairs.values[keep], pairs.vectors[:, keep], pairs.residuals[keep], pairs.orthogonality)
 
-    monkeypatch.setattr(ladder, "solve_shift_invert", forgetful)
+    monkeypatch.setattr(solver_choice, "solve_shift_invert", forgetful)
     graph = grid(42, 49)
     spectrum = solve(graph, "sym", 8)
     assert spectrum.certificate.solver == "chebyshev"
     judge(graph, "sym", spectrum)
     # The same without inertia: the random block must notice.
-    monkeypatch.setattr(ladder, "negative_count", lambda *args: None)
+    monkeypatch.setattr(solver_choice, "negative_count", lambda *args: None)
     spectrum = solve(graph, "sym", 8)
     assert (spectrum.certificate.solver, spectrum.certificate.level) == ("chebyshev", "checked")
     assert 0.0 < spectrum.certificate.miss_probability <= 1e-6
@@ -307,7 +307,7 @@ def graphs(draw):
 @given(graphs(), st.sampled_from(OPERATORS), st.integers(1, 8), st.sampled_from(["auto", "shift_invert", "chebyshev"]))
 def test_generated_graphs_against_dense(graph, operator, k, solver):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ladder, "DENSE_FIRST", 16)
+        patch.setattr(solver_choice, "DENSE_FIRST", 16)
         patch.setattr("gssc.spectra.solve.dense_size", lambda solver, count: 3 * count + 16)
         judge(graph, operator, solve(graph, operator, k, solver=solver))
 
@@ -320,6 +320,6 @@ def test_generated_graphs_against_dense(graph, operator, k, solver):
 def test_many_generated_graphs_against_dense(graph, operator, k, solver, seed):
     need(solver)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ladder, "DENSE_FIRST", 16)
+        patch.setattr(solver_choice, "DENSE_FIRST", 16)
         patch.setattr("gssc.spectra.solve.dense_size", lambda solver, count: 6 * count + 48)
         judge(graph, operator, solve(graph, operator, k, solver=solver, seed=seed))

@@ -1,22 +1,70 @@
-import numpy as np
-import pytest
+"""The one rule of truncation: by hand, against plain NumPy row by row, and that both ways to a spectrum follow it."""
 
-from gssc.spectra.truncation import magnitude_order, merge_clusters, truncate
+import networkx as nx
+import numpy as np
+import plain_truncation
+import pytest
+import torch
+from closed_forms import complete, cycle, disjoint, grid, hypercube, path, star
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+from torch_geometric.data import Data
+
+from gssc.spectra.batched import gather_rows, solve_batched
+from gssc.spectra.operators import OPERATORS, build_operator
+from gssc.spectra.packed import pack
+from gssc.spectra.solve import solve
+from gssc.spectra.truncation import (
+    CLUSTER_TOLERANCE,
+    SpectrumSettings,
+    cut,
+    largest_cluster,
+    magnitude_order,
+    merge_clusters,
+    select,
+)
+
+TOLERANCE = 1e-9
+# Few distinct values, both signs, zeros, and noise below the tolerance: clusters and ties everywhere.
+VALUE = st.tuples(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0]), st.sampled_from([0.0, 1e-10, -3e-10]))
+ROWS = st.lists(st.lists(VALUE.map(sum), min_size=1, max_size=9), min_size=1, max_size=5)
+
+
+def one_row(values: list[float], tolerance: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    row = torch.tensor([values], dtype=torch.float64)
+    return row, torch.tensor([len(values)]), torch.tensor([tolerance], dtype=torch.float64)
+
+
+def padded(rows: list[list[float]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[np.ndarray]]:
+    """Ascending rows padded beyond their largest value, their lengths and tolerances, and the rows themselves."""
+    arrays = [np.sort(np.array(row)) for row in rows]
+    size = max(map(len, arrays))
+    values = torch.full((len(rows), size), 100.0, dtype=torch.float64)
+    for target, array in zip(values, arrays, strict=True):
+        target[: len(array)] = torch.from_numpy(array)
+    tolerance = torch.full((len(rows),), TOLERANCE, dtype=torch.float64)
+    return values, torch.tensor([len(a) for a in arrays]), tolerance, arrays
 
 
 def test_clusters_take_their_mean_and_noise_becomes_zero():
-    values, cluster = merge_clusters(np.array([-1e-17, 1e-16, 0.5 - 1e-15, 0.5 + 1e-15, 0.9]), 1e-14)
-    assert values.tolist() == [0.0, 0.0, 0.5, 0.5, 0.9]
-    assert cluster.tolist() == [0, 0, 1, 1, 2]
+    values, cluster = merge_clusters(*one_row([-1e-17, 1e-16, 0.5 - 1e-15, 0.5 + 1e-15, 0.9], 1e-14))
+    assert values.tolist() == [[0.0, 0.0, 0.5, 0.5, 0.9]]
+    assert cluster.tolist() == [[0, 0, 1, 1, 2]]
 
 
 def test_clusters_of_nothing():
-    assert merge_clusters(np.zeros(0), 1e-9)[0].size == 0
+    assert merge_clusters(*one_row([], 1e-9))[0].numel() == 0
+    assert largest_cluster(np.zeros(0), 1e-9) == 0
+
+
+def test_largest_cluster():
+    assert largest_cluster(np.array([0.0, 1.0, 1.0 + 1e-10, 1.0 + 2e-10, 2.0]), 1e-9) == 3
 
 
 def test_magnitude_order_puts_plus_before_minus():
-    values = np.array([-2.0 - 1e-15, -1.0, 0.0, 1.0, 2.0])
-    assert values[magnitude_order(values, 1e-12)].tolist() == [2.0, -2.0 - 1e-15, 1.0, -1.0, 0.0]
+    row = one_row([-2.0 - 1e-15, -1.0, 0.0, 1.0, 2.0], 1e-12)
+    assert row[0][0, magnitude_order(*row)[0]].tolist() == [2.0, -2.0 - 1e-15, 1.0, -1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -31,16 +79,144 @@ def test_magnitude_order_puts_plus_before_minus():
     ],
 )
 def test_cut_keeps_whole_eigenspaces(k, mode, zero, kept):
-    values = np.array([0.0, 1.0, 1.0, 1.0, 2.0])
-    out = truncate(values, np.eye(5), k, tolerance=1e-12, truncation=mode, zero_modes=zero)
+    values, count, tolerance = one_row([0.0, 1.0, 1.0, 1.0, 2.0], 1e-12)
+    settings = SpectrumSettings(k, zero_modes=zero)
+    out = select(values, count, settings, tolerance, whole=mode == "eigenspace")
     assert out.values[out.mask].tolist() == kept
-    assert out.mask.tolist() == [i < len(kept) for i in range(k)]
+    assert out.mask[0].tolist() == [i < len(kept) for i in range(k)]
     assert (out.values[~out.mask] == 0).all()
-    assert (out.vectors[:, ~out.mask] == 0).all()
-    assert np.array_equal(np.abs(out.vectors[:, out.mask]).sum(0), np.ones(len(kept)))
+    assert values[0, out.index[0, : len(kept)]].tolist() == kept
 
 
 def test_by_magnitude_ignores_zero_modes():
-    out = truncate(np.array([-3.0, 0.0, 1.0]), np.eye(3), 3, tolerance=1e-12, by_magnitude=True, zero_modes="drop")
-    assert out.values.tolist() == [-3.0, 1.0, 0.0]
+    values, count, tolerance = one_row([-3.0, 0.0, 1.0], 1e-12)
+    out = select(values, count, SpectrumSettings(3, "adjacency", "drop"), tolerance, whole=True)
+    assert out.values.tolist() == [[-3.0, 1.0, 0.0]]
     assert out.mask.all()
+
+
+@settings(deadline=None, max_examples=150)
+@given(ROWS)
+def test_clusters_equal_those_of_each_row(rows: list[list[float]]) -> None:
+    values, count, tolerance, arrays = padded(rows)
+    merged, cluster = merge_clusters(values, count, tolerance)
+    for i, array in enumerate(arrays):
+        want, number = plain_truncation.merge_clusters(array, TOLERANCE)
+        assert np.array_equal(merged[i, : len(array)].numpy(), want)
+        assert np.array_equal(cluster[i, : len(array)].numpy(), number)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    ROWS,
+    st.integers(1, 11),
+    st.booleans(),
+    st.sampled_from(["keep", "drop"]),
+    st.sampled_from(["eigenspace", "raw"]),
+)
+def test_selection_equals_that_of_each_row(rows, k, by_magnitude, zero_modes, truncation) -> None:
+    values, count, tolerance, arrays = padded(rows)
+    options = {"by_magnitude": by_magnitude, "zero_modes": zero_modes, "truncation": truncation}
+    wanted = SpectrumSettings(k, "adjacency" if by_magnitude else "sym", zero_modes)
+    chosen = select(values, count, wanted, tolerance, whole=truncation == "eigenspace")
+    size = values.shape[1]
+    vectors = torch.randn(len(rows), size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    kept = gather_rows(vectors, chosen.index, chosen.mask)
+    for i, array in enumerate(arrays):
+        n = len(array)
+        want, gap = plain_truncation.truncate(array, vectors[i, :n, :].T.numpy(), k, tolerance=TOLERANCE, **options)
+        assert np.array_equal(chosen.values[i].numpy(), want.values)
+        assert np.array_equal(chosen.mask[i].numpy(), want.mask)
+        assert np.array_equal(kept[i].T.numpy(), want.vectors)
+        assert int(chosen.available[i]) == want.available
+        assert float(chosen.gap[i]) == gap
+
+
+@pytest.mark.parametrize(
+    ("k", "truncation", "gap"),
+    [(2, "eigenspace", 0.5), (3, "eigenspace", 0.5), (3, "raw", 0.0), (4, "raw", 2.0), (5, "eigenspace", np.inf)],
+)
+def test_gap_at_the_cut(k: int, truncation: str, gap: float) -> None:
+    values, count, tolerance = one_row([0.0, 0.5, 1.0, 1.0, 3.0], TOLERANCE)
+    assert float(select(values, count, SpectrumSettings(k), tolerance, whole=truncation == "eigenspace").gap) == gap
+
+
+def test_gap_is_measured_at_both_ends_of_the_adjacency_matrix_and_from_dropped_zero_modes() -> None:
+    values, count, tolerance = one_row([-3.0, -2.5, 0.0, 1.0, 3.5], TOLERANCE)
+    assert float(select(values, count, SpectrumSettings(2, "adjacency"), tolerance, whole=True).gap) == 0.5
+    values, count, tolerance = one_row([0.0, 0.5, 0.5], TOLERANCE)
+    nothing = select(values, count, SpectrumSettings(1, zero_modes="drop"), tolerance, whole=True)
+    assert not nothing.mask.any()
+    assert float(nothing.gap) == 0.5
+
+
+def test_tolerance_is_that_of_the_pairs_at_stake() -> None:
+    values, count, _ = one_row([0.0, 0.0, 1.0, 2.0, 3.0], 0.0)
+    errors = torch.tensor([[0.0, 1e-12, 1e-11, 1e-10, 1e-9]], dtype=torch.float64)
+    for wanted, largest in (
+        (SpectrumSettings(1), 1e-12),
+        (SpectrumSettings(2), 1e-11),
+        (SpectrumSettings(1, zero_modes="drop"), 1e-10),
+        (SpectrumSettings(1, "adjacency"), 1e-9),
+        (SpectrumSettings(9), 1e-9),
+    ):
+        assert float(cut(values, errors, count, wanted, known_zeros=2)[0]) == CLUSTER_TOLERANCE * largest
+    assert float(cut(values, errors, count, SpectrumSettings(1), floor=0.5)[0]) == 0.5
+
+
+def test_a_chain_whose_mean_lies_far_from_its_members_widens_the_tolerance_of_its_row_alone() -> None:
+    """Steps of 0.9 tolerances make a cluster of which the ends are ten times as far from the mean as from the rest."""
+    step = 0.9 * CLUSTER_TOLERANCE * 1e-12
+    chain = [1.0 + i * step for i in range(20)] + [1.0 + 20.5 * step]
+    values = torch.tensor([chain, list(range(21))], dtype=torch.float64)
+    tolerance, chosen = cut(values, torch.full_like(values, 1e-12), torch.tensor([21, 21]), SpectrumSettings(20))
+    assert tolerance.tolist() == pytest.approx([4e-11, 1e-11])
+    assert chosen.mask.sum(1).tolist() == [0, 20]
+
+
+def data_of(adjacency: sp.csr_array) -> Data:
+    entries = adjacency.tocoo()
+    index = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
+    return Data(edge_index=index, edge_weight=torch.from_numpy(entries.data), num_nodes=adjacency.shape[0])
+
+
+def random_weighted(seed: int, kind: str) -> sp.csr_array:
+    """Random weights: wide, over six orders of magnitude; near, of which many differ by less than 1e-9."""
+    rng = np.random.default_rng(seed)
+    graph = nx.gnp_random_graph(6 + seed % 30, 0.2, seed=seed)
+    for u, v in graph.edges:
+        graph[u][v]["weight"] = 10.0 ** rng.uniform(-3, 3) if kind == "wide" else rng.choice([1.0, 1 + 1e-12, 1 + 1e-9])
+    return sp.csr_array(nx.to_scipy_sparse_array(graph, dtype=float))
+
+
+def graphs_with_degenerate_spectra() -> list[sp.csr_array]:
+    sizes = (1, 2, 3, 4, 7, 12, 33)
+    out = [family(n) for family in (complete, path) for n in sizes]
+    out += [star(n) for n in sizes[1:]] + [cycle(n) for n in sizes[2:]]
+    out += [sp.csr_array((n, n)) for n in sizes] + [grid(6, 6), hypercube(5)]
+    out.append(disjoint(*[cycle(5)] * 3, *[complete(4)] * 2, star(7), sp.csr_array((2, 2))))
+    out.append(disjoint(*[path(2)] * 12))
+    # Two cliques that hardly hang together, and a cycle with one edge that is hardly longer.
+    weak, bent = disjoint(complete(6), complete(6)).tolil(), cycle(12).tolil()
+    weak[0, 6] = weak[6, 0] = 1e-7
+    bent[0, 1] = bent[1, 0] = 1 + 1e-8
+    out += [weak.tocsr(), bent.tocsr()]
+    return out + [random_weighted(seed, kind) for seed in range(40) for kind in ("wide", "near")]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("zero_modes", ["keep", "drop"])
+@pytest.mark.parametrize("truncation", ["eigenspace", "raw"])
+@pytest.mark.parametrize("k", [3, 8, 40])
+def test_one_graph_and_many_at_once_keep_the_same_pairs(operator, zero_modes, truncation, k) -> None:
+    graphs = [sp.csr_array(a) for a in graphs_with_degenerate_spectra()]
+    together = solve_batched(pack([data_of(a) for a in graphs]), SpectrumSettings(k, operator, zero_modes, truncation))
+    for g, adjacency in enumerate(graphs):
+        alone = solve(adjacency, operator, k, zero_modes=zero_modes, truncation=truncation)
+        scale = max(1.0, float(abs(build_operator(adjacency, operator)).sum(axis=1).max()))
+        assert np.array_equal(together.eigmask[g].numpy(), alone.mask)
+        assert int(together.available[g]) == alone.available
+        np.testing.assert_allclose(together.eigvals[g].numpy(), alone.values, atol=1e-12 * scale, rtol=1e-12)
+        # The same values are equal to one another, and the same are exactly zero.
+        assert np.array_equal(np.diff(together.eigvals[g].numpy()) == 0.0, np.diff(alone.values) == 0.0)
+        np.testing.assert_allclose(float(together.gap[g]), alone.certificate.gap, atol=1e-11 * scale, rtol=1e-11)

@@ -3,8 +3,7 @@ import io
 
 import numpy as np
 
-from gssc.explain.summary import by_distance
-from gssc.explain.tables import kernel_csv, pairs_csv, reaches_csv
+from gssc.explain.tables import by_distance, kernel_csv, pairs_csv, reaches_csv
 
 HOPS = np.array([[0.0, 1.0, 1.0, np.inf]])
 INFLUENCE = np.array([[4.0, 1.0, 3.0, 0.5]])

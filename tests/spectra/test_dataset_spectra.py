@@ -1,6 +1,5 @@
 """A dataset prepared at once equals the transforms graph by graph, and a second run only loads."""
 
-import importlib
 import multiprocessing
 import warnings
 from pathlib import Path
@@ -11,9 +10,8 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
 from gssc.spectra import CacheWarning, EmptySpectrumWarning, LaplacianSpectrum, RandomWalkSE, prepare, prepare_spectra
+from gssc.spectra import dataset_spectra as module
 from gssc.spectra.operators import OPERATORS
-
-module = importlib.import_module("gssc.spectra.prepare")  # the package's name `prepare` is the function
 
 
 def graphs(count: int = 12, seed: int = 0, weighted: bool = False) -> list[Data]:

@@ -1,6 +1,5 @@
 import numpy as np
-
-from gssc.spectra.dense import solve_dense
+from closed_forms import solve_dense
 
 
 def test_pairs_are_exact_to_the_accuracy_stated():

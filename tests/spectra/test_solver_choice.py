@@ -8,8 +8,8 @@ from closed_forms import grid, path, star
 
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.components import find_components, kernel_vector
-from gssc.spectra.ladder import DENSE_FIRST, DENSE_LIMIT, LargeComponent, dense_size, spectral_bound
 from gssc.spectra.operators import build_operator
+from gssc.spectra.solver_choice import DENSE_FIRST, DENSE_LIMIT, LargeComponent, dense_size, spectral_bound
 
 
 def component(adjacency, solver="auto", device="cpu"):
@@ -38,7 +38,7 @@ def test_on_a_gpu_chebyshev_comes_first():
     assert component(grid(50, 50), device="cuda").rungs[0] == ("chebyshev", 0)
 
 
-def test_dense_stands_on_the_ladder_only_below_its_limit():
+def test_dense_is_a_choice_only_below_its_limit():
     assert "dense" in dict(component(grid(30, 30)).rungs)
     assert "dense" not in dict(component(grid(50, 50)).rungs)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_device, fail
-from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, SpectrumSettings, solve_batched
+from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, solve_batched
 from gssc.spectra.cache import CacheArgument, content_key, narrowed, open_cache
 from gssc.spectra.certificate import Certificate
 from gssc.spectra.operators import Directed, degrees
@@ -158,22 +158,20 @@ class _Part:
     steps: int
 
     def settings(self) -> dict[str, Any]:
-        own = None if self.spectrum is None else self.spectrum.settings()
-        if own is not None:
-            own.pop("device")  # `prepare` has its own
-        return {"spectrum": own, "steps": self.steps, "directed": self.directed, "batched_nodes": BATCHED_NODES}
+        spectrum = None if self.spectrum is None else self.spectrum.settings()
+        if spectrum is not None:
+            del spectrum["device"]  # `prepare` has its own
+        return {"spectrum": spectrum, "steps": self.steps, "directed": self.directed, "batched_nodes": BATCHED_NODES}
 
     def solve(self, device: str | torch.device, dtype: torch.dtype, done: Callable[[int], None]) -> PreparedSpectra:
         """Small graphs together, the others one by one."""
         spectrum = self.spectrum
-        settings = None
-        if spectrum is not None:
-            settings = SpectrumSettings(spectrum.k, spectrum.operator, spectrum.zero_modes, spectrum.truncation)
+        wanted = None if spectrum is None else spectrum.wanted
         small = self.graphs.ptr.diff() <= BATCHED_NODES
         if spectrum is not None and spectrum.solver not in BATCHED_SOLVERS:
             small = torch.zeros_like(small)
         flat = solve_batched(
-            self.graphs, settings, self.steps, directed=self.directed, device=device, dtype=dtype, only=small, done=done
+            self.graphs, wanted, self.steps, directed=self.directed, device=device, dtype=dtype, only=small, done=done
         )
         certificates: dict[int, Certificate] = {}
         for graph in (~small).nonzero().view(-1).tolist():
@@ -184,6 +182,7 @@ class _Part:
         return PreparedSpectra(flat, self.graphs.ptr, certificates)
 
     def _solve_large(self, graph: int, device: str | torch.device, flat: BatchedSpectra) -> Certificate | None:
+        """Write one graph's rows of the result; its certificate where it has a spectrum."""
         adjacency = self.graphs.adjacency(graph, self.directed)
         rows = slice(int(self.graphs.ptr[graph]), int(self.graphs.ptr[graph + 1]))
         flat.degree[rows] = torch.from_numpy(degrees(adjacency)).to(flat.degree.dtype)
@@ -191,9 +190,9 @@ class _Part:
             flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, self.steps)).to(flat.rwse.dtype)
         if self.spectrum is None:
             return None
-        one = copy.copy(self.spectrum)
-        one.device = str(device)
-        result = one.solve(adjacency)
+        transform = copy.copy(self.spectrum)
+        transform.device = str(device)
+        result = transform.solve(adjacency)
         flat.eigvals[graph] = torch.from_numpy(result.values).to(flat.eigvals.dtype)
         flat.eigvecs[rows] = torch.from_numpy(result.vectors).to(flat.eigvecs.dtype)
         flat.eigmask[graph] = torch.from_numpy(result.mask)
@@ -207,15 +206,15 @@ def _parts(
     rwse: RandomWalkSE | None,
 ) -> list[_Part]:
     """One reading of the dataset where both transforms agree on it, else one for each."""
-    first: LaplacianSpectrum | RandomWalkSE | None = rwse if spectrum is None else spectrum
-    assert first is not None
-    graphs = pack(dataset, first.weight_attr)
+    reader: LaplacianSpectrum | RandomWalkSE | None = rwse if spectrum is None else spectrum
+    assert reader is not None
+    graphs = pack(dataset, reader.weight_attr)
     if rwse is None:
-        return [_Part(graphs, first.directed, spectrum, 0)]
-    if (rwse.directed, rwse.weight_attr) == (first.directed, first.weight_attr):
-        return [_Part(graphs, first.directed, spectrum, rwse.steps)]
+        return [_Part(graphs, reader.directed, spectrum, 0)]
+    if (rwse.directed, rwse.weight_attr) == (reader.directed, reader.weight_attr):
+        return [_Part(graphs, reader.directed, spectrum, rwse.steps)]
     walks = _Part(pack(dataset, rwse.weight_attr), rwse.directed, None, rwse.steps)
-    return [_Part(graphs, first.directed, spectrum, 0), walks]
+    return [_Part(graphs, reader.directed, spectrum, 0), walks]
 
 
 def _attach(dataset: Any, new: dict[str, Tensor], slices: dict[str, Tensor]) -> Any:

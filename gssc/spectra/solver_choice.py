@@ -161,8 +161,8 @@ class LargeComponent:
         lower = -self.scale if kernel is None else 0.0
         self.ends = [End(lambda: self.matrix, known, lower, self.scale, ready)]
         if kernel is None:
-            own = self.matrix
-            negated = sp.csr_array((-own.data, own.indices, own.indptr), shape=own.shape)
+            host = self.matrix
+            negated = sp.csr_array((-host.data, host.indices, host.indptr), shape=host.shape)
             self.ends.append(End(lambda: negated, None, lower, self.scale))
         self._cheap: bool | None = None
         self.forced = solver != "auto"
@@ -254,14 +254,13 @@ class LargeComponent:
         for number, end in enumerate(self.ends):
             assert end.pairs is not None
             values = end.pairs.values
-            mine = flags[: values.size] if number == 0 else flags[::-1][: values.size]
-            kept = int(mine.sum())
+            kept = int((flags if number == 0 else flags[::-1])[: values.size].sum())
             if kept == values.size:
                 return Refusal(f"all {kept} pairs computed lie on the kept side of the cut", True)
             high = float(values[kept])
-            own = float(values[kept - 1]) if kept else 0.0 if self.kernel is not None else -np.inf
+            last = float(values[kept - 1]) if kept else 0.0 if self.kernel is not None else -np.inf
             edge = boundary[0] if number == 0 else -boundary[1]
-            options = [value for value in (own, edge) if np.isfinite(value) and value < high - tolerance]
+            options = [value for value in (last, edge) if np.isfinite(value) and value < high - tolerance]
             low = max(options) if options else high - max(10.0 * tolerance, 1e-3 * self.scale)
             outcome = end.certify(kept, low, high, proof and self.cheap, self.device, self.seed + 7919)
             if isinstance(outcome, Refusal):
