@@ -141,7 +141,7 @@ def test_superpixels_need_no_edges_in_the_file(tmp_path):
     dataset = superpixel_dataset()
     assert_comes_back(dataset, tmp_path / "file")
     tensors, about = load_tensors(tmp_path / "file")
-    assert about["arrays"]["edges"] == "superpixels"
+    assert about["edges"] == "superpixels"
     assert not any(name.startswith("edge") for name in tensors)
 
 
@@ -153,7 +153,7 @@ def test_superpixels_that_do_not_follow_the_rule_come_back_too(tmp_path):
         attributes[5] *= damage
         one = replace(dataset, splits={**dataset.splits, "train": replace(flat, edge_attr=attributes)})
         assert_comes_back(one, tmp_path / "file")
-        assert load_tensors(tmp_path / "file")[1]["arrays"]["edges"] == "superpixels"
+        assert load_tensors(tmp_path / "file")[1]["edges"] == "superpixels"
     other = replace(flat, edge_index=flat.edge_index.flip(0)).sorted_by_destination()
     assert_comes_back(replace(dataset, splits={**dataset.splits, "train": other}), tmp_path / "file")
 
@@ -234,7 +234,7 @@ def test_foreign_files_are_errors_of_one_line(tmp_path):
     with pytest.raises(ValueError, match="of version 99"):
         load_pack(path)
     # Well-formed files with nonsense inside: nothing but ValueErrors.
-    for key in ("dataset", "splits", "arrays", "columns", "checksums"):
+    for key in ("dataset", "splits", "arrays", "columns", "edges"):
         for nonsense in (None, [], {}, 3, {**about, "x": 1}):
             save_tensors(path, tensors, {**about, key: nonsense})
             with pytest.raises(ValueError, match=r"\Apack: expected .*\Z"):
