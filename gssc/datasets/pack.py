@@ -6,12 +6,11 @@ every array read from it, is covered by a checksum. Edges come back in canonical
 in which training sorts them in any case: training from a pack and from the original files is the same. Spectra are not
 part of it: computing them anew is faster than moving them.
 
-An array [rows, D] is stored as the numbers of its rows in a table of the distinct ones where these are few, else column
-by column. Edges are stored as the number of them into every node, and how far each source is from the one before;
+Edges are stored as the number of them into every node, and how far each source is from the one before;
 every pair once where all go both ways with equal features; not at all where positions tell them (`superpixels`).
 """
 
-import lzma
+import math
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -22,16 +21,14 @@ import torch
 
 from gssc.checks import fail
 from gssc.datasets import superpixels
+from gssc.datasets.columns import Columns, decode_column, encode_column, join_columns, split_columns
 from gssc.datasets.flat import FlatGraphs, GraphDataset, concatenate, from_about
 from gssc.files import load_tensors, save_tensors
 
 FORMAT, VERSION = "gssc dataset", 2
 ARRAYS = ("ptr", "edge_ptr", "edge_index", "x", "edge_attr", "y", "weight")
-LZMA = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 0, "pb": 0}]
 # Arrays of a pack: at most 1 GiB, or a thousand times the file.
 MOST_BYTES, MOST_TIMES = 1 << 30, 1000
-MOST_DISTINCT = 1 << 16
-Columns = dict[str, np.ndarray]
 
 
 def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, Any] | None = None) -> int:
@@ -43,22 +40,26 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
         generator: The arguments of `open_dataset` that make this dataset from a seed: then only they are written.
     """
     parts = list(dataset.splits.values())
-    shared = _one_graph_for_all(parts)
-    flat = (parts[0] if shared else concatenate([replace(part, mask=None) for part in parts])).sorted_by_destination()
-    arrays = {name: getattr(flat, name).numpy() for name in ARRAYS if getattr(flat, name) is not None}
+    # Parts that are masks of the same graphs hold these once.
+    shared = parts[0].mask is not None and all(
+        getattr(part, name) is getattr(parts[0], name) for part in parts for name in ARRAYS
+    )
+    arrays = _arrays(parts[:1] if shared else parts)
     arrays |= {f"mask/{name}": part.mask.numpy() for name, part in dataset.splits.items() if part.mask is not None}
     about: dict[str, Any] = {"format": FORMAT, "version": VERSION, "dataset": dataset.about(), "shared": shared}
     about |= {"splits": [[name, len(part)] for name, part in dataset.splits.items()], "arrays": _described(arrays)}
-    coded: dict[str, tuple[bytes, dict[str, Any]]] = {}
+    tensors = {}
     if generator is None:
         about["edges"], columns = _to_columns(arrays)
-        coded = {name: encode_column(values) for name, values in columns.items()}
-        about["columns"] = {name: how for name, (_, how) in coded.items()}
         if _described(_from_columns(about, columns)) != about["arrays"]:
             raise RuntimeError(f"{dataset.name}: the pack does not give back what it was made from")
+        coded = {name: encode_column(values) for name, values in columns.items()}
+        about["columns"] = {name: how for name, (_, how) in coded.items()}
+        tensors = {
+            name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, (data, _) in coded.items() if data
+        }
     else:
         about["generator"] = generator
-    tensors = {name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, (data, _) in coded.items() if data}
     save_tensors(Path(path), tensors, about)
     return Path(path).stat().st_size
 
@@ -77,23 +78,10 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
         fail("pack", f"a file of version {VERSION} (pack the data anew)", f"{path} of version {about.get('version')}")
     try:
         dataset = from_about(about["dataset"])
-        if "generator" in about:
-            made = concatenate(list(_generate(about).splits.values())).sorted_by_destination()
-            arrays = {name: getattr(made, name).numpy() for name in ARRAYS if getattr(made, name) is not None}
-        else:
-            most = max(MOST_BYTES, MOST_TIMES * Path(path).stat().st_size)
-            sizes = [np.dtype(dtype).itemsize * int(np.prod(shape)) for dtype, shape, _ in about["arrays"].values()]
-            if min(sizes) < 0 or sum(sizes) > most:
-                raise ValueError(f"arrays of {sum(sizes):,} bytes, more than {most:,}")
-            rows = max(max(shape) for _, shape, _ in about["arrays"].values())
-            columns = {
-                name: decode_column(tensors[name].numpy().tobytes() if name in tensors else b"", how, rows)
-                for name, how in about["columns"].items()
-            }
-            arrays = _from_columns(about, columns)
+        arrays = _generate(about) if "generator" in about else _read(about, tensors)
         if _described(arrays) != about["arrays"]:
             raise ValueError("other arrays than were written")
-        flat = FlatGraphs(**{name: torch.from_numpy(arrays[name]) if name in arrays else None for name in ARRAYS})  # type: ignore[arg-type]
+        flat = FlatGraphs(*(torch.from_numpy(arrays[name]) if name in arrays else None for name in ARRAYS))  # type: ignore[arg-type]
         if not about["splits"] or (not about["shared"] and sum(n for _, n in about["splits"]) != len(flat)):
             raise ValueError("splits that do not fit the graphs")
         splits, start = {}, 0
@@ -108,7 +96,22 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
     return replace(dataset, splits=splits), about.get("generator")
 
 
-def _generate(about: dict[str, Any]) -> GraphDataset:
+def _read(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Columns:
+    """The arrays in a file, whose sizes are looked at before any memory is taken."""
+    most = max(MOST_BYTES, MOST_TIMES * sum(tensor.numel() for tensor in tensors.values()))
+    shapes = {name: [int(size) for size in shape] for name, (_, shape, _) in about["arrays"].items()}
+    if (
+        sum(8 * math.prod(shape) for shape in shapes.values()) > most
+        or min(min(shape) for shape in shapes.values()) < 0
+    ):
+        raise ValueError(f"arrays of {shapes}, more than {most:,} bytes")
+    rows = max(max(shape) for shape in shapes.values())
+    data = {name: tensors[name].numpy().tobytes() if name in tensors else b"" for name in about["columns"]}
+    return _from_columns(about, {name: decode_column(data[name], how, rows) for name, how in about["columns"].items()})
+
+
+def _generate(about: dict[str, Any]) -> Columns:
+    """The arrays of the dataset that a seed makes."""
     from gssc.datasets.open import open_dataset
 
     # Floating point as it was when the pack was written, whatever the default is now.
@@ -117,15 +120,16 @@ def _generate(about: dict[str, Any]) -> GraphDataset:
     torch.set_default_dtype(torch.float64 if double else torch.float32)
     try:
         # No folder: nothing is read where everything is generated.
-        return open_dataset(str(about["generator"]["name"]), Path(), int(about["generator"]["seed"]), generate=True)
+        made = open_dataset(str(about["generator"]["name"]), Path(), int(about["generator"]["seed"]), generate=True)
+        return _arrays(list(made.splits.values()))
     finally:
         torch.set_default_dtype(before)
 
 
-def _one_graph_for_all(parts: list[FlatGraphs]) -> bool:
-    """Whether the parts are masks of the same graphs, held once."""
-    places = [[None if (t := getattr(part, name)) is None else t.data_ptr() for name in ARRAYS] for part in parts]
-    return parts[0].mask is not None and all(place == places[0] for place in places)
+def _arrays(parts: list[FlatGraphs]) -> Columns:
+    """All graphs end to end in canonical order, without masks."""
+    flat = concatenate([replace(part, mask=None) for part in parts]).sorted_by_destination()
+    return {name: values.numpy() for name in ARRAYS if (values := getattr(flat, name)) is not None}
 
 
 def _described(arrays: Columns) -> dict[str, list[Any]]:
@@ -138,34 +142,30 @@ def _described(arrays: Columns) -> dict[str, list[Any]]:
 
 def _to_columns(arrays: Columns) -> tuple[str, Columns]:
     """How edges are stored, and all arrays as one-dimensional ones."""
-    ptr, edge_ptr, edge_index = (arrays[name] for name in ("ptr", "edge_ptr", "edge_index"))
+    rest = dict(arrays)
+    ptr, edge_ptr, edge_index = (rest.pop(name) for name in ("ptr", "edge_ptr", "edge_index"))
     columns: Columns = {"nodes": np.diff(ptr)}
-    rest = {name: values for name, values in arrays.items() if name not in ("ptr", "edge_ptr", "edge_index")}
+    edge_features = [name for name in ("edge_attr", "weight") if name in rest]
     exceptions = None
-    if "x" in rest and "edge_attr" in rest and "weight" not in rest:
+    if edge_features == ["edge_attr"] and "x" in rest:
         exceptions = superpixels.encode_edges(ptr, edge_index, rest["x"], rest["edge_attr"])
     if exceptions is not None:
-        edges = "superpixels"
-        columns |= {f"except/{name}": values for name, values in exceptions.items()}
-        del rest["edge_attr"]
-        pixels = superpixels.encode_nodes(ptr, rest["x"])
-        if pixels is not None:
-            columns |= {f"pixels/{name}": values for name, values in pixels.items()}
-            del rest["x"]
+        edges, pixels = "superpixels", superpixels.encode_nodes(ptr, rest["x"])
+        columns |= exceptions | (pixels or {})
+        rest = {name: rest[name] for name in rest if name != "edge_attr" and (name != "x" or pixels is None)}
     else:
-        first_node = np.repeat(ptr[:-1], np.diff(edge_ptr))
-        kept = _one_direction(edge_index + first_node, [rest[name] for name in ("edge_attr", "weight") if name in rest])
-        edges = "directed" if kept is None else "symmetric"
-        kept = np.ones(edge_index.shape[1], dtype=bool) if kept is None else kept
+        ends = edge_index + np.repeat(ptr[:-1], np.diff(edge_ptr))
+        kept = _one_direction(ends, [rest[name] for name in edge_features])
+        edges, kept = ("directed", np.ones(len(ends[0]), dtype=bool)) if kept is None else ("symmetric", kept)
         source, destination = edge_index[:, kept]
-        columns["degree"] = np.bincount((destination + first_node[kept]), minlength=int(ptr[-1]))
-        columns["gap"] = np.diff(source, prepend=0)
+        degree, gap = np.bincount(ends[1, kept], minlength=int(ptr[-1])), np.diff(source, prepend=0)
         # The first source into a node is counted from that node, the others from the source before.
-        into = _first_edges(columns["degree"])
-        columns["gap"][into] = destination[into] - source[into]
-        rest |= {name: rest[name][kept] for name in ("edge_attr", "weight") if name in rest}
+        first = _first_edges(degree)
+        gap[first] = destination[first] - source[first]
+        columns |= {"degree": degree, "gap": gap}
+        rest |= {name: rest[name][kept] for name in edge_features}
     for name, values in rest.items():
-        columns |= _table_or_columns(name, values)
+        columns |= split_columns(name, values)
     return edges, columns
 
 
@@ -176,33 +176,30 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
     arrays: Columns = {"ptr": ptr}
     order: Any = slice(None)
     if about["edges"] == "superpixels":
-        pixels = {name.partition("/")[2]: v for name, v in columns.items() if name.startswith("pixels/")}
-        x = superpixels.decode_nodes(ptr, pixels) if pixels else _from_table_or_columns("x", about, columns)
-        exceptions = {name.partition("/")[2]: v for name, v in columns.items() if name.startswith("except/")}
-        edge_index, edge_attr = superpixels.decode_edges(ptr, x, exceptions)
-        arrays |= {"x": x, "edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "edge_attr": edge_attr}
+        pixels = "pixels" in columns
+        x = superpixels.decode_nodes(ptr, columns) if pixels else join_columns("x", *about["arrays"]["x"][:2], columns)
+        edge_index, edge_attr = superpixels.decode_edges(ptr, x, columns)
+        arrays |= {"edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edge_attr}
     else:
         degree, gap = columns["degree"], columns["gap"]
-        if len(degree) != ptr[-1] or (sizes < 0).any() or (degree < 0).any() or len(gap) != degree.sum():
+        if len(degree) != ptr[-1] or degree.sum() != len(gap):
             raise ValueError("edges that do not fit the graphs")
         graph = np.repeat(np.repeat(np.arange(len(sizes)), sizes), degree)
-        destination = np.repeat(np.arange(int(ptr[-1])), degree) - ptr[graph]
-        total, into = np.cumsum(gap), _first_edges(degree)
-        source = total - np.repeat(total[into] - destination[into] + gap[into], degree[degree > 0])
+        destination = np.repeat(np.arange(len(degree)), degree) - ptr[graph]
+        total, first = np.cumsum(gap), _first_edges(degree)
+        source = total - np.repeat(total[first] - destination[first] + gap[first], degree[degree > 0])
         edge_index = np.stack([source, destination])
         if about["edges"] == "symmetric":
             edge_index, graph = np.concatenate([edge_index, edge_index[::-1]], axis=1), np.tile(graph, 2)
-            order = np.argsort((edge_index[1] + ptr[graph]) * int(ptr[-1]) + edge_index[0], kind="stable")
-            edge_index = edge_index[:, order]
-            order %= max(len(gap), 1)
+            order = np.argsort((edge_index[1] + ptr[graph]) * len(degree) + edge_index[0], kind="stable")
+            edge_index, order = edge_index[:, order], order % max(len(gap), 1)
         edge_ptr = np.concatenate([[0], np.cumsum(np.bincount(graph, minlength=len(sizes)))])
         if edge_index.size and (edge_index.min() < 0 or (edge_index >= np.repeat(sizes, np.diff(edge_ptr))).any()):
             raise ValueError("an edge that leads out of its graph")
         arrays |= {"edge_ptr": edge_ptr, "edge_index": edge_index}
-    for name in about["arrays"]:
-        if name not in arrays:
-            values = _from_table_or_columns(name, about, columns)
-            arrays[name] = values[order] if name in ("edge_attr", "weight") else values
+    for name in (name for name in about["arrays"] if name not in arrays):
+        values = join_columns(name, *about["arrays"][name][:2], columns)
+        arrays[name] = values[order] if name in ("edge_attr", "weight") else values
     return {name: np.ascontiguousarray(arrays[name]) for name in about["arrays"]}
 
 
@@ -221,93 +218,3 @@ def _one_direction(ends: np.ndarray, features: list[np.ndarray]) -> np.ndarray |
     if not mirrored or repeated or any(values[order].tobytes() != values.tobytes() for values in features):
         return None
     return source < destination
-
-
-def _table_or_columns(name: str, values: np.ndarray) -> Columns:
-    """An array as the numbers of its rows in a table of the distinct ones, most frequent first, or as its columns."""
-    rows = np.ascontiguousarray(values.reshape(len(values), -1))
-    whole_rows = rows.view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1) if rows.size else rows
-    single_integers = rows.shape[1] == 1 and rows.dtype.kind != "f"
-    few = len(np.unique(whole_rows[: 4 * MOST_DISTINCT])) * 4 <= min(len(rows), 4 * MOST_DISTINCT)
-    if few and rows.size and not single_integers:
-        _, first, numbers, counts = np.unique(whole_rows, return_index=True, return_inverse=True, return_counts=True)
-        if len(first) <= MOST_DISTINCT:
-            by_count = np.argsort(-counts, kind="stable")
-            table = {f"{name}/{i}": column for i, column in enumerate(rows[first[by_count]].T)}
-            return {f"{name}/row": np.argsort(by_count)[numbers], **table}
-    return {f"{name}/{i}": column for i, column in enumerate(rows.T)}
-
-
-def _from_table_or_columns(name: str, about: dict[str, Any], columns: Columns) -> np.ndarray:
-    dtype, shape, _ = about["arrays"][name]
-    widths = range(int(np.prod(shape[1:])))
-    rows = np.stack([columns[f"{name}/{i}"] for i in widths], axis=1) if widths else np.zeros((shape[0], 0), dtype)
-    rows = rows[columns[f"{name}/row"]] if f"{name}/row" in columns else rows
-    return rows.reshape(-1, *shape[1:])
-
-
-def encode_column(values: np.ndarray) -> tuple[bytes, dict[str, Any]]:
-    """One-dimensional numbers as bytes, and how to read them.
-
-    Integers as what is above the smallest, floating point as its bits; then byte after byte of all numbers, the highest
-    first, each sorted by the bytes before it (equal ones have similar next ones), in the shorter of LZMA and Huffman.
-    """
-    integers = values.view(f"u{values.itemsize}") if values.dtype.kind in "bf" else values
-    low = int(integers.min()) if len(integers) else 0
-    # Unsigned arithmetic wraps around, so that the full range of int64 is no special case.
-    codes = integers.astype(np.int64).view(np.uint64) - np.uint64(low % 2**64)
-    largest = int(codes.max(initial=0))
-    if largest == 1:
-        planes = [np.packbits(codes.astype(np.uint8))]
-    else:
-        shifts = reversed(range(0, largest.bit_length(), 8))
-        planes = [(codes[_stable_order(codes >> np.uint64(s + 8))] >> np.uint64(s)).astype(np.uint8) for s in shifts]
-    streams = [_compress(plane.tobytes()) for plane in planes]
-    how = {"dtype": str(values.dtype), "count": len(values), "low": low, "bits": largest == 1}
-    return b"".join(data for _, data in streams), how | {"streams": [[kind, len(data)] for kind, data in streams]}
-
-
-def decode_column(data: bytes, how: dict[str, Any], most: int) -> np.ndarray:
-    """What `encode_column` was given, if that is at most so many numbers."""
-    dtype, count, start = np.dtype(how["dtype"]), int(how["count"]), 0
-    if dtype.kind not in "biuf" or not 0 <= count <= most or len(how["streams"]) > 8:
-        raise ValueError(f"no column of {count} {dtype}")
-    codes = np.zeros(count, dtype=np.uint64)
-    for kind, size in how["streams"]:
-        raw = _decompress(kind, data[start : start + size], (count + 7) // 8 if how["bits"] else count)
-        plane = np.frombuffer(raw, dtype=np.uint8)
-        order = _stable_order(codes)
-        codes <<= np.uint64(8)
-        codes[order] |= np.unpackbits(plane, count=count) if how["bits"] else plane
-        start += size
-    integers = (codes + np.uint64(int(how["low"]) % 2**64)).view(np.int64)
-    return integers.astype(f"u{dtype.itemsize}").view(dtype) if dtype.kind in "bf" else integers.astype(dtype)
-
-
-def _stable_order(codes: np.ndarray) -> np.ndarray:
-    # In the smallest type, since NumPy sorts one and two bytes by counting.
-    return np.argsort(codes.astype(np.min_scalar_type(codes.max(initial=0))), kind="stable")
-
-
-def _compress(raw: bytes) -> tuple[str, bytes]:
-    huffman = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
-    streams = {
-        "none": raw,
-        "huffman": huffman.compress(raw) + huffman.flush(),
-        "lzma": lzma.compress(raw, format=lzma.FORMAT_RAW, filters=LZMA),
-    }
-    return min(streams.items(), key=lambda stream: len(stream[1]))
-
-
-def _decompress(kind: str, data: bytes, size: int) -> bytes:
-    """Exactly ``size`` bytes, and never more, whatever the file says."""
-    try:
-        if kind == "lzma":
-            data = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA).decompress(data, max_length=size + 1)
-        elif kind == "huffman":
-            data = zlib.decompressobj(-15).decompress(data, size + 1)
-    except (lzma.LZMAError, zlib.error) as error:
-        raise ValueError(f"a column that does not unpack ({error})") from error
-    if len(data) != size:
-        raise ValueError(f"a column of {len(data)} bytes instead of {size}")
-    return data

@@ -38,7 +38,7 @@ def encode_nodes(ptr: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray] | None
         return None
     for side in SIDES:
         means = np.concatenate([x[:, -2:] * np.float32(side), x[:, :-2]], axis=1).astype(np.float16)
-        if np.array_equal(means[:, :2].astype(np.float32) / np.float32(side), x[:, -2:]):
+        if np.array_equal(_features(means, side).view(np.uint32), x.view(np.uint32)):
             break
     else:
         return None
@@ -47,7 +47,12 @@ def encode_nodes(ptr: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray] | None
         return None
     sums = np.rint(means.astype(np.float64) * units * pixels[:, None]).astype(np.int64)
     by_size, path = np.argsort(pixels, kind="stable"), _path(ptr, pixels, sums[:, :2])
-    columns = {"side": np.array([side]), "pixels": pixels, "row": sums[by_size, 0], "column": sums[by_size, 1]}
+    columns = {
+        "side": np.array([side]),
+        "pixels": pixels,
+        "row": sums[by_size, 0],
+        "column": sums[by_size, 1],
+    }
     size, colours = pixels[path].astype(np.int64)[:, None], sums[path, 2:]
     expected = np.empty_like(colours)
     expected[1:] = (size[1:] * colours[:-1] + size[:-1] // 2) // size[:-1]
@@ -85,8 +90,13 @@ def decode_nodes(ptr: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:
         colours[node] += before
     sums[path, 2:] = colours
     means = (sums / (np.array([1, 1] + [255] * channels) * pixels.astype(np.int64)[:, None])).astype(np.float16)
+    return _features(means, int(columns["side"][0]))
+
+
+def _features(means: np.ndarray, side: int) -> np.ndarray:
+    """Colours, and coordinates divided by the side, in float32."""
     means = means.astype(np.float32)
-    return np.concatenate([means[:, 2:], means[:, :2] / np.float32(columns["side"][0])], axis=1)
+    return np.concatenate([means[:, 2:], means[:, :2] / np.float32(side)], axis=1)
 
 
 def _pixels(means: np.ndarray, units: np.ndarray) -> np.ndarray | None:
@@ -136,14 +146,19 @@ def encode_edges(
     if len(odd) > 0.2 * edges or not np.array_equal(rebuilt, edge_index):
         return None
     nodes, neighbours = nodes_and_neighbours
-    return {"nodes": nodes, "neighbours": neighbours.reshape(-1), "weights": odd, "values": edge_attr[odd, 0]}
+    return {
+        "odd_nodes": nodes,
+        "odd_neighbours": neighbours.reshape(-1),
+        "odd_weights": odd,
+        "odd_values": edge_attr[odd, 0],
+    }
 
 
 def decode_edges(ptr: np.ndarray, x: np.ndarray, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """``edge_index`` and ``edge_attr`` that `encode_edges` was given."""
-    edge_index, weight = rebuild(ptr, x[:, -2:], columns["nodes"], columns["neighbours"].reshape(-1, K))
+    edge_index, weight = rebuild(ptr, x[:, -2:], columns["odd_nodes"], columns["odd_neighbours"].reshape(-1, K))
     edge_attr = weight.astype(np.float32)
-    edge_attr[columns["weights"]] = columns["values"]
+    edge_attr[columns["odd_weights"]] = columns["odd_values"]
     return edge_index, edge_attr[:, None]
 
 
