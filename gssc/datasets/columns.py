@@ -26,7 +26,7 @@ def split_columns(name: str, values: np.ndarray) -> Columns:
     return {f"{name}/{i}": column for i, column in enumerate(rows.T)}
 
 
-def join_columns(name: str, dtype: str, shape: list[int], columns: Columns) -> np.ndarray:
+def join_columns(name: str, columns: Columns, dtype: str, shape: list[int]) -> np.ndarray:
     """The array of this type and shape that `split_columns` was given."""
     width = shape[1] if len(shape) == 2 else 1
     rows = np.zeros((shape[0], 0), dtype)

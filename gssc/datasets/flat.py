@@ -86,7 +86,7 @@ class FlatGraphs:
     ) -> "FlatGraphs":
         index = {"x": nodes, "edge_attr": edges, "weight": edges, "y": targets, "mask": targets}
         values = {name: getattr(self, name) for name in index}
-        rows = {name: None if values[name] is None else values[name][index[name]] for name in index}
+        rows: dict[str, Any] = {name: None if values[name] is None else values[name][index[name]] for name in index}
         return FlatGraphs(ptr, edge_ptr, self.edge_index[:, edges].contiguous(), **rows)
 
     def to(self, device: str | torch.device) -> "FlatGraphs":

@@ -177,7 +177,7 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
     order: Any = slice(None)
     if about["edges"] == "superpixels":
         pixels = "pixels" in columns
-        x = superpixels.decode_nodes(ptr, columns) if pixels else join_columns("x", *about["arrays"]["x"][:2], columns)
+        x = superpixels.decode_nodes(ptr, columns) if pixels else join_columns("x", columns, *about["arrays"]["x"][:2])
         edge_index, edge_attr = superpixels.decode_edges(ptr, x, columns)
         arrays |= {"edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edge_attr}
     else:
@@ -198,7 +198,7 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
             raise ValueError("an edge that leads out of its graph")
         arrays |= {"edge_ptr": edge_ptr, "edge_index": edge_index}
     for name in (name for name in about["arrays"] if name not in arrays):
-        values = join_columns(name, *about["arrays"][name][:2], columns)
+        values = join_columns(name, columns, *about["arrays"][name][:2])
         arrays[name] = values[order] if name in ("edge_attr", "weight") else values
     return {name: np.ascontiguousarray(arrays[name]) for name in about["arrays"]}
 

@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 def encode_nodes(ptr: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray] | None:
     """Pixels, sums of coordinates and of colours of every node as columns; None where ``x`` is not made up of them."""
-    if x.dtype != np.float32 or x.shape[1] < 3 or len(x) == 0:
+    if x.dtype != np.float32 or x.shape[1] < 3 or len(x) == 0 or not ((x >= 0) & (x <= 1)).all():
         return None
     for side in SIDES:
         means = np.concatenate([x[:, -2:] * np.float32(side), x[:, :-2]], axis=1).astype(np.float16)
@@ -47,16 +47,12 @@ def encode_nodes(ptr: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray] | None
         return None
     sums = np.rint(means.astype(np.float64) * units * pixels[:, None]).astype(np.int64)
     by_size, path = np.argsort(pixels, kind="stable"), _path(ptr, pixels, sums[:, :2])
-    columns = {
-        "side": np.array([side]),
-        "pixels": pixels,
-        "row": sums[by_size, 0],
-        "column": sums[by_size, 1],
-    }
+    columns = {"side": np.array([side]), "pixels": pixels, "row": sums[by_size, 0], "column": sums[by_size, 1]}
     size, colours = pixels[path].astype(np.int64)[:, None], sums[path, 2:]
     expected = np.empty_like(colours)
     expected[1:] = (size[1:] * colours[:-1] + size[:-1] // 2) // size[:-1]
-    expected[ptr[:-1][np.diff(ptr) > 0]] = 128 * size[ptr[:-1][np.diff(ptr) > 0]]
+    first = ptr[:-1][np.diff(ptr) > 0]
+    expected[first] = 128 * size[first]
     surprise = np.diff(colours - expected, axis=1, prepend=0)
     surprise = (surprise << 1) ^ (surprise >> 63)
     # Large and small surprises, as the sizes and the other colours foretell them, are kept apart.
@@ -86,8 +82,8 @@ def decode_nodes(ptr: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:
     size, nodes = size[:, None], np.diff(ptr)
     for step in range(int(nodes.max(initial=0))):
         node = ptr[:-1][nodes > step] + step
-        before = (size[node] * colours[node - 1] + size[node - 1] // 2) // size[node - 1] if step else 128 * size[node]
-        colours[node] += before
+        last = node - 1
+        colours[node] += (size[node] * colours[last] + size[last] // 2) // size[last] if step else 128 * size[node]
     sums[path, 2:] = colours
     means = (sums / (np.array([1, 1] + [255] * channels) * pixels.astype(np.int64)[:, None])).astype(np.float16)
     return _features(means, int(columns["side"][0]))
@@ -146,12 +142,8 @@ def encode_edges(
     if len(odd) > 0.2 * edges or not np.array_equal(rebuilt, edge_index):
         return None
     nodes, neighbours = nodes_and_neighbours
-    return {
-        "odd_nodes": nodes,
-        "odd_neighbours": neighbours.reshape(-1),
-        "odd_weights": odd,
-        "odd_values": edge_attr[odd, 0],
-    }
+    odd_edges = {"odd_weights": odd, "odd_values": edge_attr[odd, 0]}
+    return {"odd_nodes": nodes, "odd_neighbours": neighbours.reshape(-1), **odd_edges}
 
 
 def decode_edges(ptr: np.ndarray, x: np.ndarray, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -204,25 +196,25 @@ def rebuild(
     """
     ends = np.empty((2, K * int(ptr[-1])), dtype=np.int64)
     weight = np.empty(K * int(ptr[-1]))
-    given = np.full(int(ptr[-1]), -1)
-    given[nodes] = np.arange(len(nodes))
+    exception = np.full(int(ptr[-1]), -1)
+    exception[nodes] = np.arange(len(nodes))
 
     def work(group: tuple[int, np.ndarray]) -> None:
         n, part = group
         rows = ptr[part][:, None] + np.arange(n)
         a = similarity(pos[rows])
         leads = leads_to(a)
-        for graph, node in np.argwhere(given[rows] >= 0):
+        for graph, node in np.argwhere(exception[rows] >= 0):
             leads[graph, node] = False
-            leads[graph, node, neighbours[given[rows[graph, node]]]] = True
+            leads[graph, node, neighbours[exception[rows[graph, node]]]] = True
         # [graph, destination, source]: reading it row by row is the canonical order.
-        found = np.flatnonzero(leads.transpose(0, 2, 1).reshape(-1))
+        joined = np.flatnonzero(leads.transpose(0, 2, 1).reshape(-1))
         places = (K * ptr[part])[:, None] + np.arange(K * n)
-        if len(found) != places.size:
+        if len(joined) != places.size:
             raise ValueError("a node's neighbours are not eight different nodes")
-        ends[0, places] = (found % n).reshape(places.shape)
-        ends[1, places] = (found // n % n).reshape(places.shape)
-        weight[places] = a.reshape(-1)[found].reshape(places.shape)
+        ends[0, places] = (joined % n).reshape(places.shape)
+        ends[1, places] = (joined // n % n).reshape(places.shape)
+        weight[places] = a.reshape(-1)[joined].reshape(places.shape)
 
     _in_threads(work, groups(ptr))
     return ends, weight
@@ -267,11 +259,11 @@ def unsafe_weights(weight: np.ndarray, actual: np.ndarray) -> np.ndarray:
 def groups(ptr: np.ndarray) -> list[tuple[int, np.ndarray]]:
     """Graphs with equally many nodes, a few at a time: the number of nodes, and the numbers of the graphs."""
     sizes = np.diff(ptr)
-    found = []
+    batches = []
     for n in np.unique(sizes).tolist():
         same = np.flatnonzero(sizes == n)
-        found += [(n, part) for part in np.array_split(same, -(-len(same) * n * n // PAIRS))]
-    return found
+        batches += [(n, part) for part in np.array_split(same, -(-len(same) * n * n // PAIRS))]
+    return batches
 
 
 def _in_threads(

@@ -74,4 +74,4 @@ def test_a_bomb_is_not_unpacked(kind, monkeypatch):
 def test_arrays_come_back_as_they_were(values, table):
     columns = split_columns("x", values)
     assert ("x/row" in columns) == table
-    assert same(join_columns("x", str(values.dtype), list(values.shape), columns), values)
+    assert same(join_columns("x", columns, str(values.dtype), list(values.shape)), values)
