@@ -134,14 +134,13 @@ def encode_edges(
     source = edge_index[0] + np.repeat(ptr[:-1], K * np.diff(ptr))
     if source.max() >= len(x) or (np.bincount(source, minlength=len(x)) != K).any():
         return None
-    nodes_and_neighbours = exceptions(ptr, x[:, -2:], edge_index)
-    if nodes_and_neighbours is None:
+    compared = exceptions(ptr, x[:, -2:], edge_index)
+    if compared is None:
         return None
-    rebuilt, weight = rebuild(ptr, x[:, -2:], *nodes_and_neighbours)
+    nodes, neighbours, weight = compared
     odd = unsafe_weights(weight, edge_attr[:, 0])
-    if len(odd) > 0.2 * edges or not np.array_equal(rebuilt, edge_index):
+    if len(odd) > 0.2 * edges:
         return None
-    nodes, neighbours = nodes_and_neighbours
     odd_edges = {"odd_weights": odd, "odd_values": edge_attr[odd, 0]}
     return {"odd_nodes": nodes, "odd_neighbours": neighbours.reshape(-1), **odd_edges}
 
@@ -220,14 +219,18 @@ def rebuild(
     return ends, weight
 
 
-def exceptions(ptr: np.ndarray, pos: np.ndarray, edge_index: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Nodes whose neighbours the rule does not safely give, and those neighbours [.., 8]; None where it rarely does.
+def exceptions(
+    ptr: np.ndarray, pos: np.ndarray, edge_index: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Nodes whose neighbours the rule does not safely give, those neighbours [.., 8], and A of every edge in float64.
 
-    ``edge_index`` must be in canonical order with eight edges leaving every node.
+    None where the rule rarely gives them. ``edge_index`` must be in canonical order with eight edges leaving each node.
     """
-    start = np.repeat(ptr[:-1], K * np.diff(ptr))
-    actual = edge_index[1][np.argsort(edge_index[0] + start, kind="stable")].reshape(-1, K)
-    odd = np.zeros(len(actual), dtype=bool)
+    by_source = np.argsort(edge_index[0] + np.repeat(ptr[:-1], K * np.diff(ptr)), kind="stable")
+    actual = edge_index[1][by_source].reshape(-1, K)
+    if (np.diff(actual) <= 0).any():
+        return None
+    odd, weight = np.zeros(len(actual), dtype=bool), np.empty(edge_index.shape[1])
 
     def work(group: tuple[int, np.ndarray]) -> float:
         n, part = group
@@ -241,13 +244,14 @@ def exceptions(ptr: np.ndarray, pos: np.ndarray, edge_index: np.ndarray) -> tupl
             turning = np.minimum(np.abs(taken % 1.0 - 0.5), np.abs(left % 1.0 - 0.5)) < NEAR_TIE
             wrong |= turning & (taken - left < 1.0 + 2 * NEAR_TIE)
         odd[rows] = wrong
+        weight[by_source.reshape(-1, K)[rows]] = np.take_along_axis(a, actual[rows], axis=2)
         return float(wrong.mean())
 
     batches = groups(ptr)
     if max(_in_threads(work, batches[:4])) > 0.2:
         return None
     _in_threads(work, batches[4:])
-    return np.flatnonzero(odd), actual[odd]
+    return np.flatnonzero(odd), actual[odd], weight
 
 
 def unsafe_weights(weight: np.ndarray, actual: np.ndarray) -> np.ndarray:

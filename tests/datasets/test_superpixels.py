@@ -54,10 +54,11 @@ def test_what_does_not_follow_the_rule_is_an_exception():
     moved[1, first] = far
     order = np.lexsort([moved[0][:96], moved[1][:96]])
     moved[:, :96] = moved[:, :96][:, order]
-    nodes, neighbours = superpixels.exceptions(ptr, pos, moved)
+    nodes, neighbours, weight = superpixels.exceptions(ptr, pos, moved)
     assert 0 in nodes
-    back, _ = superpixels.rebuild(ptr, pos, nodes, neighbours)
+    back, rebuilt_weight = superpixels.rebuild(ptr, pos, nodes, neighbours)
     assert np.array_equal(back, moved)
+    assert np.array_equal(weight, rebuilt_weight)
 
 
 def test_edges_of_another_kind_are_no_superpixels():
