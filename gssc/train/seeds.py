@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from gssc import molecules
 from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.files import write_json
-from gssc.train import captured, molecule_fit, teachers
+from gssc.train import captured, teachers
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
 from gssc.train.run import train, train_side_by_side
@@ -55,7 +56,7 @@ def train_seeds(
         fail("jobs", "1 where several processes share each batch", jobs)
     # Displays that move would overwrite each other.
     settings = replace(settings, live=False)
-    if molecule_fit.why_not(recipe, dataset, settings.device, settings.processes) is None:
+    if molecules.why_not(recipe, dataset, settings.device, settings.processes) is None:
         together = 1 if recipe.train.teachers else jobs  # one set of targets for all
         groups = [slice(start, start + together) for start in range(0, len(seeds), together)]
         return _in_turn(recipe, dataset, [seeds[g] for g in groups], [folders[g] for g in groups], settings)

@@ -6,13 +6,13 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from gssc import molecules
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.protocols import EvaluationProtocol
-from gssc.train import captured, molecule_fit
+from gssc.train import captured
 from gssc.train.captured import CapturedTrainer
 from gssc.train.loop import Position, Trainer
-from gssc.train.molecules import MoleculeGroup, MoleculeTrainer
 from gssc.train.processes import Processes
 from gssc.train.store import GraphStore
 
@@ -55,10 +55,9 @@ def make_trainers(
     Several models need a recipe that the kernels for small graphs take.
     """
     arguments = store, dataset.task, recipe
-    against_kernels = molecule_fit.why_not(recipe, dataset, device, processes)
+    against_kernels = molecules.why_not(recipe, dataset, device, processes)
     if against_kernels is None:
-        pairs = zip(models, seeds, strict=True)
-        return MoleculeGroup([MoleculeTrainer(m, *arguments, s, processes, alone=False) for m, s in pairs]), []
+        return molecules.group_of_trainers(models, *arguments, seeds, processes), []
     assert len(models) == 1
     against_capture = captured.why_not(recipe, device, processes, dataset.node_counts())
     kind = CapturedTrainer if recipe.train.capture and against_capture is None else Trainer
