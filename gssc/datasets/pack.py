@@ -6,8 +6,9 @@ every array read from it, is covered by a checksum. Edges come back in canonical
 in which training sorts them in any case: training from a pack and from the original files is the same. Spectra are not
 part of it: computing them anew is faster than moving them.
 
-Edges are stored as the number of them into every node, and how far each source is from the one before;
-every pair once where all go both ways with equal features; not at all where positions tell them (`superpixels`).
+Edges are stored as the number of them into every node, and how far each source is from the one before; every pair once
+where all go both ways with equal features, or as a bit per pair of nodes where that is less; not at all where
+positions tell them (`superpixels`).
 """
 
 import math
@@ -162,7 +163,14 @@ def _to_columns(arrays: Columns) -> tuple[str, Columns]:
         # The first source into a node is counted from that node, the others from the source before.
         first = _first_edges(degree)
         gap[first] = destination[first] - source[first]
-        columns |= {"degree": degree, "gap": gap}
+        before = _pairs_before(np.diff(ptr))
+        if edges == "symmetric" and not edge_features and before[-1] < 8 * len(gap):
+            edges, joined = "dense", np.zeros(before[-1], dtype=bool)
+            graph = np.repeat(np.arange(len(ptr) - 1), np.diff(edge_ptr))[kept]
+            joined[before[graph] + destination * (destination - 1) // 2 + source] = True
+            columns["joined"] = np.packbits(joined)
+        else:
+            columns |= {"degree": degree, "gap": gap}
         rest |= {name: rest[name][kept] for name in edge_features}
     for name, values in rest.items():
         columns |= split_columns(name, values)
@@ -181,18 +189,28 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
         edge_index, edge_attr = superpixels.decode_edges(ptr, x, columns)
         arrays |= {"edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edge_attr}
     else:
-        degree, gap = columns["degree"], columns["gap"]
-        if len(degree) != ptr[-1] or degree.sum() != len(gap):
-            raise ValueError("edges that do not fit the graphs")
-        graph = np.repeat(np.repeat(np.arange(len(sizes)), sizes), degree)
-        destination = np.repeat(np.arange(len(degree)), degree) - ptr[graph]
-        total, first = np.cumsum(gap), _first_edges(degree)
-        source = total - np.repeat(total[first] - destination[first] + gap[first], degree[degree > 0])
+        if about["edges"] == "dense":
+            before = _pairs_before(sizes)
+            if len(columns["joined"]) != (before[-1] + 7) // 8:
+                raise ValueError("pairs that do not fit the graphs")
+            pair = np.flatnonzero(np.unpackbits(columns["joined"], count=before[-1]))
+            graph = np.searchsorted(before, pair, side="right") - 1
+            pair -= before[graph]
+            destination = ((1 + np.sqrt(1 + 8 * pair)) // 2).astype(np.int64)
+            source = pair - destination * (destination - 1) // 2
+        else:
+            degree, gap = columns["degree"], columns["gap"]
+            if len(degree) != ptr[-1] or degree.sum() != len(gap):
+                raise ValueError("edges that do not fit the graphs")
+            graph = np.repeat(np.repeat(np.arange(len(sizes)), sizes), degree)
+            destination = np.repeat(np.arange(len(degree)), degree) - ptr[graph]
+            total, first = np.cumsum(gap), _first_edges(degree)
+            source = total - np.repeat(total[first] - destination[first] + gap[first], degree[degree > 0])
         edge_index = np.stack([source, destination])
-        if about["edges"] == "symmetric":
+        if about["edges"] in ("symmetric", "dense"):
             edge_index, graph = np.concatenate([edge_index, edge_index[::-1]], axis=1), np.tile(graph, 2)
-            order = np.argsort((edge_index[1] + ptr[graph]) * len(degree) + edge_index[0], kind="stable")
-            edge_index, order = edge_index[:, order], order % max(len(gap), 1)
+            order = np.argsort((edge_index[1] + ptr[graph]) * int(ptr[-1]) + edge_index[0], kind="stable")
+            edge_index, order = edge_index[:, order], order % max(len(source), 1)
         edge_ptr = np.concatenate([[0], np.cumsum(np.bincount(graph, minlength=len(sizes)))])
         if edge_index.size and (edge_index.min() < 0 or (edge_index >= np.repeat(sizes, np.diff(edge_ptr))).any()):
             raise ValueError("an edge that leads out of its graph")
@@ -201,6 +219,11 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
         values = join_columns(name, columns, *about["arrays"][name][:2])
         arrays[name] = values[order] if name in ("edge_attr", "weight") else values
     return {name: np.ascontiguousarray(arrays[name]) for name in about["arrays"]}
+
+
+def _pairs_before(sizes: np.ndarray) -> np.ndarray:
+    """Pairs of nodes in all graphs before each, and in all."""
+    return np.concatenate([[0], np.cumsum(sizes * (sizes - 1) // 2)])
 
 
 def _first_edges(degree: np.ndarray) -> np.ndarray:
