@@ -1,14 +1,4 @@
-"""One column of numbers as few bytes as they get, bit for bit: how every array of a pack is coded.
-
-A column passes through at most three steps, each recorded in a small JSON-able ``how``:
-
-1. as integers: integers and truth values as they are; floating point as whole numbers, as float16 (times a divisor),
-   as numbers in a table of the distinct values, or else as their bit patterns;
-2. as bytes: the smallest width above the smallest value, as they are or as differences, byte plane by byte plane;
-3. as LZMA streams, or as they are where that is no longer.
-
-Floating-point candidates are taken only where they give back every bit, signs of zeros and NaNs included.
-"""
+"""Columns of numbers as few bytes, bit for bit: how the arrays of a pack are stored."""
 
 import lzma
 import zlib
@@ -16,179 +6,91 @@ from typing import Any
 
 import numpy as np
 
-DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-# Coordinates are often float16 numbers divided by the side of an image, colours whole numbers divided by 255.
-DIVISORS = (1, 28, 32, 255)
-SAMPLE = 1 << 20
-Coded = tuple[bytes, dict[str, Any]]
+LZMA = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 0, "pb": 0}]
+MOST_DISTINCT = 1 << 16
+Columns = dict[str, np.ndarray]
 
 
-def encode_column(values: np.ndarray) -> Coded:
-    """The bytes of a one-dimensional array, and how to read them."""
-    how: dict[str, Any] = {"dtype": str(values.dtype), "count": len(values)}
-    if values.dtype.kind in "bui":
-        data, how["integers"] = _encode_integers(values.astype(np.int64))
-        return data, how
-    for divisor in DIVISORS:
-        codes = _as_half(values, divisor)
-        if codes is not None:
-            whole = as_whole(values) if divisor == 1 else None
-            how["float"] = "half" if whole is None else "whole"
-            how["divisor"] = divisor
-            data, how["integers"] = _encode_integers(codes if whole is None else whole)
-            return data, how
-    whole = as_whole(values)
-    if whole is not None:
-        how["float"] = "whole"
-        data, how["integers"] = _encode_integers(whole)
-        return data, how
-    bits = _bits(values)
-    table, numbers = np.unique(bits, return_inverse=True)
-    if len(table) * 4 <= len(bits):
-        how["float"] = "table"
-        first, how["table"] = _encode_integers(table)
-        how["table"]["distinct"] = len(table)
-        second, how["integers"] = _encode_integers(numbers)
-        how["split"] = len(first)
-        return first + second, how
-    how["float"] = "bits"
-    data, how["integers"] = _encode_integers(bits)
-    return data, how
+def split_columns(name: str, values: np.ndarray) -> Columns:
+    """An array as the numbers of its rows in a table of the distinct ones, most frequent first, or as its columns."""
+    rows = np.ascontiguousarray(values[:, None] if values.ndim == 1 else values)
+    whole_rows = rows.view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1) if rows.size else rows
+    single_integers = rows.shape[1] == 1 and rows.dtype.kind != "f"
+    few = len(np.unique(whole_rows[: 4 * MOST_DISTINCT])) * 4 <= min(len(rows), 4 * MOST_DISTINCT)
+    if few and rows.size and not single_integers:
+        _, first, numbers, counts = np.unique(whole_rows, return_index=True, return_inverse=True, return_counts=True)
+        if len(first) <= MOST_DISTINCT:
+            by_count = np.argsort(-counts, kind="stable")
+            table = {f"{name}/{i}": column for i, column in enumerate(rows[first[by_count]].T)}
+            return {f"{name}/row": np.argsort(by_count)[numbers], **table}
+    return {f"{name}/{i}": column for i, column in enumerate(rows.T)}
 
 
-def decode_column(data: bytes, how: dict[str, Any]) -> np.ndarray:
-    """What `encode_column` was given."""
-    count, name = int(how["count"]), how["dtype"]
-    if name not in DTYPES or count < 0:
-        raise ValueError(f"no column of {count} {name}")
-    dtype = np.dtype(name)
-    if dtype.kind in "bui":
-        return _decode_integers(data, how["integers"], count).astype(dtype, copy=False)
-    kind, start = how["float"], int(how.get("split", 0))
-    numbers = _decode_integers(data[start:], how["integers"], count)
-    if kind == "whole":
-        return numbers.astype(dtype)
-    if kind == "half":
-        return numbers.astype(np.uint16).view(np.float16).astype(dtype) / dtype.type(int(how["divisor"]))
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-    if kind == "table":
-        table = _decode_integers(data[:start], how["table"], int(how["table"]["distinct"]))
-        return table[numbers].astype(unsigned).view(dtype)
-    return numbers.astype(unsigned).view(dtype)
+def join_columns(name: str, columns: Columns, dtype: str, shape: list[int]) -> np.ndarray:
+    """The array of this type and shape that `split_columns` was given."""
+    width = shape[1] if len(shape) == 2 else 1
+    rows = np.zeros((shape[0], 0), dtype)
+    if width:
+        rows = np.stack([columns[f"{name}/{i}"] for i in range(width)], axis=1)
+    if f"{name}/row" in columns:
+        rows = rows[columns[f"{name}/row"]]
+    return rows if len(shape) == 2 else rows[:, 0]
 
 
-def _bits(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values).view(f"i{values.dtype.itemsize}").astype(np.int64)
+def encode_column(values: np.ndarray) -> tuple[bytes, dict[str, Any]]:
+    """One-dimensional numbers as bytes, and how to read them.
 
-
-def as_whole(values: np.ndarray) -> np.ndarray | None:
-    """Floating-point values as integers where that keeps every bit, else None."""
-    if not np.isfinite(values).all() or (np.abs(values) > 2.0**24).any():
-        return None
-    whole = values.astype(np.int64)
-    return whole if np.array_equal(_bits(whole.astype(values.dtype)), _bits(values)) else None
-
-
-def _as_half(values: np.ndarray, divisor: int) -> np.ndarray | None:
-    """float16 bit patterns h with values = h / divisor, where there are such."""
-
-    def half(part: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return (part * values.dtype.type(divisor)).astype(np.float16)
-
-    def same(part: np.ndarray) -> bool:
-        back = half(part).astype(values.dtype) / values.dtype.type(divisor)
-        return np.array_equal(_bits(back), _bits(part))
-
-    if values.dtype == np.float16 and divisor == 1:
-        return values.view(np.uint16).astype(np.int64)
-    if not same(values[:1000]) or not same(values):
-        return None
-    return half(values).view(np.uint16).astype(np.int64)
-
-
-def _encode_integers(values: np.ndarray) -> Coded:
-    """int64 values: a constant, bits, or byte planes of the values or of their differences."""
-    if len(values) == 0:
-        return b"", {"as": "constant", "value": 0}
-    low, high = int(values.min()), int(values.max())
-    if low == high:
-        return b"", {"as": "constant", "value": low}
+    Integers as what is above the smallest, floating point as its bits; then byte after byte of all numbers, the highest
+    first, each sorted by the bytes before it (equal ones have similar next ones), in the shorter of LZMA and Huffman.
+    """
+    integers = values.view(f"u{values.itemsize}") if values.dtype.kind in "bf" else values
+    low = int(integers.min()) if len(integers) else 0
     # Unsigned arithmetic wraps around, so that the full range of int64 is no special case.
-    above = values.view(np.uint64) - np.uint64(low % 2**64)
-    width = _width(high - low)
-    if high - low == 1:
-        data, packing = _compress(np.packbits(above.astype(np.uint8)).tobytes())
-        return data, {"as": "bits", "low": low, **packing}
-    step = np.diff(values, prepend=values[:1])
-    zigzag = ((step << 1) ^ (step >> 63)).view(np.uint64)
-    candidates = {"planes": (above, width, low), "steps": (zigzag, _width(int(zigzag.max())), int(values[0]))}
-    sizes = {
-        kind: len(zlib.compress(_planes(numbers[: SAMPLE // 4], wide), 6))
-        for kind, (numbers, wide, _) in candidates.items()
-    }
-    kind = min(sizes, key=lambda name: sizes[name])
-    numbers, width, start = candidates[kind]
-    data, packing = _compress(_planes(numbers, width))
-    return data, {"as": kind, "low": start, "width": width, **packing}
+    codes = integers.astype(np.int64).view(np.uint64) - np.uint64(low % 2**64)
+    shifts = reversed(range(0, int(codes.max(initial=0)).bit_length(), 8))
+    planes = [(codes[_stable_order(codes >> np.uint64(s + 8))] >> np.uint64(s)).astype(np.uint8) for s in shifts]
+    streams = [_compress(plane.tobytes()) for plane in planes]
+    how = {"dtype": str(values.dtype), "count": len(values), "low": low}
+    return b"".join(data for _, data in streams), how | {"streams": [[kind, len(data)] for kind, data in streams]}
 
 
-def _decode_integers(data: bytes, how: dict[str, Any], count: int) -> np.ndarray:
-    kind = how["as"]
-    if kind == "constant":
-        return np.full(count, int(how["value"]), dtype=np.int64)
-    low = int(how["low"])
-    if kind == "bits":
-        raw = np.frombuffer(_decompress(data, how, (count + 7) // 8), dtype=np.uint8)
-        return np.unpackbits(raw, count=count).astype(np.int64) + low
-    width = int(how["width"])
-    raw = np.frombuffer(_decompress(data, how, width * count), dtype=np.uint8)
-    values = np.ascontiguousarray(raw.reshape(width, count).T).reshape(-1).view(f"u{width}").astype(np.uint64)
-    if kind == "planes":
-        return (values + np.uint64(low % 2**64)).view(np.int64)
-    steps = (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
-    return np.cumsum(steps) + low
+def decode_column(data: bytes, how: dict[str, Any], most: int) -> np.ndarray:
+    """What `encode_column` was given, if that is at most so many numbers."""
+    dtype, count, start = np.dtype(how["dtype"]), int(how["count"]), 0
+    if dtype.kind not in "biuf" or not 0 <= count <= most or len(how["streams"]) > 8:
+        raise ValueError(f"no column of {count} {dtype}")
+    codes = np.zeros(count, dtype=np.uint64)
+    for kind, size in how["streams"]:
+        plane = np.frombuffer(_decompress(kind, data[start : start + size], count), dtype=np.uint8)
+        order = _stable_order(codes)
+        codes <<= np.uint64(8)
+        codes[order] |= plane
+        start += size
+    integers = (codes + np.uint64(int(how["low"]) % 2**64)).view(np.int64)
+    return integers.astype(f"u{dtype.itemsize}").view(dtype) if dtype.kind in "bf" else integers.astype(dtype)
 
 
-def _width(largest: int) -> int:
-    return next(width for width in (1, 2, 4, 8) if largest < 2 ** (8 * width))
+def _stable_order(codes: np.ndarray) -> np.ndarray:
+    # In the smallest type, since NumPy sorts one and two bytes by counting.
+    return np.argsort(codes.astype(np.min_scalar_type(codes.max(initial=0))), kind="stable")
 
 
-def _planes(values: np.ndarray, width: int) -> bytes:
-    """All lowest bytes, then all second bytes, ...: each plane has statistics of its own."""
-    small = values.astype(f"<u{width}")
-    return np.ascontiguousarray(small.view(np.uint8).reshape(-1, width).T).tobytes()
+def _compress(raw: bytes) -> tuple[str, bytes]:
+    huffman = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
+    packed = huffman.compress(raw) + huffman.flush()
+    other = lzma.compress(raw, lzma.FORMAT_RAW, filters=LZMA)
+    return ("huffman", packed) if len(packed) <= len(other) else ("lzma", other)
 
 
-def _compress(raw: bytes) -> Coded:
-    def lzma_of(part: bytes, literal_context: int) -> bytes:
-        filters = [
-            {
-                "id": lzma.FILTER_LZMA2,
-                "preset": 9 | lzma.PRESET_EXTREME,
-                "lc": literal_context,
-                "pb": 0,
-                "dict_size": min(max(len(part), 1 << 12), 1 << 24),
-            }
-        ]
-        return lzma.compress(part, format=lzma.FORMAT_XZ, check=lzma.CHECK_NONE, filters=filters)
-
-    middle = len(raw) // 2
-    sample = raw if len(raw) <= SAMPLE else raw[: SAMPLE // 2] + raw[middle : middle + SAMPLE // 2]
-    best = min((0, 3, 4), key=lambda context: len(lzma_of(sample, context)))
-    packed = lzma_of(raw, best)
-    return (packed, {"packing": "lzma"}) if len(packed) < len(raw) else (raw, {"packing": "none"})
-
-
-def _decompress(data: bytes, how: dict[str, Any], size: int) -> bytes:
-    """At most ``size`` bytes are ever produced, whatever the file says."""
-    if how["packing"] == "none":
-        raw = data
-    else:
-        try:
-            raw = lzma.LZMADecompressor(format=lzma.FORMAT_XZ).decompress(data, max_length=size + 1)
-        except lzma.LZMAError as error:
-            raise ValueError(f"a column does not unpack ({error})") from error
-    if len(raw) != size:
-        raise ValueError(f"a column has {len(raw)} bytes instead of {size}")
-    return raw
+def _decompress(kind: str, data: bytes, size: int) -> bytes:
+    """Exactly ``size`` bytes, and never more, whatever the file says."""
+    try:
+        if kind == "lzma":
+            data = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA).decompress(data, max_length=size + 1)
+        else:
+            data = zlib.decompressobj(-15).decompress(data, size + 1)
+    except (lzma.LZMAError, zlib.error) as error:
+        raise ValueError(f"a column that does not unpack ({error})") from error
+    if len(data) != size:
+        raise ValueError(f"a column of {len(data)} bytes instead of {size}")
+    return data

@@ -78,17 +78,16 @@ class FlatGraphs:
         """Graphs ``start:stop``; ``rows`` says what the rows of ``y`` and ``mask`` are."""
         nodes = slice(int(self.ptr[start]), int(self.ptr[stop]))
         edges = slice(int(self.edge_ptr[start]), int(self.edge_ptr[stop]))
-        targets = nodes if rows == "node" else slice(start, stop)
-        return FlatGraphs(
-            self.ptr[start : stop + 1] - self.ptr[start],
-            self.edge_ptr[start : stop + 1] - self.edge_ptr[start],
-            self.edge_index[:, edges].contiguous(),
-            None if self.x is None else self.x[nodes],
-            None if self.edge_attr is None else self.edge_attr[edges],
-            self.y[targets],
-            None if self.weight is None else self.weight[edges],
-            None if self.mask is None else self.mask[targets],
-        )
+        ptr, edge_ptr = (t[start : stop + 1] - t[start] for t in (self.ptr, self.edge_ptr))
+        return self._taken(ptr, edge_ptr, nodes, edges, nodes if rows == "node" else slice(start, stop))
+
+    def _taken(
+        self, ptr: Tensor, edge_ptr: Tensor, nodes: Tensor | slice, edges: Tensor | slice, targets: Tensor | slice
+    ) -> "FlatGraphs":
+        index = {"x": nodes, "edge_attr": edges, "weight": edges, "y": targets, "mask": targets}
+        values = {name: getattr(self, name) for name in index}
+        rows: dict[str, Any] = {name: None if values[name] is None else values[name][index[name]] for name in index}
+        return FlatGraphs(ptr, edge_ptr, self.edge_index[:, edges].contiguous(), **rows)
 
     def to(self, device: str | torch.device) -> "FlatGraphs":
         """All tensors on a device."""
@@ -215,17 +214,7 @@ def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
     """The graphs with these numbers, in this order; ``rows`` says what the rows of ``y`` are."""
     nodes, ptr = _members(flat.ptr, graphs)
     edges, edge_ptr = _members(flat.edge_ptr, graphs)
-    targets = nodes if rows == "node" else graphs
-    return FlatGraphs(
-        ptr,
-        edge_ptr,
-        flat.edge_index[:, edges],
-        None if flat.x is None else flat.x[nodes],
-        None if flat.edge_attr is None else flat.edge_attr[edges],
-        flat.y[targets],
-        None if flat.weight is None else flat.weight[edges],
-        None if flat.mask is None else flat.mask[targets],
-    )
+    return flat._taken(ptr, edge_ptr, nodes, edges, nodes if rows == "node" else graphs)
 
 
 def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
@@ -280,8 +269,8 @@ def _joined(values: Sequence[Tensor], name: str) -> Tensor:
                 row = torch.cat([row, value[:1]])[:1]
             except RuntimeError:
                 wanted = f"{_type(row)} of shape [{', '.join(['*', *map(str, row.shape[1:])])}]"
-                found = f"{_type(value)} of shape {list(value.shape)}"
-                fail(f"{name} of graph {number}", f"{wanted}, as in the graphs before it", found)
+                got = f"{_type(value)} of shape {list(value.shape)}"
+                fail(f"{name} of graph {number}", f"{wanted}, as in the graphs before it", got)
         raise
 
 
@@ -295,13 +284,13 @@ def _check_rows_of_graphs(dataset: InMemoryDataset | Sequence[Data], name: str, 
         slices = dataset.slices or {}
         if name not in slices:
             return
-        found = torch.as_tensor(slices[name]).diff()
+        rows = torch.as_tensor(slices[name]).diff()
     else:
-        found = torch.tensor([_tensor(graph.get(name), name).shape[0] for graph in stored_graphs(dataset)])
-    wrong = (found != counts).nonzero() if found.shape == counts.shape else counts.new_zeros(0)
+        rows = torch.tensor([_tensor(graph.get(name), name).shape[0] for graph in stored_graphs(dataset)])
+    wrong = (rows != counts).nonzero() if rows.shape == counts.shape else counts.new_zeros(0)
     if wrong.numel():
-        first = int(wrong[0])
-        fail(f"{name} of graph {first}", f"{int(counts[first])} rows", int(found[first]))
+        graph = int(wrong[0])
+        fail(f"{name} of graph {graph}", f"{int(counts[graph])} rows", int(rows[graph]))
 
 
 def _rows(values: Tensor | None, rows: int, name: str) -> Tensor | None:

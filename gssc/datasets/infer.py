@@ -79,8 +79,8 @@ def infer_task(
 
 def _check_known(y: Tensor, names: Sequence[str]) -> None:
     """Nothing is learned from a column without a known target, and the loss of 0 would look like success."""
-    for column, known in enumerate(y.isfinite().any(0).tolist()):
-        if not known:
+    for column, has_targets in enumerate(y.isfinite().any(0).tolist()):
+        if not has_targets:
             name = names[column] if names else "y" if y.shape[1] == 1 else f"y, column {column}"
             fail(name, "one or more known targets", "none")
 
@@ -158,8 +158,8 @@ def _check_parts(dataset: GraphDataset) -> None:
     for part in [part for part in ("train", "val") if part in dataset.splits]:
         flat = dataset.splits[part]
         y = flat.y if flat.mask is None else flat.y[flat.mask]
-        known = (y >= 0).unsqueeze(1) if dataset.task.kind == "multiclass" else y.isfinite()
-        columns = known.any(0) if part == "train" else known.any().unsqueeze(0)
+        has_target = (y >= 0).unsqueeze(1) if dataset.task.kind == "multiclass" else y.isfinite()
+        columns = has_target.any(0) if part == "train" else has_target.any().unsqueeze(0)
         for column, some in enumerate(columns.tolist()):
             if not some:
                 where = f", column {column}" if columns.numel() > 1 else ""
@@ -172,11 +172,11 @@ def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
     return (shifted / torch.tensor(std, dtype=torch.float64)).to(torch.get_default_dtype())
 
 
-def _moments(known: Tensor) -> tuple[float, float]:
-    if known.numel() == 0:
+def _moments(targets: Tensor) -> tuple[float, float]:
+    if targets.numel() == 0:
         return 0.0, 1.0
-    deviation = float(known.std(unbiased=False))
-    return float(known.mean()), deviation if deviation > 0 else 1.0
+    deviation = float(targets.std(unbiased=False))
+    return float(targets.mean()), deviation if deviation > 0 else 1.0
 
 
 def describe(dataset: GraphDataset) -> str:

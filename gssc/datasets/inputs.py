@@ -74,24 +74,24 @@ def open_inputs(
         ending = source.suffix.lower()
         check_choice("input", ending, ENDINGS)
         if ending in (".csv", ".smi"):
-            read = _table(source, smiles_column) if ending == ".csv" else _read_lines(source)
-            found = _molecules(*read, str(source), dataset, skip_invalid)
+            table = _table(source, smiles_column) if ending == ".csv" else _read_lines(source)
+            inputs = _molecules(*table, str(source), dataset, skip_invalid)
         else:
-            found = _graphs(load_saved(source), dataset)
+            inputs = _graphs(load_saved(source), dataset)
     elif len(source) == 0:
         fail("graphs", "one or more", "none")
     elif isinstance(source[0], str):
         smiles = [str(text) for text in source]
         names = [f"molecule {number}" for number in range(len(smiles))]
-        found = _molecules(smiles, names, {"smiles": smiles}, "SMILES", dataset, skip_invalid)
+        inputs = _molecules(smiles, names, {"smiles": smiles}, "SMILES", dataset, skip_invalid)
     else:
-        found = _graphs(cast("Sequence[Data]", source), dataset)
+        inputs = _graphs(cast("Sequence[Data]", source), dataset)
     # Runs on data of one's own that are older than these keys do not say whether there were weights.
     weighted, said = bool(about.get("edge_weights")), dataset.name in SPECS or {"edge_weights", "graphs"} & set(about)
-    if said and weighted != (found.graphs.weight is not None) and found.graphs.num_edges:
+    if said and weighted != (inputs.graphs.weight is not None) and inputs.graphs.num_edges:
         words = {True: "given", False: "none"}
         fail("edge_weight", f"{words[weighted]}, as in training", words[not weighted])
-    return replace(found, graphs=_prepared(found.graphs, dataset))
+    return replace(inputs, graphs=_prepared(inputs.graphs, dataset))
 
 
 def _prepared(flat: FlatGraphs, dataset: GraphDataset) -> FlatGraphs:
@@ -131,8 +131,8 @@ def _molecules(
     features = (dataset.node_features, dataset.edge_features)
     encodings: dict[Any, Encoding] = {(OGB_ATOM, OGB_BOND): "ogb", (ZINC_ATOM, ZINC_BOND): "zinc"}
     # One column of 28 categories may be anything: only ZINC's own are known to be its types.
-    known = features in encodings and (encodings[features] == "ogb" or dataset.name in ("zinc-12k", "zinc-full"))
-    if not known or dataset.task.level != "graph":
+    molecular = features in encodings and (encodings[features] == "ogb" or dataset.name in ("zinc-12k", "zinc-full"))
+    if not molecular or dataset.task.level != "graph":
         fail("input", f"a .pt file (the model was trained on {dataset.name}, not on molecules)", source)
     molecules = read_molecules(smiles, where, skip_invalid=skip_invalid, encoding=encodings[features])
     flat = flat_molecules(molecules, _unknown(dataset.task, len(molecules.rows)))

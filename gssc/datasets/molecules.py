@@ -51,12 +51,12 @@ def open_csv(
     molecules = read_molecules(smiles, where, scaffolds=split == "scaffold", skip_invalid=skip_invalid)
     y = torch.from_numpy(_numbers(cells, where, target_columns)[molecules.rows])
     names = [f"column {heading}" for heading in target_columns]
-    found, y = infer_task(_classes(y, cells) if task is None else y, "graph", task, metric, names)
+    inferred, y = infer_task(_classes(y, cells) if task is None else y, "graph", task, metric, names)
     flat = flat_molecules(molecules, y)
     parts = scaffold_split(molecules.scaffolds) if split == "scaffold" else random_split(len(flat), seed, "molecules")
     splits = {name: select(flat, torch.from_numpy(members), "graph") for name, members in parts.items()}
     name = f"{path.stem}-own" if path.stem in SPECS else path.stem
-    return scale_to_training(GraphDataset(name, found, OGB_ATOM, OGB_BOND, splits, {}))
+    return scale_to_training(GraphDataset(name, inferred, OGB_ATOM, OGB_BOND, splits, {}))
 
 
 def flat_molecules(molecules: Molecules, y: Tensor) -> FlatGraphs:
@@ -116,7 +116,7 @@ def _numbers(cells: list[list[str]], where: list[str], headings: Sequence[str]) 
 def _classes(y: Tensor, cells: list[list[str]]) -> Tensor:
     """Whole numbers in one column, written without a point, are classes (0 and 1 are left to be yes and no)."""
     whole = y.shape[1] == 1 and all(text.isdigit() for (text,) in cells if text)
-    known = y[y.isfinite()]
-    if whole and known.numel() and float(known.max()) > 1:
+    numbers = y[y.isfinite()]
+    if whole and numbers.numel() and float(numbers.max()) > 1:
         return torch.where(y.isfinite(), y, -torch.ones_like(y)).long()
     return y

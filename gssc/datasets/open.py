@@ -1,20 +1,73 @@
-"""From a name to a dataset ready for a model."""
+"""From a name to graphs in their official split, and to a dataset ready for a model."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch_geometric.data import Data, InMemoryDataset
 
-from gssc.checks import check_choice
+from gssc.checks import check_choice, fail
+from gssc.datasets.cycles import load_cycles
 from gssc.datasets.degree_profile import degree_profile
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
+from gssc.datasets.places import RAW_FILES, find_place, missing, present
+from gssc.datasets.pyg import load_molhiv, load_pyg
+from gssc.datasets.sbm import GRAPHS as SBM_GRAPHS
+from gssc.datasets.sbm import generate_sbm
 from gssc.datasets.specs import SPECS, Spec
+
+CYCLES = {f"cycles-{length}": length for length in (3, 4, 5, 6)}
+DATASETS = (*CYCLES, *RAW_FILES)
+
+
+class DatasetError(RuntimeError):
+    """A dataset could not be read or downloaded; says which files belong where."""
+
+
+def load_dataset(
+    name: str, root: str | Path, seed: int = 0, *, generate: bool = False
+) -> dict[str, InMemoryDataset | Sequence[Data]]:
+    """The parts ``train``, ``val`` and ``test`` of a dataset.
+
+    Args:
+        name: One of ``DATASETS``.
+        root: Folder of raw data. A class finds its files in ``root`` itself or in ``root/name``; where neither has
+            them, it downloads to ``root/name``.
+        seed: Seed of generated data.
+        generate: Generate the graphs even where their files are in place; for datasets that are random models.
+
+    Raises:
+        DatasetError: the files are not there and cannot be downloaded, or are damaged.
+    """
+    check_choice("dataset", name, DATASETS)
+    root = Path(root).expanduser()
+    if name in CYCLES:
+        return dict(load_cycles(CYCLES[name], root, seed, generate=generate))
+    if generate and name in SBM_GRAPHS:
+        return dict(generate_sbm(name, seed))
+    if generate:
+        fail("generate", f"false for {name} (only random models can be generated)", "true")
+    place = find_place(name, root)
+    lacking, there = missing(name, place), present(name, place)
+    if lacking and there:
+        raise DatasetError(
+            f"{name}: {lacking[0]} is missing below {place}, where {there[0]} is; "
+            "put it there, or remove what is there to have all downloaded"
+        )
+    try:
+        return load_molhiv(place) if name == "molhiv" else load_pyg(name, place)
+    except ValueError:
+        raise
+    except Exception as error:  # whatever a download or an unpickling may raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DatasetError(
+            f"{name}: could not be read or downloaded ({reason}); put {RAW_FILES[name]} below {place}"
+        ) from error
 
 
 def open_dataset(name: str, root: str | Path, seed: int = 0, *, generate: bool = False) -> GraphDataset:
     """The named dataset in its official split; arguments as for `load_dataset`."""
-    from gssc.datasets import load_dataset
-
     check_choice("dataset", name, SPECS)
     spec = SPECS[name]
     parts = load_dataset(name, root, seed, generate=generate)

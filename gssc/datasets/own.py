@@ -47,13 +47,13 @@ def open_own(
     if raw_y is None:
         fail("y", "a target for every graph or node", f"no y in {path}")
     level, y = infer_level(raw_y, flat.num_graphs, flat.num_nodes)
-    found, y = infer_task(y, level, task, metric)
+    inferred, y = infer_task(y, level, task, metric)
     node_features, x = infer_features(flat.x, "x")
     edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
     flat = replace(flat, x=x, edge_attr=edge_attr, y=y)
     name = f"{path.stem}-own" if path.stem in SPECS else path.stem
     splits = _split(saved, flat, level, split, seed)
-    return scale_to_training(GraphDataset(name, found, node_features, edge_features, splits, {}))
+    return scale_to_training(GraphDataset(name, inferred, node_features, edge_features, splits, {}))
 
 
 def load_saved(path: Path) -> Saved:
@@ -106,9 +106,9 @@ def _split(saved: Saved, flat: FlatGraphs, level: str, split: SplitName, seed: i
     masks = [collect(saved, name) for name in MASKS]
     if level == "node" and masks[0] is not None:
         return _masked(flat, masks)
-    own = _own_split(saved)
-    if own is not None:
-        parts = {name: np.flatnonzero(own == number) for number, name in enumerate(NAMES)}
+    stored_parts = _stored_split(saved)
+    if stored_parts is not None:
+        parts = {name: np.flatnonzero(stored_parts == number) for number, name in enumerate(NAMES)}
         empty = [name for name, members in parts.items() if len(members) == 0]
         if empty:
             fail("split", "graphs in each of train, val and test", f"none in {' and '.join(empty)}")
@@ -146,7 +146,7 @@ def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatG
     return splits
 
 
-def _own_split(saved: Saved) -> np.ndarray | None:
+def _stored_split(saved: Saved) -> np.ndarray | None:
     """The attribute ``split`` of every graph as 0, 1, 2; None where there is none."""
     words = _per_graph(saved, "split")
     if words is None:

@@ -1,13 +1,17 @@
 """A dataset as one small file: graphs, features, targets and split, from which training starts on another machine.
 
-A pack is a safetensors file of byte tensors, one per column (see `columns`), with JSON that says what they are. It is
-read with PyTorch, NumPy and safetensors alone, runs no code of its own, and every byte of it, and every array read from
-it, is covered by a checksum. Edges come back in canonical order: by graph, destination, source, the order in which
-training sorts them in any case, so that training from a pack and from the original files is the same.
+A pack is a safetensors file of byte tensors, one per column of numbers, with JSON that says what they are. Reading it
+runs no code of its own and takes no more memory than the arrays it announces, which are limited; every byte of it, and
+every array read from it, is covered by a checksum. Edges come back in canonical order (by graph, destination, source),
+in which training sorts them in any case: training from a pack and from the original files is the same. Spectra are not
+part of it: computing them anew is faster than moving them.
 
-Spectra are not part of it: computing them anew is faster than moving them.
+Edges are stored as the number of them into every node, and how far each source is from the one before; every pair once
+where all go both ways with equal features, or as a bit per pair of nodes where that is less; not at all where
+positions tell them (`superpixels`).
 """
 
+import math
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -15,18 +19,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gssc.checks import fail
 from gssc.datasets import superpixels
-from gssc.datasets.adjacency import decode_edges, encode_edges, halves
-from gssc.datasets.columns import Coded, decode_column, encode_column
+from gssc.datasets.columns import Columns, decode_column, encode_column, join_columns, split_columns
 from gssc.datasets.flat import FlatGraphs, GraphDataset, concatenate, from_about
-from gssc.datasets.rows import decode_rows, encode_rows
 from gssc.files import load_tensors, save_tensors
 
-FORMAT, VERSION = "gssc dataset", 1
-FIELDS = ("ptr", "edge_ptr", "edge_index", "x", "edge_attr", "y", "weight")
+FORMAT, VERSION = "gssc dataset", 2
+ARRAYS = ("ptr", "edge_ptr", "edge_index", "x", "edge_attr", "y", "weight")
+# Arrays of a pack: at most 1 GiB, or a thousand times the file.
+MOST_BYTES, MOST_TIMES = 1 << 30, 1000
 
 
 def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, Any] | None = None) -> int:
@@ -37,72 +40,56 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
         path: The file; it appears complete or not at all.
         generator: The arguments of `open_dataset` that make this dataset from a seed: then only they are written.
     """
-    shared = _one_graph_for_all(dataset.splits)
     parts = list(dataset.splits.values())
-    flat = (parts[0] if shared else concatenate([replace(part, mask=None) for part in parts])).sorted_by_destination()
-    masks = {name: part.mask for name, part in dataset.splits.items() if part.mask is not None}
-    about: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "dataset": dataset.about(),
-        "splits": [[name, part.num_graphs] for name, part in dataset.splits.items()],
-        "shared": shared,
-        "checksums": _checksums(flat, masks),
-    }
-    columns: dict[str, Coded] = {}
+    # Parts that are masks of the same graphs hold these once.
+    shared = parts[0].mask is not None and all(
+        getattr(part, name) is getattr(parts[0], name) for part in parts for name in ARRAYS
+    )
+    arrays = _arrays(parts[:1] if shared else parts)
+    arrays |= {f"mask/{name}": part.mask.numpy() for name, part in dataset.splits.items() if part.mask is not None}
+    about: dict[str, Any] = {"format": FORMAT, "version": VERSION, "dataset": dataset.about(), "shared": shared}
+    about |= {"splits": [[name, len(part)] for name, part in dataset.splits.items()], "arrays": _described(arrays)}
+    tensors = {}
     if generator is None:
-        about["arrays"] = _encode(flat, columns)
-        columns |= {f"mask/{name}": encode_column(mask.numpy()) for name, mask in masks.items()}
-        about["columns"] = {name: how for name, (_, how) in columns.items()}
-        if _checksums(*_decode(about, columns)) != about["checksums"]:
+        about["edges"], columns = _to_columns(arrays)
+        if _described(_from_columns(about, columns)) != about["arrays"]:
             raise RuntimeError(f"{dataset.name}: the pack does not give back what it was made from")
+        coded = {name: encode_column(values) for name, values in columns.items()}
+        about["columns"] = {name: how for name, (_, how) in coded.items()}
+        tensors = {
+            name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, (data, _) in coded.items() if data
+        }
     else:
         about["generator"] = generator
-    tensors = {
-        name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, (data, _) in columns.items() if data
-    }
     save_tensors(Path(path), tensors, about)
     return Path(path).stat().st_size
 
 
 def load_pack(path: str | Path) -> GraphDataset:
-    """Read a dataset that `write_pack` wrote.
-
-    Raises:
-        ValueError: no such file, or truncated, damaged or foreign; one line.
-    """
+    """Read a dataset that `write_pack` wrote; any other file is a ValueError of one line."""
     return read_pack(path)[0]
 
 
 def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
-    """The dataset of a pack, and ``generator`` as it was given to `write_pack`.
-
-    Raises:
-        ValueError: no such file, or truncated, damaged or foreign; one line.
-    """
+    """The dataset of a pack, and ``generator`` as it was given to `write_pack`; errors as of `load_pack`."""
     tensors, about = load_tensors(Path(path))
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         fail("pack", "a file written by `gssc pack`", f"{path}, another kind of file")
     if about.get("version") != VERSION:
-        fail("pack", f"a file of version {VERSION}", f"{path} of version {about.get('version')}")
-    no_masks: dict[str, Tensor] = {}
+        fail("pack", f"a file of version {VERSION} (pack the data anew)", f"{path} of version {about.get('version')}")
     try:
         dataset = from_about(about["dataset"])
-        if "generator" in about:
-            made = _generate(about["generator"], about["checksums"])
-            flat, masks = concatenate(list(made.splits.values())).sorted_by_destination(), no_masks
-        else:
-            bytes_of = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
-            columns = {name: (bytes_of.get(name, b""), how) for name, how in about["columns"].items()}
-            flat, masks = _decode(about, columns)
-        if _checksums(flat, masks) != about["checksums"]:
+        arrays = _generate(about) if "generator" in about else _read(about, tensors)
+        if _described(arrays) != about["arrays"]:
             raise ValueError("other arrays than were written")
-        if not about["splits"] or (not about["shared"] and sum(n for _, n in about["splits"]) != flat.num_graphs):
+        flat = FlatGraphs(*(torch.from_numpy(arrays[name]) if name in arrays else None for name in ARRAYS))  # type: ignore[arg-type]
+        if not about["splits"] or (not about["shared"] and sum(n for _, n in about["splits"]) != len(flat)):
             raise ValueError("splits that do not fit the graphs")
         splits, start = {}, 0
         for name, count in about["splits"]:
             part = flat if about["shared"] else flat.part(start, start + count, dataset.task.level)
-            splits[name] = replace(part, mask=masks.get(name))
+            mask = arrays.get(f"mask/{name}")
+            splits[name] = replace(part, mask=None if mask is None else torch.from_numpy(mask))
             start += count
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError, MemoryError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -110,112 +97,147 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
     return replace(dataset, splits=splits), about.get("generator")
 
 
-def _generate(arguments: dict[str, Any], checksums: dict[str, str | None]) -> GraphDataset:
+def _read(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Columns:
+    """The arrays in a file, whose sizes are looked at before any memory is taken."""
+    most = max(MOST_BYTES, MOST_TIMES * sum(tensor.numel() for tensor in tensors.values()))
+    shapes = {name: [int(size) for size in shape] for name, (_, shape, _) in about["arrays"].items()}
+    if (
+        sum(8 * math.prod(shape) for shape in shapes.values()) > most
+        or min(min(shape) for shape in shapes.values()) < 0
+    ):
+        raise ValueError(f"arrays of {shapes}, more than {most:,} bytes")
+    rows = max(max(shape) for shape in shapes.values())
+    data = {name: tensors[name].numpy().tobytes() if name in tensors else b"" for name in about["columns"]}
+    return _from_columns(about, {name: decode_column(data[name], how, rows) for name, how in about["columns"].items()})
+
+
+def _generate(about: dict[str, Any]) -> Columns:
+    """The arrays of the dataset that a seed makes."""
     from gssc.datasets.open import open_dataset
 
     # Floating point as it was when the pack was written, whatever the default is now.
-    double = any(text is not None and text.startswith("torch.float64") for text in checksums.values())
+    double = any(dtype == "float64" for dtype, _, _ in about["arrays"].values())
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if double else torch.float32)
     try:
         # No folder: nothing is read where everything is generated.
-        return open_dataset(str(arguments["name"]), Path(), int(arguments["seed"]), generate=True)
+        made = open_dataset(str(about["generator"]["name"]), Path(), int(about["generator"]["seed"]), generate=True)
+        return _arrays(list(made.splits.values()))
     finally:
         torch.set_default_dtype(before)
 
 
-def _one_graph_for_all(splits: dict[str, FlatGraphs]) -> bool:
-    """Whether the parts are masks of the same graphs, held once."""
-
-    def places(flat: FlatGraphs) -> list[int | None]:
-        return [
-            None if t is None else t.data_ptr() for t in (flat.ptr, flat.edge_index, flat.x, flat.edge_attr, flat.y)
-        ]
-
-    first, *others = splits.values()
-    return first.mask is not None and all(places(part) == places(first) for part in others)
+def _arrays(parts: list[FlatGraphs]) -> Columns:
+    """All graphs end to end in canonical order, without masks."""
+    flat = concatenate([replace(part, mask=None) for part in parts]).sorted_by_destination()
+    return {name: values.numpy() for name in ARRAYS if (values := getattr(flat, name)) is not None}
 
 
-def _checksums(flat: FlatGraphs, masks: dict[str, Tensor]) -> dict[str, str | None]:
-    """Type, shape and CRC of every array, as far as there are any."""
-    arrays = {name: getattr(flat, name) for name in FIELDS} | {f"mask/{name}": mask for name, mask in masks.items()}
+def _described(arrays: Columns) -> dict[str, list[Any]]:
+    """Type, shape and CRC of every array."""
     return {
-        name: None if t is None else f"{t.dtype} {list(t.shape)} {zlib.crc32(t.contiguous().numpy().data):08x}"
-        for name, t in arrays.items()
+        name: [str(values.dtype), list(values.shape), zlib.crc32(np.ascontiguousarray(values).data)]
+        for name, values in arrays.items()
     }
 
 
-def _encode(flat: FlatGraphs, columns: dict[str, Coded]) -> dict[str, Any]:
-    """Fill ``columns`` with all but the masks; returns how the arrays are made up of them."""
-    ptr, edge_ptr, edge_index = flat.ptr.numpy(), flat.edge_ptr.numpy(), flat.edge_index.numpy()
-    x, edge_attr, y, weight = (None if t is None else t.numpy() for t in (flat.x, flat.edge_attr, flat.y, flat.weight))
-    columns["nodes"] = encode_column(np.diff(ptr))
-    arrays: dict[str, Any] = {"x": encode_rows("x", x, columns), "y": encode_rows("y", y, columns)}
-    if x is not None and edge_attr is not None and weight is None and _encode_superpixels(flat, columns):
-        return {**arrays, "edges": "superpixels", "edge_attr": str(edge_attr.dtype), "weight": None}
-    attributes = [a for a in (edge_attr, weight) if a is not None]
-    half = halves(ptr, edge_ptr, edge_index, attributes)
-    sizes = np.diff(ptr)
-    # A bit for every pair of nodes costs less than a byte for every edge.
-    dense = half is not None and not attributes and int((sizes * (sizes - 1) // 2).sum()) < 8 * int(half.sum())
-    coded, arrays["edges"] = encode_edges(ptr, edge_ptr, edge_index, half, dense)
-    columns |= {f"edges/{name}": column for name, column in coded.items()}
-    for name, values in (("edge_attr", edge_attr), ("weight", weight)):
-        arrays[name] = encode_rows(name, values if values is None or half is None else values[half], columns)
-    return arrays
-
-
-def _encode_superpixels(flat: FlatGraphs, columns: dict[str, Coded]) -> bool:
-    """Code the edges as those that follow from positions, the last two columns of ``x``, if they do."""
-    k = superpixels.K
-    x, edge_attr = flat.x, flat.edge_attr
-    if x is None or edge_attr is None or x.shape[1] < 3 or x.dtype != torch.float32 or edge_attr.shape[1] != 1:
-        return False
-    starts = flat.ptr[:-1].repeat_interleave(flat.edge_ptr.diff())
-    leaving = torch.bincount(flat.edge_index[0] + starts, minlength=flat.num_nodes)
-    if edge_attr.dtype != torch.float32 or int(flat.ptr.diff().min()) <= k or bool((leaving != k).any()):
-        return False
-    ptr, pos, actual = flat.ptr.numpy(), x[:, -2:].contiguous().numpy(), edge_attr[:, 0].numpy()
-    found = superpixels.exceptions(ptr, pos, flat.edge_index.numpy())
-    if found is None:
-        return False
-    edge_index, weight = superpixels.rebuild(ptr, pos, *found)
-    if not np.array_equal(edge_index, flat.edge_index.numpy()):
-        return False
-    odd = superpixels.unsafe_weights(weight, actual)
-    if len(odd) > 0.2 * len(actual):
-        return False
-    named = {"nodes": found[0], "neighbours": found[1].reshape(-1), "weights": odd, "values": actual[odd]}
-    columns |= {f"except/{name}": encode_column(values) for name, values in named.items()}
-    return True
-
-
-def _decode(about: dict[str, Any], columns: dict[str, Coded]) -> tuple[FlatGraphs, dict[str, Tensor]]:
-    """All graphs, and the masks of the splits that have any."""
-    arrays = about["arrays"]
-    ptr = np.concatenate([[0], np.cumsum(decode_column(*columns["nodes"]))])
-    x, y = (decode_rows(name, arrays[name], columns) for name in ("x", "y"))
-    edge_attr: np.ndarray | None
-    weight: np.ndarray | None = None
-    if arrays["edges"] == "superpixels":
-        nodes, neighbours, odd, values = (
-            decode_column(*columns[f"except/{name}"]) for name in ("nodes", "neighbours", "weights", "values")
-        )
-        pos = np.ascontiguousarray(x[:, -2:])  # type: ignore[index]
-        edge_index, similarity = superpixels.rebuild(ptr, pos, nodes, neighbours.reshape(-1, superpixels.K))
-        edge_attr = similarity.astype(np.float32)
-        edge_attr[odd] = values
-        edge_ptr, edge_attr = ptr * superpixels.K, edge_attr[:, None]
+def _to_columns(arrays: Columns) -> tuple[str, Columns]:
+    """How edges are stored, and all arrays as one-dimensional ones."""
+    rest = dict(arrays)
+    ptr, edge_ptr, edge_index = (rest.pop(name) for name in ("ptr", "edge_ptr", "edge_index"))
+    columns: Columns = {"nodes": np.diff(ptr)}
+    edge_features = [name for name in ("edge_attr", "weight") if name in rest]
+    exceptions = None
+    if edge_features == ["edge_attr"] and "x" in rest:
+        exceptions = superpixels.encode_edges(ptr, edge_index, rest["x"], rest["edge_attr"])
+    if exceptions is not None:
+        edges, pixels = "superpixels", superpixels.encode_nodes(ptr, rest["x"])
+        columns |= exceptions | (pixels or {})
+        rest = {name: rest[name] for name in rest if name != "edge_attr" and (name != "x" or pixels is None)}
     else:
-        coded = {name.removeprefix("edges/"): column for name, column in columns.items() if name.startswith("edges/")}
-        edge_ptr, edge_index, behind = decode_edges(ptr, coded, arrays["edges"])
-        edge_attr, weight = (decode_rows(name, arrays[name], columns) for name in ("edge_attr", "weight"))
-        if behind is not None:
-            edge_attr, weight = (None if values is None else values[behind] for values in (edge_attr, weight))
-    tensors = [None if a is None else torch.from_numpy(a) for a in (ptr, edge_ptr, edge_index, x, edge_attr, y, weight)]
-    masks = {
-        name.removeprefix("mask/"): torch.from_numpy(decode_column(*column))
-        for name, column in columns.items()
-        if name.startswith("mask/")
-    }
-    return FlatGraphs(*tensors), masks  # type: ignore[arg-type]
+        ends = edge_index + np.repeat(ptr[:-1], np.diff(edge_ptr))
+        kept = _one_direction(ends, [rest[name] for name in edge_features])
+        edges, kept = ("directed", np.ones(len(ends[0]), dtype=bool)) if kept is None else ("symmetric", kept)
+        source, destination = edge_index[:, kept]
+        degree, gap = np.bincount(ends[1, kept], minlength=int(ptr[-1])), np.diff(source, prepend=0)
+        # The first source into a node is counted from that node, the others from the source before.
+        first = _first_edges(degree)
+        gap[first] = destination[first] - source[first]
+        before = _pairs_before(np.diff(ptr))
+        if edges == "symmetric" and not edge_features and before[-1] < 8 * len(gap):
+            edges, joined = "dense", np.zeros(before[-1], dtype=bool)
+            graph = np.repeat(np.arange(len(ptr) - 1), np.diff(edge_ptr))[kept]
+            joined[before[graph] + destination * (destination - 1) // 2 + source] = True
+            columns["joined"] = np.packbits(joined)
+        else:
+            columns |= {"degree": degree, "gap": gap}
+        rest |= {name: rest[name][kept] for name in edge_features}
+    for name, values in rest.items():
+        columns |= split_columns(name, values)
+    return edges, columns
+
+
+def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
+    """The arrays that `_to_columns` was given."""
+    sizes = columns["nodes"]
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    arrays: Columns = {"ptr": ptr}
+    order: Any = slice(None)
+    if about["edges"] == "superpixels":
+        pixels = "pixels" in columns
+        x = superpixels.decode_nodes(ptr, columns) if pixels else join_columns("x", columns, *about["arrays"]["x"][:2])
+        edge_index, edge_attr = superpixels.decode_edges(ptr, x, columns)
+        arrays |= {"edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edge_attr}
+    else:
+        if about["edges"] == "dense":
+            before = _pairs_before(sizes)
+            if len(columns["joined"]) != (before[-1] + 7) // 8:
+                raise ValueError("pairs that do not fit the graphs")
+            pair = np.flatnonzero(np.unpackbits(columns["joined"], count=before[-1]))
+            graph = np.searchsorted(before, pair, side="right") - 1
+            pair -= before[graph]
+            destination = ((1 + np.sqrt(1 + 8 * pair)) // 2).astype(np.int64)
+            source = pair - destination * (destination - 1) // 2
+        else:
+            degree, gap = columns["degree"], columns["gap"]
+            if len(degree) != ptr[-1] or degree.sum() != len(gap):
+                raise ValueError("edges that do not fit the graphs")
+            graph = np.repeat(np.repeat(np.arange(len(sizes)), sizes), degree)
+            destination = np.repeat(np.arange(len(degree)), degree) - ptr[graph]
+            total, first = np.cumsum(gap), _first_edges(degree)
+            source = total - np.repeat(total[first] - destination[first] + gap[first], degree[degree > 0])
+        edge_index = np.stack([source, destination])
+        if about["edges"] in ("symmetric", "dense"):
+            edge_index, graph = np.concatenate([edge_index, edge_index[::-1]], axis=1), np.tile(graph, 2)
+            order = np.argsort((edge_index[1] + ptr[graph]) * int(ptr[-1]) + edge_index[0], kind="stable")
+            edge_index, order = edge_index[:, order], order % max(len(source), 1)
+        edge_ptr = np.concatenate([[0], np.cumsum(np.bincount(graph, minlength=len(sizes)))])
+        if edge_index.size and (edge_index.min() < 0 or (edge_index >= np.repeat(sizes, np.diff(edge_ptr))).any()):
+            raise ValueError("an edge that leads out of its graph")
+        arrays |= {"edge_ptr": edge_ptr, "edge_index": edge_index}
+    for name in (name for name in about["arrays"] if name not in arrays):
+        values = join_columns(name, columns, *about["arrays"][name][:2])
+        arrays[name] = values[order] if name in ("edge_attr", "weight") else values
+    return {name: np.ascontiguousarray(arrays[name]) for name in about["arrays"]}
+
+
+def _pairs_before(sizes: np.ndarray) -> np.ndarray:
+    """Pairs of nodes in all graphs before each, and in all."""
+    return np.concatenate([[0], np.cumsum(sizes * (sizes - 1) // 2)])
+
+
+def _first_edges(degree: np.ndarray) -> np.ndarray:
+    """Number of the first edge into every node that has any."""
+    first: np.ndarray = (np.cumsum(degree) - degree)[degree > 0]
+    return first
+
+
+def _one_direction(ends: np.ndarray, features: list[np.ndarray]) -> np.ndarray | None:
+    """Where source < destination, if every edge has one twin in the other direction with equal features; else None."""
+    source, destination = ends
+    order = np.lexsort([destination, source])
+    mirrored = np.array_equal(ends[:, order], ends[::-1]) and not (source == destination).any()
+    repeated = (ends[:, 1:] == ends[:, :-1]).all(0).any()
+    if not mirrored or repeated or any(values[order].tobytes() != values.tobytes() for values in features):
+        return None
+    return source < destination

@@ -49,7 +49,7 @@ def missing(name: str, place: Path) -> list[str]:
     return [path for path in RAW_PATHS[name] if not (place / path).exists()]
 
 
-def found(name: str, place: Path) -> list[str]:
+def present(name: str, place: Path) -> list[str]:
     """Raw files, or files in the folder where they belong, that are there: what a download would delete."""
     folders = {(place / path).parent for path in RAW_PATHS[name]}
     return sorted(

@@ -63,7 +63,7 @@ def read_molecules(
     atoms: list[list[int]] = []
     bonds: list[list[int]] = []
     ends: list[tuple[int, int]] = []
-    counts, bond_counts, rows, found = [], [], [], []
+    counts, bond_counts, rows, all_scaffolds = [], [], [], []
     with rdBase.BlockLogs():
         for number, text in enumerate(smiles):
             molecule = Chem.MolFromSmiles(text)
@@ -87,7 +87,7 @@ def read_molecules(
                 ends += [(i, j), (j, i)]
                 bonds += [columns, columns]
             if scaffolds:
-                found.append(scaffold)
+                all_scaffolds.append(scaffold)
     if not rows:
         fail("SMILES", "one or more molecules", f"none among {len(smiles)} rows")
     return Molecules(
@@ -96,7 +96,7 @@ def read_molecules(
         torch.from_numpy(np.array(ends, dtype=np.int64).reshape(-1, 2).T.copy()),
         torch.tensor(atoms),
         torch.from_numpy(np.array(bonds, dtype=np.int64).reshape(-1, 1 if encoding == "zinc" else len(OGB_BOND))),
-        found,
+        all_scaffolds,
         rows,
         len(smiles) - len(rows),
     )

@@ -65,11 +65,11 @@ def _stereocentres(molecule: Any) -> set[int]:
     """Atoms whose configuration could be given, whether it is or not."""
     from rdkit import Chem
 
-    plain = Chem.Mol(molecule)
-    Chem.RemoveStereochemistry(plain)
+    flat = Chem.Mol(molecule)
+    Chem.RemoveStereochemistry(flat)
     # The older of RDKit's two rules is the one that agrees with the benchmark's graphs.
-    found = Chem.FindMolChiralCenters(plain, includeUnassigned=True, useLegacyImplementation=True)
-    return {number for number, _ in found}
+    centres = Chem.FindMolChiralCenters(flat, includeUnassigned=True, useLegacyImplementation=True)
+    return {number for number, _ in centres}
 
 
 def zinc_molecule(types: list[int], edges: list[tuple[int, int]], bonds: list[int]) -> Any:

@@ -141,8 +141,38 @@ def test_superpixels_need_no_edges_in_the_file(tmp_path):
     dataset = superpixel_dataset()
     assert_comes_back(dataset, tmp_path / "file")
     tensors, about = load_tensors(tmp_path / "file")
-    assert about["arrays"]["edges"] == "superpixels"
+    assert about["edges"] == "superpixels"
     assert not any(name.startswith("edge") for name in tensors)
+
+
+def test_superpixels_are_stored_as_pixels_and_sums(tmp_path):
+    dataset, rng = superpixel_dataset(), np.random.default_rng(1)
+    for name, flat in dataset.splits.items():
+        pixels = rng.integers(1, 30, (flat.num_nodes, 1))
+        colours = (rng.integers(0, 255 * pixels + 1) / (255 * pixels)).astype(np.float16).astype(np.float32)
+        pos = (rng.integers(0, 27 * pixels + 1, (flat.num_nodes, 2)) / pixels).astype(np.float16).astype(np.float32)
+        pos /= np.float32(28)
+        edge_index, weight = superpixels.rebuild(flat.ptr.numpy(), pos, np.zeros(0, int), np.zeros((0, 8), int))
+        x = torch.from_numpy(np.concatenate([colours, pos], axis=1))
+        edge_attr = torch.from_numpy(weight.astype(np.float32)[:, None])
+        dataset.splits[name] = replace(flat, x=x, edge_index=torch.from_numpy(edge_index), edge_attr=edge_attr)
+    assert_comes_back(dataset, tmp_path / "file")
+    assert {"pixels", "row", "column", "colour/0"} <= set(load_tensors(tmp_path / "file")[0])
+
+
+def test_arrays_that_would_not_fit_into_memory_are_refused_before_they_are_made(tmp_path):
+    path = tmp_path / "file"
+    write_pack(random_dataset(), path)
+    tensors, about = load_tensors(path)
+    for shape in ([1 << 40, 3], [1 << 62, 1 << 62], [-1, 3]):
+        dtype, _, checksum = about["arrays"]["x"]
+        save_tensors(path, tensors, {**about, "arrays": {**about["arrays"], "x": [dtype, shape, checksum]}})
+        with pytest.raises(ValueError, match=r"\Apack: expected .* more than .* bytes\Z"):
+            load_pack(path)
+    how = {"dtype": "int64", "count": 1 << 40, "low": 0, "streams": []}
+    save_tensors(path, tensors, {**about, "columns": {**about["columns"], "nodes": how}})
+    with pytest.raises(ValueError, match=r"\Apack: expected .* no column of .*\Z"):
+        load_pack(path)
 
 
 def test_superpixels_that_do_not_follow_the_rule_come_back_too(tmp_path):
@@ -153,7 +183,7 @@ def test_superpixels_that_do_not_follow_the_rule_come_back_too(tmp_path):
         attributes[5] *= damage
         one = replace(dataset, splits={**dataset.splits, "train": replace(flat, edge_attr=attributes)})
         assert_comes_back(one, tmp_path / "file")
-        assert load_tensors(tmp_path / "file")[1]["arrays"]["edges"] == "superpixels"
+        assert load_tensors(tmp_path / "file")[1]["edges"] == "superpixels"
     other = replace(flat, edge_index=flat.edge_index.flip(0)).sorted_by_destination()
     assert_comes_back(replace(dataset, splits={**dataset.splits, "train": other}), tmp_path / "file")
 
@@ -234,7 +264,7 @@ def test_foreign_files_are_errors_of_one_line(tmp_path):
     with pytest.raises(ValueError, match="of version 99"):
         load_pack(path)
     # Well-formed files with nonsense inside: nothing but ValueErrors.
-    for key in ("dataset", "splits", "arrays", "columns", "checksums"):
+    for key in ("dataset", "splits", "arrays", "columns", "edges"):
         for nonsense in (None, [], {}, 3, {**about, "x": 1}):
             save_tensors(path, tensors, {**about, key: nonsense})
             with pytest.raises(ValueError, match=r"\Apack: expected .*\Z"):

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from gssc.datasets import DATASETS, DatasetError, load_dataset
@@ -44,3 +46,10 @@ def test_unknown_dataset(tmp_path):
     with pytest.raises(ValueError, match=r"dataset: expected one of .*did you mean 'cifar10'"):
         load_dataset("cifar", tmp_path)
     assert "molhiv" in DATASETS
+
+
+def test_without_ogb_the_error_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ogb", None)
+    monkeypatch.setitem(sys.modules, "ogb.graphproppred", None)
+    with pytest.raises(ValueError, match=r"molhiv: expected the package ogb \(pip install 'gssc\[ogb\]'\)"):
+        load_dataset("molhiv", tmp_path)

@@ -1,6 +1,7 @@
 import itertools
 
 import numpy as np
+import pytest
 
 from gssc.datasets import superpixels
 
@@ -53,10 +54,11 @@ def test_what_does_not_follow_the_rule_is_an_exception():
     moved[1, first] = far
     order = np.lexsort([moved[0][:96], moved[1][:96]])
     moved[:, :96] = moved[:, :96][:, order]
-    nodes, neighbours = superpixels.exceptions(ptr, pos, moved)
+    nodes, neighbours, weight = superpixels.exceptions(ptr, pos, moved)
     assert 0 in nodes
-    back, _ = superpixels.rebuild(ptr, pos, nodes, neighbours)
+    back, rebuilt_weight = superpixels.rebuild(ptr, pos, nodes, neighbours)
     assert np.array_equal(back, moved)
+    assert np.array_equal(weight, rebuilt_weight)
 
 
 def test_edges_of_another_kind_are_no_superpixels():
@@ -77,3 +79,31 @@ def test_weights_next_to_a_rounding_boundary_are_stored():
 def test_ties_go_to_the_smaller_number():
     a = np.array([[[0.0, 0.5, 0.5 + 1e-13, 0.7]]])
     assert np.argsort(-superpixels.sort_keys(a)).tolist() == [[[3, 1, 2, 0]]]
+
+
+def images(channels, side, seed=0):
+    """Features as the datasets have them: means over n pixels of colours in 255ths and of coordinates, as float16."""
+    rng = np.random.default_rng(seed)
+    ptr = np.array([0, 12, 12, 40, 90])
+    pixels = rng.integers(1, 30, (90, 1))
+    colours = (rng.integers(0, 255 * pixels + 1, (90, channels)) / (255 * pixels)).astype(np.float16)
+    centres = (rng.integers(0, (side - 1) * pixels + 1, (90, 2)) / pixels).astype(np.float16)
+    return ptr, np.concatenate([colours.astype(np.float32), centres.astype(np.float32) / np.float32(side)], axis=1)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32)])
+def test_means_of_pixels_come_back_from_sums(channels, side):
+    ptr, x = images(channels, side)
+    columns = superpixels.encode_nodes(ptr, x)
+    assert set(columns) == {"side", "pixels", "row", "column", *(f"colour/{c}" for c in range(channels))}
+    assert superpixels.decode_nodes(ptr, columns).tobytes() == x.tobytes()
+
+
+def test_other_features_are_not_taken_for_means_of_pixels():
+    ptr, x = images(3, 32)
+    for column, value in ((0, 0.1), (4, 0.1), (1, -0.0), (0, -0.5), (3, 2000.0), (2, np.nan)):
+        other = x.copy()
+        other[7, column] = value
+        columns = superpixels.encode_nodes(ptr, other)
+        assert columns is None or superpixels.decode_nodes(ptr, columns).tobytes() == other.tobytes()
+    assert superpixels.encode_nodes(ptr, np.random.default_rng(0).random((90, 5), dtype=np.float32)) is None
