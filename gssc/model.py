@@ -12,7 +12,6 @@ from gssc.nn import (
     DeepSetPhi,
     ElementwisePhi,
     FeatureEncoder,
-    SoftmaxAttention,
     GraphContext,
     GraphHead,
     GSSCLayer,
@@ -21,6 +20,7 @@ from gssc.nn import (
     Phi,
     PolynomialPhi,
     RandomWalkEncoder,
+    SoftmaxAttention,
     SpectralDiagonalEncoder,
     TransformerPhi,
     graph_context,
@@ -183,7 +183,13 @@ class GSSC(nn.Module):
             full = glob == "gssc"
             terms: dict[str, Any] = {"selective": selective and full, "self_term": self_term and full}
             return GSSConv(
-                channels, phi_channels, kernel, normalize=normalize, degree_scaling=degree_scaling, out_proj=out_proj, **terms
+                channels,
+                phi_channels,
+                kernel,
+                normalize=normalize,
+                degree_scaling=degree_scaling,
+                out_proj=out_proj,
+                **terms,
             )
 
         if isinstance(glob, str):

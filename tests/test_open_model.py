@@ -108,9 +108,7 @@ def test_names_give_what_they_gave():
     torch.manual_seed(0)
     by_name = model(local="gcn", glob="gssc", phi="elementwise")
     torch.manual_seed(0)
-    by_parts = model(
-        local=gssc.nn.LocalGCN, glob=lambda c: gssc.GSSConv(c, 8), phi=lambda c: gssc.ElementwisePhi(c)
-    )
+    by_parts = model(local=gssc.nn.LocalGCN, glob=lambda c: gssc.GSSConv(c, 8), phi=lambda c: gssc.ElementwisePhi(c))
     by_parts.load_state_dict(by_name.state_dict())
     assert_close(by_parts(**model_inputs(batch)), by_name(**model_inputs(batch)))
 
@@ -121,7 +119,10 @@ def test_names_give_what_they_gave():
         ({"glob": 3}, "glob: expected a name, a module or a function that makes one of its channels, got 3"),
         ({"glob": "mamba"}, "glob: expected one of 'gssc', 'gsc', 'attention', 'none', got 'mamba'"),
         ({"local": lambda channels: 3}, "local: expected a function that returns a module, got int"),
-        ({"phi": nn.Identity()}, "phi: expected a module with an attribute channels, its number of channels, got Ident"),
+        (
+            {"phi": nn.Identity()},
+            "phi: expected a module with an attribute channels, its number of channels, got Ident",
+        ),
     ],
 )
 def test_bad_input(parts, message):

@@ -26,9 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-COMMANDS = (
-    *(recipes, models, prepare, train, evaluate, predict, explain, report, publish, pack, sweep),
-)
+COMMANDS = (*(recipes, models, prepare, train, evaluate, predict, explain, report, publish, pack, sweep),)
 for command in COMMANDS:
     app.command()(command)
 

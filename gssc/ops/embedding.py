@@ -28,7 +28,12 @@ def _simple(embedding: nn.Module) -> bool:
     if not unmodified(embedding, nn.Embedding):
         return False
     assert isinstance(embedding, nn.Embedding)
-    options = (embedding.padding_idx, embedding.max_norm, embedding.scale_grad_by_freq or None, embedding.sparse or None)
+    options = (
+        embedding.padding_idx,
+        embedding.max_norm,
+        embedding.scale_grad_by_freq or None,
+        embedding.sparse or None,
+    )
     return options == (None, None, None, None)
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from benchmarks import conv as conv_bench
 from benchmarks.conv import CHANNELS, attention_step, explicit_z, inputs, step
 from benchmarks.peers import HEADS
-from gssc import SoftmaxAttention, GSSConv
+from gssc import GSSConv, SoftmaxAttention
 from gssc.testing import assert_close
 
 

@@ -3,8 +3,7 @@ import torch
 from graphs import random_graph
 
 from gssc import DeepSetPhi, LaplacianSpectrum
-from gssc.nn import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder
-from gssc.nn import graph_context
+from gssc.nn import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder, graph_context
 from gssc.ops.embedding import sum_of_rows
 from gssc.testing import assert_basis_invariant, assert_close
 

@@ -12,7 +12,10 @@ from gssc.testing import assert_close
 def test_forms(form, shapes):
     linears = [layer for layer in MLPHead(8, 3, form) if isinstance(layer, torch.nn.Linear)]
     assert [tuple(layer.weight.shape) for layer in linears] == shapes
-    assert GraphHead(8, 3, form=form)(torch.randn(5, 8), graph_context(5, 2, torch.tensor([0, 0, 1, 1, 1]))).shape == (2, 3)
+    assert GraphHead(8, 3, form=form)(torch.randn(5, 8), graph_context(5, 2, torch.tensor([0, 0, 1, 1, 1]))).shape == (
+        2,
+        3,
+    )
     with pytest.raises(ValueError, match="form: expected one of"):
         MLPHead(8, 3, "narrow")
 

@@ -16,7 +16,7 @@ from torch_geometric.nn import (
     TransformerConv,
 )
 
-from gssc import GINE, DeepSetPhi, GatedGCN, SoftmaxAttention, GSSCLayer, GSSConv, LaplacianSpectrum
+from gssc import GINE, DeepSetPhi, GatedGCN, GSSCLayer, GSSConv, LaplacianSpectrum, SoftmaxAttention
 from gssc.testing import assert_close
 
 C = 8

@@ -31,7 +31,6 @@ def test_every_convolution_with_and_without_edges_and_their_features(float64, na
     assert_close(again[permutation], layer(x, edge_index, edge_attr=e)[0])
 
 
-
 def all_locals(*arguments):
     return list(make_locals(*arguments))
 

@@ -63,9 +63,7 @@ def deep_set_forward(
 
 
 @deep_set_forward.register_fake
-def _(
-    eigvals: Tensor, eigmask: Tensor, weights: Tensor, width: int, blocks: int, keep: bool
-) -> tuple[Tensor, Tensor]:
+def _(eigvals: Tensor, eigmask: Tensor, weights: Tensor, width: int, blocks: int, keep: bool) -> tuple[Tensor, Tensor]:
     graphs, k = eigvals.shape
     states = eigvals.new_empty((blocks if keep else 0, graphs, _rows(k), width))
     return eigvals.new_empty((graphs, k, width)), states
@@ -106,7 +104,10 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     if torch.is_grad_enabled():  # somebody will differentiate the result
         with torch.autocast(grad.device.type, enabled=False):
             (total,) = composed_gradients(
-                lambda flat: naive.deep_set(eigvals, eigmask, naive.split_weights(flat, ctx.width)), [weights], [True], grad
+                lambda flat: naive.deep_set(eigvals, eigmask, naive.split_weights(flat, ctx.width)),
+                [weights],
+                [True],
+                grad,
             )
     else:
         total = deep_set_backward(grad, eigvals, eigmask, weights, states)

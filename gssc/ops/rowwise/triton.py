@@ -119,7 +119,9 @@ def _degree_backward(
 
     d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     held = x.shape[0] <= HELD
-    sums = x.new_empty((1 if held else -(-x.shape[0] // 64), 2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32))
+    sums = x.new_empty(
+        (1 if held else -(-x.shape[0] // 64), 2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32)
+    )
     if not x.numel():
         return d_x, sums[0].zero_()
     tensors = (grad.contiguous(), x.contiguous(), scale, log_scale, degree.contiguous(), d_x, sums)
@@ -129,7 +131,9 @@ def _degree_backward(
 
 @_degree_backward.register_fake
 def _(grad: Tensor, x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty((2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32))
+    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(
+        (2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32)
+    )
 
 
 def _setup_degree(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
