@@ -3,12 +3,11 @@
     python -m benchmarks.launched --device cuda --out benchmarks/results.csv
 
 Four layers of width 96, both with gated message passing, a feed-forward network and batch normalisation; GPSConv with
-multihead attention. Graphs: 32 molecules of 23 nodes, 32 graphs of 480 nodes, one random graph of n nodes with 1 % of n²
-directed edges below 10,000 nodes and 0.1 % from there. A model that runs out of memory is said to.
+multihead attention. Graphs: 32 molecules of 23 nodes, 32 graphs of 480 nodes, one random graph of n nodes with 1 % of
+n² directed edges below 10,000 nodes and 0.1 % from there. A model that runs out of memory is said to.
 """
 
 import argparse
-import csv
 import statistics
 import time
 from collections.abc import Callable
@@ -18,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GPSConv, ResGatedGraphConv
 
+from benchmarks.harness import append
 from gssc import GSSC
-from gssc.environment import environment
 
 WIDTH, LAYERS, HEADS, FREQUENCIES = 96, 4, 4, 32
 SIZES = ("molecules", "480 nodes x 32", "1000", "2000", "5000", "10000", "20000", "40000", "60000")
@@ -123,6 +122,7 @@ def measure(step: Callable[[], Tensor], device: torch.device, seconds: float) ->
 
 
 def main() -> None:
+    """Measure, print and, if asked, record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=1.0, help="time of each measurement")
@@ -144,8 +144,8 @@ def main() -> None:
                     torch.cuda.empty_cache()
             kind = "training" if training else "inference"
             (ours, memory), (theirs, other) = found["gssc"], found["GPSConv"]
-            print(f"{size:>15} {kind:9}  gssc {ours:8.2f} ms {memory:7.0f} MB   GPSConv {theirs:8.2f} ms {other:7.0f} MB"
-                  f"   ratio {theirs / ours:6.2f}", flush=True)  # fmt: skip
+            both = f"gssc {ours:8.2f} ms {memory:7.0f} MB   GPSConv {theirs:8.2f} ms {other:7.0f} MB"
+            print(f"{size:>15} {kind:9}  {both}   ratio {theirs / ours:6.2f}", flush=True)
             rows.append((size, kind, found))
     if options.out is not None:
         write(rows, options.out, device)
@@ -153,17 +153,15 @@ def main() -> None:
 
 def write(rows: list[tuple[str, str, dict[str, tuple[float, float]]]], out: Path, device: torch.device) -> None:
     """Append to the table of results, one row per model."""
-    env = environment()
-    with out.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        for size, kind, found in rows:
-            for name, (median, peak) in found.items():
-                ratio = "" if name == "gssc" else f"{median / found['gssc'][0]:.2f}"
-                oom = "out of memory" if median != median else ""
-                writer.writerow(
-                    ["launched", f"{size}, {kind}", name, "", f"{median:.3f}", "", f"{peak:.0f}", "gssc", ratio, oom]
-                    + [str(env.get(key, "")) for key in ("device", "threads", "torch", "python", "commit", "date")]
-                )
+    records: list[dict[str, object]] = []
+    for size, kind, found in rows:
+        for name, (median, peak) in found.items():
+            record: dict[str, object] = {"workload": f"{size}, {kind}", "variant": name, "p50_ms": f"{median:.3f}"}
+            record |= {"peak_mb": f"{peak:.0f}", "note": "out of memory" if median != median else ""}
+            if name != "gssc":
+                record |= {"baseline": "gssc", "ratio": f"{median / found['gssc'][0]:.2f}"}
+            records.append({"benchmark": "launched", **record})
+    append(out, records, device.type)
 
 
 if __name__ == "__main__":

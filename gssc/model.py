@@ -67,7 +67,7 @@ class GSSC(nn.Module):
         rwse_channels: Channels of that encoding, taken from the ``channels`` of the embedding.
         diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
         local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``; or
-            any PyG convolution C → C, as a module (copied for every layer) or a function that makes one of ``channels``.
+            any PyG convolution C → C, as a module (copied for every layer) or a function of ``channels`` that makes one.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
             ``"attention"`` (softmax) or ``"none"``; or, likewise, a module or a function that makes one of
             ``channels``: anything called as ``glob(x, phi, vectors, batch, context=context)`` that returns [N, C], see
@@ -173,7 +173,9 @@ class GSSC(nn.Module):
             FeatureEncoder(edge_features, channels, "edge_attr", embedding_init) if edge_features is not None else None
         )
         self.rwse_encoder = RandomWalkEncoder(rwse, rwse_channels) if rwse else None
-        self.diagonal_encoder = SpectralDiagonalEncoder(phi_channels, diagonal_channels) if diagonal_channels else None
+        self.diagonal_encoder = None
+        if self.phi is not None and diagonal_channels:
+            self.diagonal_encoder = SpectralDiagonalEncoder(self.phi.channels, diagonal_channels)
 
         def make_global(channels: int) -> nn.Module | None:
             if glob == "attention":
@@ -341,12 +343,13 @@ class GSSC(nn.Module):
 
     def _share(self, phi: Tensor | None, context: GraphContext) -> None:
         """What is cheaper to make for all layers at once: gains, seeds of dropout; and whose edges nobody reads."""
+        layers = [layer for layer in self.layers if isinstance(layer, GSSCLayer)]
         if phi is not None:
-            context.gains = joint_gains([layer.glob for layer in self.layers], phi)
+            context.gains = joint_gains([layer.glob for layer in layers], phi)
         if self.dropouts and self.training:
-            modules = [module for layer in self.layers for module in (layer, layer.local) if module is not None]
+            modules = [module for layer in layers for module in (layer, layer.local) if module is not None]
             context.seeds = dropout_seeds(modules, context.ptr.device)
-        context.final = self.layers[-1].local
+        context.final = layers[-1].local
 
     def _through_layers(
         self,

@@ -121,7 +121,7 @@ def test_names_give_what_they_gave():
         ({"local": lambda channels: 3}, "local: expected a function that returns a module, got int"),
         (
             {"phi": nn.Identity()},
-            "phi: expected a module with an attribute channels, its number of channels, got Ident",
+            "phi: expected a module with an attribute channels, its number of channels",
         ),
     ],
 )

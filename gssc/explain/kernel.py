@@ -41,10 +41,10 @@ def self_weight(model: GSSC, data: Data, node: int, layer: int = -1) -> Tensor:
 
 def convolution_row(conv: GSSConv, inputs: ConvolutionInputs, node: int) -> Tensor:
     """K_c(u, ·) of one convolution, [N, C]."""
-    x, phi, vectors, ptr = (tensor.detach() for tensor in inputs)
+    x, phi, vectors, context = inputs
     with torch.enable_grad():
         features = torch.zeros_like(x).requires_grad_()
-        row = conv._mix(x, features, None, phi, vectors, ptr)[node]
+        row = conv.mix(x, features, None, phi, vectors, context)[node]
         # Channels do not mix, so the derivative of their sum has those of all of them side by side.
         (kernel,) = torch.autograd.grad(row.sum(), features)
     return kernel
@@ -52,8 +52,8 @@ def convolution_row(conv: GSSConv, inputs: ConvolutionInputs, node: int) -> Tens
 
 def convolution_self_weight(conv: GSSConv, inputs: ConvolutionInputs, node: int) -> Tensor:
     """K_s(u) of one convolution, [C]."""
-    x, phi, vectors, ptr = (tensor.detach() for tensor in inputs)
+    x, phi, vectors, context = inputs
     if not conv.self_term:
         return torch.zeros_like(x[node])
     with torch.no_grad():
-        return conv._mix(x, None, torch.ones_like(x), phi, vectors, ptr)[node]
+        return conv.mix(x, None, torch.ones_like(x), phi, vectors, context)[node]

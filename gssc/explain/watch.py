@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from gssc.checks import fail
 from gssc.model import GSSC, model_inputs
-from gssc.nn import GSSCLayer, GSSConv
+from gssc.nn import GraphContext, GSSCLayer, GSSConv
 
 
 class ConvolutionInputs(NamedTuple):
@@ -19,7 +19,7 @@ class ConvolutionInputs(NamedTuple):
     x: Tensor  # [N, C]
     phi: Tensor  # [1, K, c]
     vectors: Tensor  # [N, K]
-    ptr: Tensor  # [2]
+    context: GraphContext
 
 
 @contextmanager
@@ -75,7 +75,8 @@ def watch_convolution(model: GSSC, data: Data, layer: int) -> tuple[GSSConv, Con
 
     def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x, phi, vectors = args[:3]
-        seen.append(ConvolutionInputs(conv._scaled(x, kwargs.get("degree")), phi, vectors, kwargs["ptr"]))
+        context = kwargs["context"]
+        seen.append(ConvolutionInputs(conv.scaled(x, context), phi, vectors, context))
 
     hook = conv.register_forward_pre_hook(look, with_kwargs=True)
     try:

@@ -1,12 +1,13 @@
 """The graph state space convolution as a module."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn.context import Gains, GraphContext
+from gssc.ops.conv.features import Projection
 from gssc.ops import batch_to_ptr, conv_features, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
 
 Kernel = Literal["channel", "shared"]
@@ -110,19 +111,34 @@ class GSSConv(nn.Module):
         """
         if context is None:
             context = self._context(x, phi, vectors, batch, degree)
-        ptr, shared = context.ptr, self.kernel == "shared"
-        if self.degree_scale is not None and self.degree_log_scale is not None:
-            x = degree_scale(x, self.degree_scale, self.degree_log_scale, context.degree)
-        lin_s = self.lin_s if self.self_term else None
-        x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=shared)
+        x, lin_s = self.scaled(x, context), self.lin_s if self.self_term else None
+        x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=self.kernel == "shared")
+        return self.mix(x, x_o, x_s, phi, vectors, context, projection)
+
+    def scaled(self, x: Tensor, context: GraphContext) -> Tensor:
+        """The features as the convolution sees them: x ⊙ (a + b log(degree + 1)) with ``degree_scaling``."""
+        if self.degree_scale is None or self.degree_log_scale is None:
+            return x
+        return degree_scale(x, self.degree_scale, self.degree_log_scale, context.degree)
+
+    def mix(
+        self,
+        x: Tensor,
+        x_o: Tensor | None,
+        x_s: Tensor | None,
+        phi: Tensor,
+        vectors: Tensor,
+        context: GraphContext,
+        projection: Projection = None,
+    ) -> Tensor:
+        """Both terms, or the one whose features are given; linear in X_o and X_s, while x is what selects."""
         if self.selective:
-            pairs = self.lin_dq(phi) * self.lin_dk(phi)
-            return selective_gssc_conv(
-                x, x_o, x_s, vectors, phi, pairs, self._turns(), ptr,
-                shared=shared, normalize=self.normalize, projection=projection,
-            )  # fmt: skip
-        gains, self_gains = context.gains.get(self) or self.gains(phi)
-        return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr, projection=projection)
+            pairs, shared = self.lin_dq(phi) * self.lin_dk(phi), self.kernel == "shared"
+            settings: dict[str, Any] = {"shared": shared, "normalize": self.normalize, "projection": projection}
+            return selective_gssc_conv(x, x_o, x_s, vectors, phi, pairs, self._turns(), context.ptr, **settings)
+        a, a_s = context.gains.get(self) or self.gains(phi)
+        gains, self_gains = None if x_o is None else a, None if x_s is None else a_s
+        return gssc_conv(x_o, x_s, vectors, gains, self_gains, context.ptr, projection=projection)
 
     def gains(self, phi: Tensor) -> Gains:
         """A and, where there is a self term, A_s of Φ [G, K, c]: [G, K, C], or [G, K, 1] for the shared kernel."""

@@ -100,7 +100,7 @@ class GSSCLayer(nn.Module):
             context = graph_context(x.shape[0], number_of_graphs(phi, batch), batch, edge_index, degree=degree)
         mask, seed = context.node_mask, context.seeds.get(self)
         branches = []
-        if self.local is not None:
+        if self.local is not None and self.norm_local is not None:
             features = {"edge_attr": edge_attr, "edge_weight": edge_weight, "context": context}
             taken = {name: features[name] for name in self._local_takes if features[name] is not None}
             h = self.local(x, edge_index, **taken)
@@ -108,7 +108,7 @@ class GSSCLayer(nn.Module):
             # One that adds the residual itself drops out itself.
             dropout = 0.0 if self._local_adds_residual else self.dropout_local
             branches.append(Branch(h, self.norm_local, dropout, not self._local_adds_residual))
-        if self.glob is not None:
+        if self.glob is not None and self.norm_global is not None:
             h = self.glob(x, phi, vectors, batch, context=context)
             branches.append(Branch(h, self.norm_global, self.dropout_global))
         h = residual_norm(x, branches, mask, training=self.training, seed=seed)
@@ -129,7 +129,7 @@ class FeedForward(nn.Sequential):
         return self[2].p  # type: ignore[return-value]
 
     def forward(self, h: Tensor, seed: Tensor | None = None) -> Tensor:
-        return self[3](relu_dropout(self[0](h), self[2].p, self.training, seed, site=2))
+        return self[3](relu_dropout(self[0](h), self.dropout, self.training, seed, site=2))
 
 
 def _arguments(local: nn.Module | None) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> li
     """
     if not can_fuse(x, *[branch.rows for branch in branches]):
         return None
-    states = []
+    states: list[NormState] = []
     for branch in branches:
         state = branch.state()
         if state is None or (training and not state.training):

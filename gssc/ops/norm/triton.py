@@ -283,7 +283,7 @@ def _composed(
     bias2: Tensor | None, mask: Tensor | None, seed: Tensor | None, stats: Tensor, dropouts: Sequence[float],
     residuals: Sequence[bool], eps: float, activation: bool, site: int,
 ) -> Tensor:  # fmt: skip
-    """The op made of PyTorch's, differentiable through statistics of the batch; ``stats`` has those in use otherwise."""
+    """The op made of PyTorch's, differentiable through statistics of the batch; ``stats`` has others in use."""
     total: Tensor | None = None
     for number, (h, scale, shift) in enumerate(((first, weight, bias), (second, weight2, bias2))):
         if h is None or scale is None or shift is None:
@@ -355,7 +355,8 @@ def residual_norm(
     activation: bool,
 ) -> Tensor:
     """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
-    one, norm, two, other = branches[0], states[0], None, (None,) * 5
+    one, norm, two = branches[0], states[0], None
+    other: tuple[Any, ...] = (None,) * 5
     dropouts, residuals = [one.dropout, 0.0], [one.residual, False]
     if len(branches) == 2:
         two, other = branches[1], states[1][:5]

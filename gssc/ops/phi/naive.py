@@ -38,12 +38,12 @@ def _unit(e: Tensor, unit: Sequence[Tensor]) -> Tensor:
 
 def split_weights(flat: Tensor, width: int) -> list[Tensor]:
     """The tensors that stand behind one another in ``flat``."""
-    shapes, weights, place = [(width, 1), (width,), (width,), (width,)], [], 0
+    weights: list[Tensor] = []
+    place = 0
     while place < flat.shape[0]:
-        shape = (
-            shapes[len(weights)] if len(weights) < UNIT else ((width, width) if len(weights) % UNIT == 0 else (width,))
-        )
-        size = shape[0] if len(shape) == 1 else shape[0] * shape[1]
+        columns = 1 if not weights else width
+        shape = (width, columns) if len(weights) % UNIT == 0 else (width,)
+        size = width * (columns if len(shape) == 2 else 1)
         weights.append(flat[place : place + size].view(shape))
         place += size
     return weights

@@ -1,4 +1,4 @@
-"""Blocks of rows and channels, random bits by place, ReLU with dropout, scales by degree. Imported only where it runs."""
+"""Blocks of rows and channels, random bits by place, ReLU with dropout, scales by degree; imported where they run."""
 
 import triton
 import triton.language as tl

@@ -87,10 +87,10 @@ def _launch_degree(kernel: Any, x: Tensor, held: bool, *arguments: Any) -> None:
 
     (rows, c), double = x.shape, x.dtype == torch.float64
     block_n, block_c = (power_of_two(rows, 16), HELD_CHANNELS) if held else (64, min(power_of_two(c, 16), 64))
-    launch(
-        kernel, (-(-rows // block_n), -(-c // block_c)), *arguments, rows, C=c, BLOCK_N=block_n, BLOCK_C=block_c, ACC=tl.float64 if double else tl.float32,
-        num_warps=max(1, min(block_n * block_c // 512, 16)),
-    )  # fmt: skip
+    sizes = {"C": c, "BLOCK_N": block_n, "BLOCK_C": block_c, "ACC": tl.float64 if double else tl.float32}
+    warps = max(1, min(block_n * block_c // 512, 16))
+    launch(kernel, (-(-rows // block_n), -(-c // block_c)), *arguments, rows, **sizes, num_warps=warps)
+
 
 
 @op("gssc::degree_scale")
