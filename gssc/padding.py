@@ -1,19 +1,24 @@
-"""Batches padded to a static shape, so that one compiled program or CUDA graph serves many batches.
+"""Batches padded to a static shape, so that one CUDA graph or compiled program serves many batches.
 
 Padding stands at the end: graphs of its own, which hold the padding nodes, and edges among those. No message, pool or
 convolution crosses from one graph to another, so masked statistics are all it takes to make padding invisible.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch
 
 from gssc.checks import check_shape, fail
 
 NODE_ROWS = ("x", "eigvecs", "rwse")
 GRAPH_ROWS = ("eigvals", "eigmask")
+ALIGNMENT = 64  # bytes; of tensors that are parts of one
 
 
 def pad_inputs(inputs: Mapping[str, Any], nodes: int, edges: int, graphs: int) -> dict[str, Any]:
@@ -87,3 +92,160 @@ def check_padding(node_mask: Tensor, edge_mask: Tensor | None, edge_index: Tenso
         fail("edge_mask", "real edges among real nodes and padding edges among padding nodes", "others")
     if bool((node_mask[1:] != node_mask[:-1])[batch[1:] == batch[:-1]].any()):
         fail("node_mask", "real nodes and padding nodes in different graphs", "a graph with both")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Graphs, nodes and edges that a padded batch is filled up to; at least one node is padding."""
+
+    graphs: int
+    nodes: int
+    edges: int
+
+    def fits(self, graphs: int, nodes: int, edges: int) -> bool:
+        return graphs <= self.graphs and nodes < self.nodes and edges <= self.edges
+
+    def check(self, graphs: int, nodes: int, edges: int) -> None:
+        """Raise where a batch is too large for this shape."""
+        if not self.fits(graphs, nodes, edges):
+            most = f"at most {self.graphs} graphs, {self.nodes - 1} nodes, {self.edges} edges"
+            fail("batch", most, (graphs, nodes, edges))
+
+
+def static_shapes(node_counts: Tensor, edge_counts: Tensor, batch_size: int, granularity: int = 64) -> list[Shape]:
+    """Shapes for random batches of a dataset, smallest first: the last one holds any batch.
+
+    Totals of random batches scatter around their mean by sqrt(B) deviations of one graph: half of the batches fit the
+    first shape, nearly all the second.
+    """
+    batch_size = min(batch_size, max(node_counts.numel(), 1))
+    totals = []
+    for counts in (node_counts, edge_counts):
+        values = counts.double()
+        mean, deviation = float(values.mean()) * batch_size, float(values.std(unbiased=False)) * batch_size**0.5
+        largest = float(values.topk(batch_size).values.sum())
+        totals.append([min(mean + spread * deviation, largest) for spread in (0.5, 3.5)] + [largest])
+
+    def rounded(total: float) -> int:
+        return (int(total) // granularity + 1) * granularity
+
+    shapes = [Shape(batch_size, rounded(n), rounded(e)) for n, e in zip(*totals, strict=True)]
+    return list(dict.fromkeys(shapes))
+
+
+def smallest_fit(shapes: Sequence[Shape], graphs: int, nodes: int, edges: int) -> Shape:
+    """The first shape that holds a batch."""
+    for shape in shapes:
+        if shape.fits(graphs, nodes, edges):
+            return shape
+    return fail("batch", f"no larger than {shapes[-1]}", (graphs, nodes, edges))
+
+
+class StaticBatch:
+    """Memory for the batches of one shape: a PyG ``Batch`` whose tensors stay where they are.
+
+    One more graph stands at the end: it owns the padding nodes, and padding edges are loops of these, spread evenly.
+    All tensors are parts of one, so that a batch on the CPU comes to a GPU in a single copy.
+
+    Args:
+        example: A batch with the tensors of all that are to come.
+        shape: Its size; ``graphs`` is the exact number.
+        device: Where to keep it.
+    """
+
+    def __init__(self, example: Batch, shape: Shape, device: torch.device) -> None:
+        self.shape, self.device = shape, device
+        self.kinds = {name: _rows_of(example, name) for name in _tensors_of(example)}
+        padded = {"node": shape.nodes, "edge": shape.edges, "graph": shape.graphs + 1}
+        layout: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+        for name, kind in self.kinds.items():
+            tensor = example[name]
+            rows = tensor.shape[0] if kind == "graph" and name == "y" else padded[kind]
+            layout[name] = tensor.dtype, (rows, *tensor.shape[1:])
+        layout |= {"edge_index": (torch.int64, (2, shape.edges)), "batch": (torch.int64, (shape.nodes,))}
+        layout |= {"ptr": (torch.int64, (shape.graphs + 2,))}
+        layout |= {"node_mask": (torch.bool, (shape.nodes,)), "edge_mask": (torch.bool, (shape.edges,))}
+        self.memory, self.tensors = _allocate(layout, device, pin=False)
+        # Two in turn, so that one is filled while the other is on its way.
+        staged = [_allocate(layout, torch.device("cpu"), pin=True) for _ in range(2)] if device.type == "cuda" else []
+        self._staged = [(*memory, torch.cuda.Event()) for memory in staged]
+        self.batch = Batch()
+        self.batch._num_graphs = shape.graphs + 1
+        self.batch.num_nodes = shape.nodes
+        for name, tensor in self.tensors.items():
+            self.batch[name] = tensor
+
+    @staticmethod
+    def why_not(batch: Batch) -> str | None:
+        """Why a batch cannot be padded, in a few words; None where it can."""
+        if batch.edge_index is None:
+            return "a batch has no edge_index"
+        for name in _tensors_of(batch):
+            if batch[name].layout != torch.strided or _rows_of(batch, name) is None:
+                return f"the rows of batch.{name} are neither those of nodes, nor of edges, nor of graphs"
+        return None
+
+    def load(self, batch: Batch) -> None:
+        """Copy a batch there, from the CPU without waiting for the device."""
+        self.shape.check(batch.num_graphs, batch.num_nodes, batch.num_edges)
+        if batch.edge_index.device.type == self.device.type:
+            self._fill(self.tensors, batch)
+            return
+        memory, tensors, copied = self._staged[0]
+        self._staged.reverse()
+        copied.synchronize()
+        self._fill(tensors, batch)
+        self.memory.copy_(memory, non_blocking=True)
+        copied.record()
+
+    def _fill(self, tensors: Mapping[str, Tensor], batch: Batch) -> None:
+        nodes, edges, graphs = batch.num_nodes, batch.num_edges, self.shape.graphs
+        for name in self.kinds:
+            value, place = batch[name], tensors[name]
+            place[: value.shape[0]] = value
+            if place.shape[0] > value.shape[0]:
+                # Classes of nodes: what F.cross_entropy leaves out.
+                place[value.shape[0] :] = -100 if name == "y" and not value.is_floating_point() else 0
+        spare, more = self.shape.nodes - nodes, self.shape.edges - edges
+        tensors["edge_index"][:, :edges] = batch.edge_index
+        tensors["edge_index"][:, edges:] = nodes + torch.arange(more, device=batch.edge_index.device) * spare // max(
+            more, 1
+        )
+        tensors["batch"][:nodes] = batch.batch
+        tensors["batch"][nodes:] = graphs
+        tensors["ptr"][: graphs + 1] = batch.ptr
+        tensors["ptr"][graphs + 1 :] = self.shape.nodes
+        for name, real in (("node_mask", nodes), ("edge_mask", edges)):
+            tensors[name][:real] = True
+            tensors[name][real:] = False
+
+
+def _tensors_of(batch: Batch) -> list[str]:
+    special = ("edge_index", "batch", "ptr", "num_nodes")
+    return [name for name in batch.to_dict() if name not in special and isinstance(batch[name], Tensor)]
+
+
+def _rows_of(batch: Batch, name: str) -> str | None:
+    """Whether a tensor has a row per ``"node"``, ``"edge"`` or ``"graph"``; by its name where numbers are equal."""
+    counts = {"node": batch.num_nodes, "edge": batch.num_edges, "graph": batch.num_graphs}
+    rows = batch[name].shape[0] if batch[name].dim() else -1
+    fitting = [kind for kind, count in counts.items() if count == rows]
+    named = "node" if name in NODE_ROWS else "graph" if name in GRAPH_ROWS else "edge" if "edge" in name else None
+    if named in fitting:
+        return named
+    if not fitting and name == "y" and rows > 0 and rows % counts["graph"] == 0:
+        return "graph"  # several targets each
+    return fitting[0] if fitting else None
+
+
+def _allocate(
+    layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], device: torch.device, pin: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Tensors of these types and sizes as parts of one, which comes first."""
+    sizes = [math.prod(size) * dtype.itemsize for dtype, size in layout.values()]
+    ends = list(accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
+    memory = torch.zeros(ends[-1], dtype=torch.uint8, device=device, pin_memory=pin)
+    tensors = {}
+    for (name, (dtype, size)), length, start in zip(layout.items(), sizes, [0, *ends[:-1]], strict=True):
+        tensors[name] = memory[start : start + length].view(dtype).view(size)
+    return memory, tensors

@@ -44,8 +44,8 @@ from gssc.recipes import find_recipe
 from gssc.spectra import prepare
 from gssc.testing import assert_close
 from gssc.train.build import build_model, build_store, transforms
-from gssc.train.loop import Position, Trainer
 from gssc.train.processes import Processes
+from gssc.train.step import Position, Trainer
 
 GRAPHS, SEED = 2_000, 0
 ROUNDS, WINDOW = 9, 2.0  # at most so many rounds, and seconds of a measurement in one at least
@@ -104,10 +104,10 @@ def store_steps(trainer: Trainer) -> Iterator[int]:
     """Training as `gssc train` does it."""
     trainer.model.train()
     position = Position(1, 0, [])
-    for group in cycle(trainer.groups(1)):
-        trainer.step(group, position)
+    for graphs in cycle(trainer.batches(1)):
+        trainer.step(graphs, position)
         position.step += 1
-        yield sum(graphs.numel() for graphs in group)
+        yield graphs.numel()
 
 
 def graphs_per_second(steps: Iterator[int], seconds: float) -> float:

@@ -45,7 +45,7 @@ def bench(
     from gssc.bench.registry import find_workloads
     from gssc.bench.run import run_workloads
     from gssc.bench.tables import update_tables
-    from gssc.cli.opening import pick_device
+    from gssc.cli.common import pick_device
 
     console = Console(highlight=False, soft_wrap=True)
     chosen = find_workloads(workloads or [])

@@ -34,7 +34,7 @@ def predict(
     """
     import torch
 
-    from gssc.cli.opening import pick_device
+    from gssc.cli.common import pick_device
     from gssc.datasets.inputs import open_inputs
     from gssc.pretrained.find import open_seeds
     from gssc.train.evaluate import default_dtype

@@ -50,14 +50,14 @@ def sweep(
         gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
     """
     from gssc.checks import fail
-    from gssc.cli.opening import open_for, pick_device
+    from gssc.cli.common import find_start, open_for, pick_device
     from gssc.cli.train import SEED_FOLDER, parse_duration
     from gssc.recipes import find_recipe
     from gssc.train.evaluate import default_dtype
-    from gssc.train.loop import NonFiniteLossError
     from gssc.train.run import train as train_one
     from gssc.train.seeds import parse_seeds, write_aggregate
     from gssc.train.settings import RunSettings
+    from gssc.train.step import NonFiniteLossError
     from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
 
     base = find_recipe(recipe).override(fixed or [])
@@ -65,7 +65,9 @@ def sweep(
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / f"{base.name}-sweep"
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
-    settings = RunSettings(pick_device(device), cache or True, resume=True, deadline=deadline, quiet=True)
+    settings = RunSettings(
+        pick_device(device), cache or True, resume=True, deadline=deadline, quiet=True, find_start=find_start
+    )
     console = Console(highlight=False, soft_wrap=True)
     say = partial(console.print, markup=False)
     for axis in parsed:

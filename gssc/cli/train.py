@@ -69,7 +69,7 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
-    from gssc.cli.opening import open_for, pick_device
+    from gssc.cli.common import find_start, open_for, pick_device
     from gssc.recipes import for_large_graphs
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import joined
@@ -91,7 +91,16 @@ def train(
         if (recipe is None or "=" in recipe) and not asked:
             say = Console(quiet=quiet, soft_wrap=True).print
             settings = for_large_graphs(settings, dataset.largest(), say)
-        where = RunSettings(place, cache or True, resume or finish, finish, deadline, quiet, processes=processes)
+        where = RunSettings(
+            place,
+            cache or True,
+            resume or finish,
+            finish,
+            deadline,
+            quiet,
+            processes=processes,
+            find_start=find_start,
+        )
         folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
         results = train_seeds(settings, dataset, numbers, folders, where, jobs)
         summaries = [result for result in results if result is not None]
@@ -114,11 +123,6 @@ def _show(name: str, total: dict[str, Any], folder: Path) -> None:
 
     for part in ("validation", "test"):
         console.print(f"{name}: {part} {total['metric']} {spread(total[part])} ({seeds})", markup=False)
-    for protocol, found in total.get("protocols", {}).items():
-        selected, last = (
-            f"{spread(found[f'{kind}val'])}, test {spread(found[f'{kind}test'])}" for kind in ("", "last_")
-        )
-        console.print(f"{name}, {protocol}: validation {selected}; last weights: validation {last}", markup=False)
     console.print(f"written to {folder}", markup=False)
 
 

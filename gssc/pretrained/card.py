@@ -55,7 +55,7 @@ def model_card(
                 f"- commit: `{came['commit']}`; hardware: {came['hardware']}; date: {came['date']}",
                 f"- time of this seed: {duration(summary.get('train_seconds') or 0.0)} of training",
                 *([f"- it began with the weights of `{start}`"] if (start := config["train"].get("start")) else []),
-                *_teachers(summary, config["train"].get("recombined", 0)),
+                *_teachers(summary),
             ]
         ),
         "## Data",
@@ -68,14 +68,12 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _teachers(summary: Mapping[str, Any], recombined: int) -> list[str]:
+def _teachers(summary: Mapping[str, Any]) -> list[str]:
     """Of a run that has learned from others, who they were and what they cost."""
     if not summary.get("teachers"):
         return []
     seeds, seconds = ", ".join(map(str, summary["teachers"])), duration(summary.get("teacher_seconds") or 0.0)
     text = f"it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
-    if recombined:
-        text += f", of the training graphs and of {recombined} new graph{'s' * (recombined > 1)} for each of them"
     return [f"- teachers: {text}"]
 
 

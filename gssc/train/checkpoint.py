@@ -1,6 +1,5 @@
 """The complete state of a run in one file: safetensors with JSON, replaced atomically."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,16 @@ from torch import Tensor, nn
 
 from gssc.config import with_defaults
 from gssc.files import DamagedFileError, load_tensors, save_tensors
-from gssc.protocols import EvaluationProtocol
 from gssc.train.optimizer import Average, load_optimizer_tensors, optimizer_tensors
 
 FORMAT = 1
-# Keys of a recipe's ``train`` that a resumed run may set anew: they do not touch the training.
-HABITS = ("also_every", "checkpoint_every", "checkpoint_minutes", "tensorboard")
+# Keys of a recipe's ``train`` that a resumed run may set anew, or that are retired: they do not touch the training.
+HABITS = ("checkpoint_every", "checkpoint_minutes", "tensorboard", "also", "also_every")
 
 
 @dataclass
 class Best:
-    """The best epoch by a protocol, its score on validation, and the weights that had it."""
+    """The best epoch, its score on validation, and the weights that had it."""
 
     epoch: int | None = None
     score: float | None = None
@@ -29,39 +27,33 @@ class Best:
 
 @dataclass
 class Progress:
-    """Where a run stands: position, what the unfinished epoch has shown so far, and the best by every protocol."""
+    """Where a run stands: position, what the unfinished epoch has shown so far, and the best."""
 
     epoch: int = 0  # epochs done
     step: int = 0  # steps done in the epoch after those
     losses: list[float] = field(default_factory=list)  # of these steps
-    best: Best = field(default_factory=Best)  # by the protocol of the recipe
-    further: dict[str, Best] = field(default_factory=dict)  # by name of other protocols
-
-    def best_by(self, protocol: EvaluationProtocol, own: EvaluationProtocol) -> Best:
-        """The best so far by a protocol, where ``own`` is that of the recipe."""
-        return self.best if protocol == own else self.further.setdefault(protocol.name, Best())
+    best: Best = field(default_factory=Best)
 
 
 def save_checkpoint(
     path: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    averages: Mapping[float, Average],
+    average: Average | None,
     progress: Progress,
     about: dict[str, Any],
 ) -> None:
     """Write everything that a resumed run needs; nothing in it depends on the clock."""
     parts = {"model": model.state_dict(), "optimizer": optimizer_tensors(model, optimizer)}
     parts["best"] = progress.best.weights
-    parts |= {f"best {name}": best.weights for name, best in progress.further.items()}
-    parts |= {f"average {decay!r}": average.weights() for decay, average in averages.items()}
+    if average is not None:
+        parts[f"average {average.decay!r}"] = average.weights()
     tensors = {f"{part}:{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     # Losses as a tensor: JSON would round them.
     tensors["losses"] = torch.tensor(progress.losses, dtype=torch.float64)
-    steps = next((int(average.steps) for average in averages.values()), 0)  # the same for all
+    steps = 0 if average is None else int(average.steps)
     state: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step, "average_steps": steps}
     state |= {"best_epoch": progress.best.epoch, "best_score": _exact(progress.best.score)}
-    state["further"] = {name: [best.epoch, _exact(best.score)] for name, best in progress.further.items()}
     save_tensors(path, tensors, {"format": FORMAT, "kind": "checkpoint", **state, **about})
 
 
@@ -69,7 +61,7 @@ def load_checkpoint(
     path: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    averages: Mapping[float, Average],
+    average: Average | None,
     expected: dict[str, Any],
 ) -> Progress:
     """Restore a run. A checkpoint of another run (``expected`` differs) or a damaged one is a one-line error."""
@@ -78,16 +70,10 @@ def load_checkpoint(
     try:
         model.load_state_dict(part(tensors, "model"))
         load_optimizer_tensors(model, optimizer, part(tensors, "optimizer"))
-        for decay, average in averages.items():
-            average.load(part(tensors, f"average {decay!r}"), about["average_steps"], model)
-        further = about["further"].items()
-        return Progress(
-            epoch=about["epoch"],
-            step=about["step"],
-            losses=tensors["losses"].tolist(),
-            best=Best(about["best_epoch"], _number(about["best_score"]), part(tensors, "best")),
-            further={name: Best(at, _number(score), part(tensors, f"best {name}")) for name, (at, score) in further},
-        )
+        if average is not None:
+            average.load(part(tensors, f"average {average.decay!r}"), about["average_steps"], model)
+        best = Best(about["best_epoch"], _number(about["best_score"]), part(tensors, "best"))
+        return Progress(about["epoch"], about["step"], tensors["losses"].tolist(), best)
     except (KeyError, RuntimeError) as error:
         line = str(error).splitlines()[0]
         raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {line}") from None
@@ -135,7 +121,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """One of the parts ``model``, ``optimizer``, ``best``, ``best PROTOCOL``, ``average DECAY`` of a checkpoint."""
+    """One of the parts ``model``, ``optimizer``, ``best``, ``average DECAY`` of a checkpoint."""
     return {key.partition(":")[2]: value for key, value in tensors.items() if key.startswith(f"{name}:")}
 
 

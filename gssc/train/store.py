@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs
-from gssc.train.shapes import Shape
+from gssc.padding import Shape
 
 
 @dataclass(frozen=True)
