@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from molecules import BONDS, VOCABULARY, molecule_graphs
+from molecule_samples import BONDS, VOCABULARY, molecule_graphs
 
 from gssc.config import Recipe
 from gssc.datasets import GraphDataset

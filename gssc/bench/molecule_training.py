@@ -23,11 +23,11 @@ from gssc.bench.harness import append
 from gssc.bench.training import molecules
 from gssc.datasets.specs import SPECS
 from gssc.model import GSSC
-from gssc.nn.molecule_layout import categories
-from gssc.nn.molecule_model import Launch, MoleculeModel, Moments, Warps, run
-from gssc.nn.molecule_workspace import Workspace
-from gssc.ops.molecule_layer.data import MoleculeData, pack_molecules
-from gssc.ops.molecule_layer.reference import DenseBatch, dense_model
+from gssc.molecules.data import MoleculeData, pack_molecules
+from gssc.molecules.model import Launch, MoleculeModel, Moments, Warps, run
+from gssc.molecules.reference import DenseBatch, dense_model
+from gssc.molecules.supported import categories
+from gssc.molecules.workspace import Workspace
 from gssc.recipes import find_recipe
 from gssc.train.build import build_model, build_store
 from gssc.train.store import GraphStore

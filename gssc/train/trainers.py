@@ -6,10 +6,10 @@ from typing import Literal, Protocol
 import torch
 from torch import nn
 
+from gssc import molecules
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
-from gssc.train import molecule_fit, replayed
-from gssc.train.molecules import MoleculeGroup, MoleculeTrainer
+from gssc.train import replayed
 from gssc.train.processes import Processes
 from gssc.train.replayed import ReplayedTrainer
 from gssc.train.step import Position, Trainer
@@ -20,17 +20,15 @@ Way = Literal["kernels", "replayed", "launched"]
 
 def choose_way(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> tuple[Way, str]:
     """The fastest way that takes a run, and a line that says which it is and why it is no other."""
-    against_kernels = molecule_fit.why_not(recipe, dataset, device, processes)
+    against_kernels = molecules.why_not(recipe, dataset, device, processes)
     if against_kernels is None:
         return "kernels", "steps: the kernels for small graphs"
     no_kernels = f"the kernels for small graphs are not used, because {against_kernels}"
     against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts())
     if against_replay is None:
         return "replayed", f"steps: replayed as CUDA graphs; {no_kernels}"
-    return (
-        "launched",
-        f"steps: launched one by one, not captured as CUDA graphs, because {against_replay}; {no_kernels}",
-    )
+    no_replay = f"they are not replayed as CUDA graphs, because {against_replay}"
+    return "launched", f"steps: launched one by one; {no_replay}; {no_kernels}"
 
 
 class SideBySide(Protocol):
@@ -73,8 +71,7 @@ def make_trainers(
     way, line = choose_way(recipe, dataset, device, processes)
     arguments = store, dataset.task, recipe
     if way == "kernels":
-        pairs = zip(models, seeds, strict=True)
-        return MoleculeGroup([MoleculeTrainer(m, *arguments, s, processes, alone=False) for m, s in pairs]), line
+        return molecules.group_of_trainers(models, *arguments, seeds, processes), line
     assert len(models) == 1
     kind = ReplayedTrainer if way == "replayed" else Trainer
     return Alone(kind(models[0], *arguments, seeds[0], processes)), line if device.type == "cuda" else ""

@@ -8,7 +8,8 @@ import torch
 from molecule_run import molecule_dataset, molecule_recipe, settings
 from small_run import outcome, run_small, small_dataset, small_recipe
 
-from gssc.train import RunSettings, molecule_fit, seeds, stopping, train
+from gssc import molecules
+from gssc.train import RunSettings, seeds, stopping, train
 from gssc.train import run as run_module
 from gssc.train.processes import Processes
 from gssc.train.run import train_side_by_side
@@ -120,7 +121,7 @@ def test_seeds_are_grouped_by_jobs_and_go_alone_where_they_stand_apart(tmp_path,
         return [{"seed": seed} for seed in numbers]
 
     monkeypatch.setattr(seeds, "train_side_by_side", together)
-    monkeypatch.setattr(molecule_fit, "why_not", lambda *args: None)
+    monkeypatch.setattr(molecules, "why_not", lambda *args: None)
     monkeypatch.setattr(seeds, "position_of", lambda folder: (int(folder.name == "seed-3"), 0))
     folders = [tmp_path / f"seed-{seed}" for seed in range(5)]
     for resume, expected in ((False, [[0, 1], [2, 3], [4]]), (True, [[0, 1], [2], [3], [4]])):
@@ -154,7 +155,7 @@ def test_short_epochs_are_not_saved_too_often(monkeypatch):
 def test_seeds_through_the_kernels_have_the_bytes_of_single_runs(tmp_path, monkeypatch):
     """Two seeds together, stopped inside the second epoch and resumed, against one of them alone."""
     pytest.importorskip("triton")
-    monkeypatch.setattr(molecule_fit, "why_not", lambda *args: None)
+    monkeypatch.setattr(molecules, "why_not", lambda *args: None)
     protocol = ("train.ema=0.5", "train.batch_stats=reestimated")
     recipe = molecule_recipe("train.eval_every=2", "train.batch_size=1", *protocol)
     dataset = molecule_dataset((5, 9))

@@ -2,22 +2,13 @@
 
 Eigenvalues of a graph are the rows of a tile [KP, W], W channels of Φ. A unit is Linear, LayerNorm, SiLU; its weights
 lie behind one another: [W, W], [W], [W], [W]. First come those of the embedding, whose Linear is [W, 1], then two units
-for the pool of every block, then two for the update of every block. ``molecule_layer`` uses what is done per graph.
+for the pool of every block, then two for the update of every block. ``gssc.molecules`` uses what is done per graph.
 """
 
 import triton
 import triton.language as tl
 
-from gssc.ops.molecule_layer.kernels.common import (
-    EPS,
-    linear,
-    matrix,
-    product,
-    put_linear_gradient,
-    put_vector,
-    tile_at,
-    vector,
-)
+from gssc.ops.tile_kernels import EPS, linear, matrix, product, put_linear_gradient, put_vector, tile_at, vector
 
 
 @triton.jit

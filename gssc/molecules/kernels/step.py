@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from gssc.ops.molecule_layer.kernels.common import rows_in_batch
+from gssc.molecules.kernels.common import rows_in_batch
 
 BETA_1 = tl.constexpr(0.9)
 BETA_2 = tl.constexpr(0.999)

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from gssc.config import Recipe
 from gssc.model import GSSC
-from gssc.nn.molecule_model import MoleculeModel, Moments, run
-from gssc.nn.molecule_workspace import Workspace
+from gssc.molecules.fit import molecule_data
+from gssc.molecules.model import MoleculeModel, Moments, run
+from gssc.molecules.statistics import Reestimation
+from gssc.molecules.workspace import Workspace
 from gssc.replay import Replay
 from gssc.tasks import Task
 from gssc.train.evaluate import score_against
-from gssc.train.molecule_fit import molecule_data
-from gssc.train.molecule_statistics import Reestimation
 from gssc.train.processes import Processes
 from gssc.train.randomness import mix_each, shuffled
 from gssc.train.step import Position, Trainer
@@ -36,7 +36,7 @@ class MoleculeTrainer(Trainer):
     Its model, optimiser state and average are views of the group's memory, under the names they always have.
 
     Args:
-        model, store, task, recipe, seed, processes: As for `Trainer`; `gssc.train.molecule_fit.why_not` is None.
+        model, store, task, recipe, seed, processes: As for `Trainer`; `gssc.molecules.why_not` is None.
         alone: Whether it forms a group of its own.
     """
 

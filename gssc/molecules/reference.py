@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.ops.molecule_layer.data import MoleculeData
+from gssc.molecules.data import MoleculeData
 
 # What dropout of one layer is applied to; a layer has so many salts.
 LOCAL, GLOBAL, HIDDEN, OUTPUT, SALTS = 0, 1, 2, 3, 4

@@ -3,18 +3,8 @@
 import triton
 import triton.language as tl
 
-from gssc.ops.molecule_layer.kernels.common import (
-    SLOT,
-    affine,
-    dropped,
-    linear,
-    product,
-    put_moments,
-    standardized,
-    statistics,
-    tile_at,
-    vector,
-)
+from gssc.molecules.kernels.common import SLOT, affine, dropped, put_moments, standardized, statistics
+from gssc.ops.tile_kernels import linear, product, tile_at, vector
 
 LOCAL = tl.constexpr(0)
 GLOBAL = tl.constexpr(1)

@@ -4,7 +4,7 @@ import torch
 
 from gssc import GSSC
 from gssc.datasets.flat import FlatGraphs
-from gssc.ops.molecule_layer.data import MoleculeData, pack_molecules
+from gssc.molecules.data import MoleculeData, pack_molecules
 from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
 from gssc.train.store import GraphStore
 

@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from molecules import SIZES, molecule_data, molecule_model, molecule_store
+from molecule_samples import SIZES, molecule_data, molecule_model, molecule_store
 
-from gssc.nn.molecule_model import MoleculeModel, Moments, Workspace, run
-from gssc.ops.molecule_layer.reference import DenseBatch, dense_model
+from gssc.molecules.model import MoleculeModel, Moments, Workspace, run
+from gssc.molecules.reference import DenseBatch, dense_model
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")

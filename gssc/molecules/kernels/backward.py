@@ -7,22 +7,8 @@ slot, the two sums that the gradient of the BatchNorm before it needs: of d and 
 import triton
 import triton.language as tl
 
-from gssc.ops.molecule_layer.kernels.common import (
-    SLOT,
-    batch_sum,
-    dropped,
-    linear,
-    matrix,
-    norm_gradient,
-    product,
-    put_linear_gradient,
-    put_vector,
-    rows_in_batch,
-    standardized,
-    tile_at,
-    vector,
-)
-from gssc.ops.molecule_layer.kernels.forward import (
+from gssc.molecules.kernels.common import SLOT, batch_sum, dropped, norm_gradient, rows_in_batch, standardized
+from gssc.molecules.kernels.forward import (
     GLOBAL,
     HIDDEN,
     LOCAL,
@@ -36,6 +22,7 @@ from gssc.ops.molecule_layer.kernels.forward import (
     layer_input,
     own_scale,
 )
+from gssc.ops.tile_kernels import linear, matrix, product, put_linear_gradient, put_vector, tile_at, vector
 
 
 @triton.jit(do_not_specialize=["salt"])

@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 from molecule_run import molecule_dataset, molecule_recipe
-from molecules import molecule_graphs
+from molecule_samples import molecule_graphs
 
-from gssc.train.molecule_fit import why_not, why_not_data, why_not_recipe
+from gssc.molecules import why_not
+from gssc.molecules.fit import why_not_data, why_not_recipe
 from gssc.train.processes import Processes
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

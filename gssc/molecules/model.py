@@ -9,8 +9,9 @@ from torch import Tensor
 
 from gssc.checks import check_choice
 from gssc.model import GSSC
-from gssc.nn.molecule_layout import FlatModels, bond_types, categories
-from gssc.nn.molecule_workspace import SUM_BLOCK, Workspace, power_of_two
+from gssc.molecules.layout import FlatModels
+from gssc.molecules.supported import bond_types, categories
+from gssc.molecules.workspace import SUM_BLOCK, Workspace, power_of_two
 
 PRECISIONS = ("tf32", "tf32x3", "ieee")
 SALTS = 4  # dropouts of a layer
@@ -128,9 +129,9 @@ class MoleculeModel:
 
     def forward(self, work: Workspace) -> list[Launch]:
         """Encoders, layers and head: in training with the loss and the gradients behind the layers, else outputs."""
-        from gssc.ops.molecule_layer.kernels.ends import encode_forward, head_kernel
-        from gssc.ops.molecule_layer.kernels.forward import ffn_forward, mix_forward
-        from gssc.ops.molecule_layer.kernels.spectrum import gains_forward, phi_forward
+        from gssc.molecules.kernels.encoders_and_head import encode_forward, head_kernel
+        from gssc.molecules.kernels.forward import ffn_forward, mix_forward
+        from gssc.molecules.kernels.spectrum import gains_forward, phi_forward
 
         params, data, graphs, training = self.flat.params, work.data, work.graphs, int(work.training)
         slots, layers, known = work.slots_count, self.layers, self.constants
@@ -190,9 +191,9 @@ class MoleculeModel:
 
     def backward(self, work: Workspace) -> list[Launch]:
         """Gradients of every slot, from those that `forward` has left behind the layers."""
-        from gssc.ops.molecule_layer.kernels.backward import ffn_backward, mix_backward
-        from gssc.ops.molecule_layer.kernels.ends import encode_backward
-        from gssc.ops.molecule_layer.kernels.spectrum import gains_backward, phi_backward
+        from gssc.molecules.kernels.backward import ffn_backward, mix_backward
+        from gssc.molecules.kernels.encoders_and_head import encode_backward
+        from gssc.molecules.kernels.spectrum import gains_backward, phi_backward
 
         params, grads, data, kept, graphs = self.flat.params, work.grads_of_slots, work.data, work.kept, work.graphs
         slots, layers, known = work.slots_count, self.layers, self.constants
@@ -239,7 +240,7 @@ class MoleculeModel:
 
     def step(self, work: Workspace, moments: Moments, clip: float, decay: float) -> list[Launch]:
         """Add the gradients up, clip them, and take a step of AdamW; ``at`` and all counters move on."""
-        from gssc.ops.molecule_layer.kernels.step import adamw, sum_gradients
+        from gssc.molecules.kernels.step import adamw, sum_gradients
 
         flat, blocks = self.flat, work.squares.shape[1]
         tensors, norms = moments.steps.shape[1], flat.tracked.shape[1]

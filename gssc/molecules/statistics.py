@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from gssc.nn.molecule_model import MoleculeModel, run
-from gssc.nn.molecule_workspace import Workspace
+from gssc.molecules.model import MoleculeModel, run
+from gssc.molecules.workspace import Workspace
 from gssc.nn.moments import Moments, merge_moments
 from gssc.replay import Replay
 

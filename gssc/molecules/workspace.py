@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.ops.molecule_layer.data import MAX_NODES, MoleculeData
+from gssc.molecules.data import MAX_NODES, MoleculeData
 
 if TYPE_CHECKING:
-    from gssc.nn.molecule_model import MoleculeModel
+    from gssc.molecules.model import MoleculeModel
 
 SUM_BLOCK = 256  # parameters whose gradients one program adds up
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from molecule_run import DEVICE, NO_DROPOUT, molecule_dataset, molecule_recipe
 
+from gssc.molecules.trainer import MoleculeGroup, MoleculeTrainer
 from gssc.train.build import about_data, build_model, build_stores
 from gssc.train.checkpoint import Progress, load_checkpoint, save_checkpoint
-from gssc.train.molecules import MoleculeGroup, MoleculeTrainer
 from gssc.train.optimizer import optimizer_tensors
 from gssc.train.processes import Processes
 from gssc.train.step import NonFiniteLossError, Position, Trainer

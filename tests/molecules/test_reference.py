@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from molecules import SIZES, molecule_data, molecule_model, molecule_store
+from molecule_samples import SIZES, molecule_data, molecule_model, molecule_store
 
-from gssc.ops.molecule_layer.reference import DenseBatch, dense_model, dropout
+from gssc.molecules.reference import DenseBatch, dense_model, dropout
 from gssc.testing import assert_close
 
 pytestmark = pytest.mark.usefixtures("float64")

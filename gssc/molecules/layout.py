@@ -1,73 +1,15 @@
-"""Which models the kernels for small graphs take, and their parameters as rows of one flat buffer."""
+"""The parameters of models that the kernels for small graphs take, as rows of one flat buffer."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.checks import fail
 from gssc.model import GSSC
-from gssc.nn.gine import GINE
-from gssc.nn.gssconv import GSSConv
+from gssc.molecules.supported import difference, why_not_model
 from gssc.nn.norm import BatchNorm
-from gssc.nn.phi import DeepSetPhi
-from gssc.ops.molecule_layer.data import MAX_BONDS
-
-WIDTHS = (16, 32, 64)
-MAX_CATEGORIES, MAX_STEPS = 256, 64
-
-
-def why_not(model: nn.Module) -> str | None:
-    """Why the kernels for small graphs do not take a model, in a few words; None where they do."""
-    if not isinstance(model, GSSC) or model.level != "graph":
-        return "it does not predict graphs with a GSSC"
-    layer: Any = model.layers[0]
-    if type(layer.local) is not GINE or float(layer.local.eps) != 0.0:
-        return "its local part is not GINE"
-    if type(layer.glob) is not GSSConv or layer.glob.selective or model.glob != "gssc":
-        return "its global part is not GSSC without selection"
-    if type(model.phi) is not DeepSetPhi:
-        return "phi is not a deep set"
-    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
-    expected = 3 * len(model.layers) + (model.rwse_encoder is not None)
-    if len(norms) != expected or any((norm.eps, norm.momentum) != (1e-5, 0.1) for norm in norms):
-        return "its norms are not BatchNorms as they are by default"
-    if any(getattr(norm, "synchronized", False) for norm in norms):
-        return "its norms are shared by processes"
-    if layer.channels not in WIDTHS or model.phi.channels not in WIDTHS:
-        return f"its widths are {layer.channels} and {model.phi.channels}, not of {', '.join(map(str, WIDTHS))}"
-    if model.node_encoder.embeddings is None or len(categories(model)) == 0 or sum(categories(model)) > MAX_CATEGORIES:
-        return f"nodes do not have at most {MAX_CATEGORIES} categories"
-    types = bond_types(model)
-    if not 1 <= types <= MAX_BONDS:
-        return f"edges do not have at most {MAX_BONDS} types"
-    if model.diagonal_encoder is not None or model.jumping_knowledge or model.head.pool not in ("sum", "mean"):
-        return "it has a diagonal encoding, jumping knowledge or max pooling"
-    widths = [linear.out_features for linear in model.head.modules() if isinstance(linear, nn.Linear)]
-    if widths[:-1] != [layer.channels // 2, layer.channels // 4]:
-        return "its head does not halve the width twice"
-    if model.rwse_encoder is not None and model.rwse_encoder.linear.in_features > MAX_STEPS:
-        return f"it reads more than {MAX_STEPS} random-walk steps"
-    if next(model.parameters()).dtype != torch.float32:
-        return f"its weights are {next(model.parameters()).dtype}"
-    return None
-
-
-def categories(model: GSSC) -> list[int]:
-    """Vocabulary sizes of the node features."""
-    embeddings = model.node_encoder.embeddings
-    return [] if embeddings is None else [embedding.num_embeddings for embedding in embeddings]  # type: ignore[misc]
-
-
-def bond_types(model: GSSC) -> int:
-    """Number of edge types; 0 where they are not one category."""
-    if model.edge_encoder is None:
-        return 1
-    embeddings = model.edge_encoder.embeddings
-    if embeddings is None or len(embeddings) != 1:
-        return 0
-    return int(embeddings[0].num_embeddings)  # type: ignore[arg-type]
 
 
 class FlatModels:
@@ -84,7 +26,7 @@ class FlatModels:
 
     def __init__(self, models: Sequence[GSSC]) -> None:
         for model in models:
-            reason = why_not(model)
+            reason = why_not_model(model) or difference(model, models[0])
             if reason is not None:
                 fail("models", "models that the kernels for small graphs take", reason)
         self.models = list(models)

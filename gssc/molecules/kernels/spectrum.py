@@ -6,8 +6,9 @@ Eigenvalues of a graph are the rows of a tile [KP, W], W channels of φ. What a 
 import triton
 import triton.language as tl
 
+from gssc.molecules.kernels.common import SLOT
 from gssc.ops.deep_set.kernels import phi_backward_of, phi_of, spectrum_of
-from gssc.ops.molecule_layer.kernels.common import SLOT, linear, matrix, product, put_matrix, tile_at
+from gssc.ops.tile_kernels import linear, matrix, product, put_matrix, tile_at
 
 
 @triton.jit

@@ -3,19 +3,8 @@
 import triton
 import triton.language as tl
 
-from gssc.ops.molecule_layer.kernels.common import (
-    EPS,
-    SLOT,
-    affine,
-    product,
-    put_matrix,
-    put_vector,
-    settle,
-    standardized,
-    statistics,
-    tile_at,
-    vector,
-)
+from gssc.molecules.kernels.common import SLOT, affine, settle, standardized, statistics
+from gssc.ops.tile_kernels import EPS, product, put_matrix, put_vector, tile_at, vector
 
 
 @triton.jit

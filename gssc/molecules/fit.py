@@ -8,9 +8,8 @@ from torch import Tensor
 from gssc.config import Recipe
 from gssc.datasets.flat import FlatGraphs, GraphDataset
 from gssc.model import GSSC
-from gssc.nn import molecule_layout
-from gssc.nn.molecule_layout import categories
-from gssc.ops.molecule_layer.data import MAX_NODES, MoleculeData, pack_molecules
+from gssc.molecules.data import MAX_NODES, MoleculeData, pack_molecules
+from gssc.molecules.supported import categories, why_not_model
 from gssc.tasks import Task
 from gssc.train.build import about_data, build_model
 from gssc.train.processes import Processes
@@ -20,7 +19,7 @@ from gssc.train.store import GraphStore
 MOST_GRADIENTS = 2**32
 
 
-def why_not(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> str | None:
+def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> str | None:
     """Why the kernels for small graphs do not take a run, in a few words; None where they do."""
     config, task = recipe.train, dataset.task
     if config.kernels == "none":
@@ -50,7 +49,7 @@ def why_not_data(recipe: Recipe, dataset: GraphDataset, device: torch.device) ->
     """What speaks against it in the model or in the graphs it is trained and selected on."""
     with torch.random.fork_rng(devices=[]):
         model = build_model(recipe, about_data(recipe, dataset))
-    reason = molecule_layout.why_not(model)
+    reason = why_not_model(model)
     if reason is not None:
         return reason
     parameters = sum(parameter.numel() for parameter in model.parameters())
