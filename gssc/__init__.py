@@ -18,6 +18,7 @@ from gssc.nn import (
     TransformerPhi,
 )
 from gssc.pretrained import load_pretrained
+from gssc.replay import replayed
 from gssc.spectra import (
     Certificate,
     EmptySpectrumWarning,
@@ -57,5 +58,6 @@ __all__ = [
     "ops",
     "prepare",
     "pretrained",
+    "replayed",
     "testing",
 ]

@@ -155,13 +155,12 @@ class StaticBatch:
 
     def __init__(self, example: Batch, shape: Shape, device: torch.device) -> None:
         self.shape, self.device = shape, device
-        self.kinds = {name: _rows_of(example, name) for name in _tensors_of(example)}
-        padded = {"node": shape.nodes, "edge": shape.edges, "graph": shape.graphs + 1}
+        rows = {"node": shape.nodes, "edge": shape.edges, "graph": shape.graphs + 1}
         layout: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
-        for name, kind in self.kinds.items():
-            tensor = example[name]
-            rows = tensor.shape[0] if kind == "graph" and name == "y" else padded[kind]
-            layout[name] = tensor.dtype, (rows, *tensor.shape[1:])
+        for name, (tensor, kind) in _by_rows(example).items():
+            as_it_is = name == "y" and kind == "graph"
+            layout[name] = tensor.dtype, tuple(tensor.shape) if as_it_is else (rows[kind], *tensor.shape[1:])
+        self.names = list(layout)
         layout |= {"edge_index": (torch.int64, (2, shape.edges)), "batch": (torch.int64, (shape.nodes,))}
         layout |= {"ptr": (torch.int64, (shape.graphs + 2,))}
         layout |= {"node_mask": (torch.bool, (shape.nodes,)), "edge_mask": (torch.bool, (shape.edges,))}
@@ -180,14 +179,12 @@ class StaticBatch:
         """Why a batch cannot be padded, in a few words; None where it can."""
         if batch.edge_index is None:
             return "a batch has no edge_index"
-        for name in _tensors_of(batch):
-            if batch[name].layout != torch.strided or _rows_of(batch, name) is None:
-                return f"the rows of batch.{name} are neither those of nodes, nor of edges, nor of graphs"
-        return None
+        odd = [name for name, (tensor, kind) in _by_rows(batch).items() if not kind or tensor.layout != torch.strided]
+        return f"the rows of batch.{odd[0]} are neither those of nodes, nor of edges, nor of graphs" if odd else None
 
     def load(self, batch: Batch) -> None:
         """Copy a batch there, from the CPU without waiting for the device."""
-        self.shape.check(batch.num_graphs, batch.num_nodes, batch.num_edges)
+        self.shape.check(*size_of(batch))
         if batch.edge_index.device.type == self.device.type:
             self._fill(self.tensors, batch)
             return
@@ -199,43 +196,49 @@ class StaticBatch:
         copied.record()
 
     def _fill(self, tensors: Mapping[str, Tensor], batch: Batch) -> None:
-        nodes, edges, graphs = batch.num_nodes, batch.num_edges, self.shape.graphs
-        for name in self.kinds:
+        graphs, nodes, edges = size_of(batch)
+        for name in self.names:
             value, place = batch[name], tensors[name]
-            place[: value.shape[0]] = value
-            if place.shape[0] > value.shape[0]:
+            rows = value.shape[0]
+            place[:rows] = value
+            if rows < place.shape[0]:
                 # Classes of nodes: what F.cross_entropy leaves out.
-                place[value.shape[0] :] = -100 if name == "y" and not value.is_floating_point() else 0
+                place[rows:] = -100 if name == "y" and not value.is_floating_point() else 0
         spare, more = self.shape.nodes - nodes, self.shape.edges - edges
         tensors["edge_index"][:, :edges] = batch.edge_index
-        tensors["edge_index"][:, edges:] = nodes + torch.arange(more, device=batch.edge_index.device) * spare // max(
-            more, 1
-        )
-        tensors["batch"][:nodes] = batch.batch
-        tensors["batch"][nodes:] = graphs
-        tensors["ptr"][: graphs + 1] = batch.ptr
-        tensors["ptr"][graphs + 1 :] = self.shape.nodes
-        for name, real in (("node_mask", nodes), ("edge_mask", edges)):
-            tensors[name][:real] = True
-            tensors[name][real:] = False
+        counting = torch.arange(more, device=batch.edge_index.device)
+        tensors["edge_index"][:, edges:] = nodes + counting * spare // max(more, 1)
+        for name, real, values in (
+            ("batch", nodes, (batch.batch, graphs)),
+            ("ptr", graphs + 1, (batch.ptr, self.shape.nodes)),
+            ("node_mask", nodes, (True, False)),
+            ("edge_mask", edges, (True, False)),
+        ):
+            tensors[name][:real], tensors[name][real:] = values
 
 
-def _tensors_of(batch: Batch) -> list[str]:
-    special = ("edge_index", "batch", "ptr", "num_nodes")
-    return [name for name in batch.to_dict() if name not in special and isinstance(batch[name], Tensor)]
+def size_of(batch: Batch) -> tuple[int, int, int]:
+    """Graphs, nodes and edges, from the sizes of tensors."""
+    return batch.ptr.shape[0] - 1, batch.batch.shape[0], batch.edge_index.shape[1]
 
 
-def _rows_of(batch: Batch, name: str) -> str | None:
-    """Whether a tensor has a row per ``"node"``, ``"edge"`` or ``"graph"``; by its name where numbers are equal."""
-    counts = {"node": batch.num_nodes, "edge": batch.num_edges, "graph": batch.num_graphs}
-    rows = batch[name].shape[0] if batch[name].dim() else -1
-    fitting = [kind for kind, count in counts.items() if count == rows]
-    named = "node" if name in NODE_ROWS else "graph" if name in GRAPH_ROWS else "edge" if "edge" in name else None
-    if named in fitting:
-        return named
-    if not fitting and name == "y" and rows > 0 and rows % counts["graph"] == 0:
-        return "graph"  # several targets each
-    return fitting[0] if fitting else None
+def _by_rows(batch: Batch) -> dict[str, tuple[Tensor, str]]:
+    """The other tensors of a batch, with what they have a row for: ``"node"``, ``"edge"``, ``"graph"`` or nothing.
+
+    Where numbers are equal the name decides.
+    """
+    counts = dict(zip(("graph", "node", "edge"), size_of(batch), strict=True))
+    found = {}
+    for name, tensor in batch._store.items():
+        if not isinstance(tensor, Tensor) or name in ("edge_index", "batch", "ptr", "num_nodes"):
+            continue
+        rows = tensor.shape[0] if tensor.dim() else -1
+        fitting = [kind for kind in ("node", "edge", "graph") if counts[kind] == rows]
+        named = "node" if name in NODE_ROWS else "graph" if name in GRAPH_ROWS else "edge" if "edge" in name else ""
+        if not fitting and name == "y" and rows > 0 and rows % counts["graph"] == 0:
+            fitting = ["graph"]  # several targets each
+        found[name] = tensor, named if named in fitting else next(iter(fitting), "")
+    return found
 
 
 def _allocate(

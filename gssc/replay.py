@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch_geometric.data import Batch, Data
 
 from gssc.checks import check_positive, fail
-from gssc.padding import Shape, StaticBatch
+from gssc.padding import Shape, StaticBatch, size_of
 
 WARM_UP_STEPS = 3
 MOST_CHANGES = 3  # of settings of the optimiser that a captured step cannot follow
@@ -160,32 +160,39 @@ class ReplayedStep:
         self.replays: dict[tuple[Shape, bool, bool], Replay] = {}
         self.reason: str | None = None
         self._warned: set[str] = set()
+        self._groups: list[dict[str, Any]] = [] if optimizer is None else optimizer.param_groups
+        self._rates = [torch.tensor(float(g["lr"]), dtype=torch.float32, device=self.device) for g in self._groups]
+        self._has_state = optimizer is None or bool(optimizer.state)
         self._changes = 0
         if self.device.type != "cuda":
             self._give_up("there is no GPU" if not torch.cuda.is_available() else f"the model is on {self.device}")
-            return
-        self._pool = torch.cuda.graph_pool_handle()
-        self._rates = [self._tensor_rate(group["lr"]) for group in self._groups()]
-        for group in self._groups():
+        elif optimizer is not None:
+            self._make_capturable(optimizer)
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self._settings = self._frozen_settings()
+
+    def _make_capturable(self, optimizer: torch.optim.Optimizer) -> None:
+        """What an optimiser counts on the host, it counts on the device from now on."""
+        for group in self._groups:
             if "capturable" in group:
                 group["capturable"] = True
-        for entries in optimizer.state.values() if optimizer is not None else ():
+        for entries in optimizer.state.values():
             if isinstance(entries.get("step"), Tensor):
                 entries["step"] = entries["step"].to(self.device)
-        self._settings = self._frozen_settings()
 
     def __call__(self, batch: Data) -> Any:
         if self.reason is not None:
             return self.step(batch.to(self.device))
         self._tie_rates()
-        if self.optimizer is not None and not self.optimizer.state:
+        if not self._has_state:
+            self._has_state = True
             return self.step(batch.to(self.device))  # it makes the state of the optimiser
-        self._notice_settings()
         if not isinstance(batch, Batch):
             batch = Batch.from_data_list([batch])
         try:
+            self._notice_settings()
             static = self._static(batch)
-            if self.reason is None and static is not None:
+            if static is not None:
                 return self._replay(static, batch)
         except CaptureError as error:
             self._give_up(str(error))
@@ -193,13 +200,12 @@ class ReplayedStep:
 
     def _static(self, batch: Batch) -> StaticBatch | None:
         """The memory for a batch of this size; None where there is none."""
-        why_not = StaticBatch.why_not(batch)
-        if why_not is not None:
-            self._give_up(why_not)
-            return None
-        shape = pick_shape(list(self.batches), batch.num_graphs, batch.num_nodes, batch.num_edges, self.most)
+        if not self.batches and (why_not := StaticBatch.why_not(batch)) is not None:
+            raise CaptureError(why_not)
+        graphs, nodes, edges = size_of(batch)
+        shape = pick_shape(list(self.batches), graphs, nodes, edges, self.most)
         if shape is None:
-            size = f"{batch.num_graphs} graphs, {batch.num_nodes:,} nodes and {batch.num_edges:,} edges"
+            size = f"{graphs} graphs, {nodes:,} nodes and {edges:,} edges"
             self._warn(f"batches such as one of {size} run as they are, because {self.most} other shapes are captured")
             return None
         if shape not in self.batches:
@@ -224,34 +230,20 @@ class ReplayedStep:
 
         state = [*parameters, *self.model.buffers()]
         if self.optimizer is not None:
-            held = {id(tensor) for tensor in state}
-            state += [p for group in self._groups() for p in group["params"] if id(p) not in held]
-            state += [value for entries in self.optimizer.state.values() for value in tree_leaves(dict(entries))]
+            in_model = {id(tensor) for tensor in state}
+            state += [p for group in self._groups for p in group["params"] if id(p) not in in_model]
+            state += tree_leaves([dict(entries) for entries in self.optimizer.state.values()])
         tensors = [tensor for tensor in state if isinstance(tensor, Tensor)]
-        random = torch.cuda.get_rng_state(self.device)
-        try:
+        with _same_random_numbers(self.device):
             replay = Replay(function, self.device, tensors, self._pool, careful=True)
-        except CaptureError:
-            # A capture that failed leaves the generator in the middle of it: it gets another.
-            fresh = torch.Generator(self.device)
-            torch.cuda.default_generators[self.device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
-            raise
-        finally:
-            torch.cuda.set_rng_state(random, self.device)
         others = {type(out).__name__ for out in tree_leaves(replay.result) if not isinstance(out, Tensor | None)}
         if others:
             raise CaptureError(f"it returns more than tensors ({', '.join(sorted(others))})")
         return replay
 
-    def _groups(self) -> list[dict[str, Any]]:
-        return [] if self.optimizer is None else self.optimizer.param_groups
-
-    def _tensor_rate(self, rate: float | Tensor) -> Tensor:
-        return torch.tensor(float(rate), dtype=torch.float32, device=self.device)
-
     def _tie_rates(self) -> None:
         """Learning rates live in tensors that captured steps read; what was put in their place is copied there."""
-        for group, rate in zip(self._groups(), self._rates, strict=True):
+        for group, rate in zip(self._groups, self._rates, strict=True):
             if group["lr"] is not rate:
                 rate.fill_(group["lr"])
                 group["lr"] = rate
@@ -260,7 +252,7 @@ class ReplayedStep:
         """What captured steps have taken from the optimiser once and for all."""
         return [
             {name: value for name, value in group.items() if name not in ("params", "lr", "initial_lr")}
-            for group in self._groups()
+            for group in self._groups
         ]
 
     def _notice_settings(self) -> None:
@@ -271,7 +263,7 @@ class ReplayedStep:
         self._settings, self._changes = settings, self._changes + 1
         self.replays.clear()
         if self._changes > MOST_CHANGES:
-            self._give_up("settings of the optimiser other than the learning rate change from step to step")
+            raise CaptureError("settings of the optimiser other than the learning rate change from step to step")
 
     def _give_up(self, reason: str) -> None:
         self.reason = reason
@@ -280,10 +272,28 @@ class ReplayedStep:
         self._warn(f"steps run as they are, because {reason}")
 
     def _warn(self, text: str) -> None:
-        kind = text.partition(",")[0]
+        kind = text.partition("because")[2]  # sizes of batches differ
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(f"gssc.replayed: {text}", stacklevel=4)
+
+
+@contextmanager
+def _same_random_numbers(device: torch.device) -> Iterator[None]:
+    """The generator of the GPU is as before afterwards."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_rng_state(device)
+    try:
+        yield
+    except CaptureError:
+        # A capture that failed leaves the generator in the middle of it: it gets another.
+        fresh = torch.Generator(device)
+        torch.cuda.default_generators[device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
+        raise
+    finally:
+        torch.cuda.set_rng_state(before, device)
 
 
 def pick_shape(shapes: Sequence[Shape], graphs: int, nodes: int, edges: int, most: int) -> Shape | None:
