@@ -47,9 +47,8 @@ def pyg_graphs(flat: FlatGraphs, store: GraphStore) -> list[Data]:
         edges = slice(int(store.edge_ptr[number]), int(store.edge_ptr[number + 1]))
         rows = dict.fromkeys(store.of_nodes, nodes) | dict.fromkeys(store.of_edges, edges)
         rows |= dict.fromkeys(store.of_graphs, slice(number, number + 1))
-        graph = Data(
-            edge_index=ends[:, edges], y=store.y[number : number + 1].cpu(), num_nodes=nodes.stop - nodes.start
-        )
+        graph = Data(edge_index=ends[:, edges], y=store.y[number : number + 1].cpu())
+        graph.num_nodes = nodes.stop - nodes.start
         for name, tensor in tensors.items():
             graph[name] = tensor[rows[name]]
         graphs.append(graph)
@@ -86,6 +85,7 @@ def milliseconds(epoch: Callable[[], int], device: torch.device, epochs: int) ->
 
 
 def main() -> None:
+    """Print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("overrides", nargs="*", help="changes to the recipe, section.key=value")
     parser.add_argument("--graphs", type=int, default=2_000)
@@ -125,9 +125,8 @@ def main() -> None:
     found["gssc train, replayed"] = milliseconds(
         trainer_epoch(ReplayedTrainer(new_model(), *arguments)), device, options.epochs
     )
-    dataset = GraphDataset(
-        "zinc-12k", SPEC.task, SPEC.node_features, SPEC.edge_features, dict.fromkeys(("train", "val"), flat), {}
-    )
+    splits = dict.fromkeys(("train", "val"), flat)
+    dataset = GraphDataset("zinc-12k", SPEC.task, SPEC.node_features, SPEC.edge_features, splits, {})
     if molecules.why_not(recipe, dataset, device, Processes()) is None:
         group = molecules.group_of_trainers([new_model()], store, SPEC.task, recipe, [0], Processes())
         found["gssc train, kernels"] = milliseconds(trainer_epoch(group.trainers[0]), device, options.epochs)

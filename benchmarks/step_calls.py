@@ -63,6 +63,7 @@ def passes() -> dict[str, Callable[[], object]]:
 
 
 def main() -> None:
+    """Print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--list", action="store_true", help="every function, with its file and number of calls")
     options = parser.parse_args()
