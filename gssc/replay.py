@@ -66,10 +66,14 @@ class Replay:
                         _restore(state, before)  # each time: a table may have one row left
                 current.wait_stream(side)
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool, stream=side, capture_error_mode="thread_local"):
+                # The outer stream comes back also after a capture that fails, which leaves the inner one set.
+                with (
+                    torch.cuda.stream(current),
+                    torch.cuda.graph(graph, pool, stream=side, capture_error_mode="thread_local"),
+                ):
                     self.result = function()
                 self.graph = graph
-            except RuntimeError as error:
+            except (RuntimeError, ValueError) as error:
                 current.wait_stream(side)
                 _restore(state, before)
                 if not careful or isinstance(error, torch.OutOfMemoryError):
@@ -251,7 +255,7 @@ class ReplayedStep:
     def _frozen_settings(self) -> list[dict[str, Any]]:
         """What captured steps have taken from the optimiser once and for all."""
         return [
-            {name: value for name, value in group.items() if name not in ("params", "lr", "initial_lr")}
+            {name: value for name, value in group.items() if name not in ("params", "lr", "initial_lr", "swa_lr")}
             for group in self._groups
         ]
 

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.config import with_defaults
 from gssc.files import DamagedFileError, load_tensors, save_tensors
-from gssc.train.optimizer import Average, load_optimizer_tensors, optimizer_tensors
+from gssc.train.optimizer import load_optimizer_tensors, optimizer_tensors
+from gssc.train.step import Trainer
 
 FORMAT = 1
 # Keys of a recipe's ``train`` that a resumed run may set anew, or that are retired: they do not touch the training.
@@ -35,44 +36,34 @@ class Progress:
     best: Best = field(default_factory=Best)
 
 
-def save_checkpoint(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    average: Average | None,
-    progress: Progress,
-    about: dict[str, Any],
-) -> None:
+def save_checkpoint(path: Path, trainer: Trainer, progress: Progress, about: dict[str, Any]) -> None:
     """Write everything that a resumed run needs; nothing in it depends on the clock."""
-    parts = {"model": model.state_dict(), "optimizer": optimizer_tensors(model, optimizer)}
-    parts["best"] = progress.best.weights
+    model, average, best = trainer.model, trainer.average, progress.best
+    parts = {"model": model.state_dict(), "optimizer": optimizer_tensors(model, trainer.optimizer)}
+    parts["best"] = best.weights
     if average is not None:
         parts[f"average {average.decay!r}"] = average.weights()
     tensors = {f"{part}:{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     # Losses as a tensor: JSON would round them.
     tensors["losses"] = torch.tensor(progress.losses, dtype=torch.float64)
-    steps = 0 if average is None else int(average.steps)
-    state: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step, "average_steps": steps}
-    state |= {"best_epoch": progress.best.epoch, "best_score": _exact(progress.best.score)}
+    state: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step}
+    state["average_steps"] = 0 if average is None else int(average.steps)
+    state |= {"best_epoch": best.epoch, "best_score": None if best.score is None else float(best.score).hex()}
     save_tensors(path, tensors, {"format": FORMAT, "kind": "checkpoint", **state, **about})
 
 
-def load_checkpoint(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    average: Average | None,
-    expected: dict[str, Any],
-) -> Progress:
+def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> Progress:
     """Restore a run. A checkpoint of another run (``expected`` differs) or a damaged one is a one-line error."""
     tensors, about = read_checkpoint(path)
     check_same_run(path, about, expected)
+    model, average = trainer.model, trainer.average
     try:
         model.load_state_dict(part(tensors, "model"))
-        load_optimizer_tensors(model, optimizer, part(tensors, "optimizer"))
+        load_optimizer_tensors(model, trainer.optimizer, part(tensors, "optimizer"))
         if average is not None:
             average.load(part(tensors, f"average {average.decay!r}"), about["average_steps"], model)
-        best = Best(about["best_epoch"], _number(about["best_score"]), part(tensors, "best"))
+        score = None if about["best_score"] is None else float.fromhex(about["best_score"])
+        best = Best(about["best_epoch"], score, part(tensors, "best"))
         return Progress(about["epoch"], about["step"], tensors["losses"].tolist(), best)
     except (KeyError, RuntimeError) as error:
         line = str(error).splitlines()[0]
@@ -123,14 +114,6 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     """One of the parts ``model``, ``optimizer``, ``best``, ``average DECAY`` of a checkpoint."""
     return {key.partition(":")[2]: value for key, value in tensors.items() if key.startswith(f"{name}:")}
-
-
-def _exact(number: float | None) -> str | None:
-    return None if number is None else float(number).hex()
-
-
-def _number(exact: str | None) -> float | None:
-    return None if exact is None else float.fromhex(exact)
 
 
 def _first_difference(old: Any, new: Any, path: str = "") -> str:

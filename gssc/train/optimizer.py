@@ -156,24 +156,12 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Take a step of the optimiser into account."""
+        """Take a step of the optimiser into account, in a few launches whatever the number of weights."""
         self.steps += 1
-        change = 1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)
         values = model.state_dict()
-        if self.steps.is_cuda:
-            self._update_together(values, change)
-            return
-        for name, value in values.items():
-            if name in self.averaged:
-                self.state[name].lerp_(value, change.to(value.dtype))
-            else:
-                self.state[name].copy_(value)
-
-    def _update_together(self, values: dict[str, Tensor], change: Tensor) -> None:
-        """The same in a few launches, whatever the number of weights."""
         weights = [name for name in values if name in self.averaged]
         kept, new = [self.state[name] for name in weights], [values[name] for name in weights]
-        change = change.to(new[0].dtype)
+        change = (1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)).to(new[0].dtype)
         torch._foreach_mul_(kept, 1.0 - change)
         torch._foreach_add_(kept, torch._foreach_mul(new, change))
         others = [name for name in values if name not in self.averaged]

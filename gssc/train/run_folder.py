@@ -67,9 +67,7 @@ class RunFolder:
             for folder in (self.path, self.checkpoint.parent):
                 remove_leftovers(folder)
         if resume and self.checkpoint.exists():
-            progress = load_checkpoint(
-                self.checkpoint, trainer.model, trainer.optimizer, trainer.average, self.identity
-            )
+            progress = load_checkpoint(self.checkpoint, trainer, self.identity)
             self._keep_metrics(progress.epoch)
             self._write_recipe()
             return progress
@@ -123,7 +121,7 @@ class RunFolder:
             return
         with self.metrics.open("a", encoding="utf-8") as file:
             os.fsync(file.fileno())
-        save_checkpoint(self.checkpoint, trainer.model, trainer.optimizer, trainer.average, progress, self.identity)
+        save_checkpoint(self.checkpoint, trainer, progress, self.identity)
 
     def train_seconds(self) -> float:
         """The time of all epochs, over all lives of the run."""

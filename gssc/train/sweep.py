@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gssc.checks import fail
-from gssc.config import Recipe
+from gssc.config import RETIRED, Recipe
 from gssc.files import read_json, write_json
 
 Trial = Callable[[list[str], Path], dict[str, Any] | None]
@@ -65,6 +65,8 @@ def parse_axis(text: str, recipe: Recipe) -> Axis:
 
 def _read(recipe: Recipe, key: str, text: str) -> Any:
     """A value as the recipe reads it, of the type of its field."""
+    if key in RETIRED:
+        fail(f"axis {key}", "a key that is in use", "one that is retired")
     section, _, name = key.partition(".")
     return getattr(getattr(recipe.override([f"{key}={text}"]), section), name)
 

@@ -90,10 +90,10 @@ def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group
     position, path = Position(1, 0, []), tmp_path / "last.safetensors"
     assert not first.run_epoch(position, lambda: position.step == 1)
     progress = Progress(step=1, losses=[float(loss) for loss in position.losses])
-    save_checkpoint(path, first.model, first.optimizer, first.average, progress, {})
+    save_checkpoint(path, first, progress, {})
 
     second, _ = made(MoleculeTrainer, cache, "train.ema=0.9", seed=1)
-    progress = load_checkpoint(path, second.model, second.optimizer, second.average, {})
+    progress = load_checkpoint(path, second, {})
     position = Position(1, progress.step, [torch.tensor(loss) for loss in progress.losses])
     assert second.run_epoch(position, never)
     assert torch.stack(position.losses).tolist() == torch.stack(positions[1].losses).tolist()

@@ -63,17 +63,17 @@ def test_all_of_the_state_comes_back_to_the_last_bit(root, tmp_path):
     losses = [0.1, 1 / 3, *torch.stack(position.losses).tolist()]
     best = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     progress = Progress(0, 2, losses, best=Best(1, 0.1 + 0.2, best))
-    save_checkpoint(path, trainer.model, trainer.optimizer, trainer.average, progress, {"seed": 0})
+    save_checkpoint(path, trainer, progress, {"seed": 0})
     bytes_before = path.read_bytes()
     expected = state(trainer)
 
     other = make_trainer(root, seed=1)
-    found = load_checkpoint(path, other.model, other.optimizer, other.average, {"seed": 0})
+    found = load_checkpoint(path, other, {"seed": 0})
     assert (found.epoch, found.step, found.losses) == (0, 2, losses)
     assert (found.best.epoch, found.best.score) == (1, 0.1 + 0.2)
     torch.testing.assert_close(found.best.weights, best, rtol=0, atol=0)
     torch.testing.assert_close(state(other), expected, rtol=0, atol=0)
-    save_checkpoint(path, other.model, other.optimizer, other.average, found, {"seed": 0})
+    save_checkpoint(path, other, found, {"seed": 0})
     assert path.read_bytes() == bytes_before
 
 

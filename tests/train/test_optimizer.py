@@ -109,20 +109,6 @@ def test_averaged_weights_follow_the_recursion_and_buffers_are_taken_as_they_are
     assert int(average.steps) == 12
 
 
-def test_averages_together_are_those_one_by_one():
-    model = small_model()
-    model(torch.randn(5, 3))
-    one_by_one, together = Average(model, 0.5), Average(model, 0.5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    model(torch.randn(5, 3))
-    one_by_one.update(model)
-    with torch.no_grad():
-        together._update_together(model.state_dict(), 1.0 - torch.tensor(2 / 11, dtype=torch.float64))
-    torch.testing.assert_close(together.state, one_by_one.state, rtol=1e-6, atol=1e-6)
-
-
 def models():
     torch.manual_seed(0)
     ours = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))

@@ -388,7 +388,7 @@ def test_evaluation_and_checkpoints_may_be_rare(root, tmp_path, monkeypatch):
     saved = []
     original = run_folder.save_checkpoint
     monkeypatch.setattr(
-        run_folder, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
+        run_folder, "save_checkpoint", lambda *args: (saved.append((args[2].epoch, args[2].step)), original(*args))
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     recipe = small_recipe("train.eval_every=3", "train.checkpoint_every=2", "train.epochs=5")
@@ -401,7 +401,7 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
     saved = []
     original = run_folder.save_checkpoint
     monkeypatch.setattr(
-        run_folder, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
+        run_folder, "save_checkpoint", lambda *args: (saved.append((args[2].epoch, args[2].step)), original(*args))
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     train(small_recipe("train.checkpoint_minutes=0", "train.epochs=2"), small_dataset(root), 0, tmp_path, settings)
