@@ -161,7 +161,7 @@ def test_training_is_that_of_the_plain_loop(level, shapes, kind):
     for wrapped in (False, True):
         model = make_model(level, device=device)
         fused = {"fused": True} if kind == "SGD" else {}
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.01, **fused)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.002, **fused)
         step = make_step(model, optimizer, level)
         if wrapped:
             step = replayed(step, model, optimizer, shapes=shapes)
@@ -171,14 +171,15 @@ def test_training_is_that_of_the_plain_loop(level, shapes, kind):
         if wrapped:
             assert step.reason is None
             assert 1 <= len(step.batches) <= shapes
-            few = [str(warning.message) for warning in caught]
-            assert all("other shapes are captured" in text for text in few)
-            assert len(few) == (shapes == 1)
+            said = [str(warning.message) for warning in caught if "gssc" in str(warning.message)]
+            assert all("other shapes are captured" in text for text in said)
+            assert len(said) == (shapes == 1)
         results.append((losses, {name: value.cpu() for name, value in model.state_dict().items()}))
     losses, states = zip(*results, strict=True)
-    torch.testing.assert_close(*losses, rtol=2e-3, atol=1e-4)
+    on_gpu = device.type == "cuda"
+    torch.testing.assert_close(*losses, rtol=1e-2 if on_gpu else 1e-4, atol=1e-3 if on_gpu else 1e-5)
     # Adam moves a weight whose gradient is rounding by the rate, either way; statistics follow.
-    torch.testing.assert_close(*states, rtol=0, atol=0.05)
+    torch.testing.assert_close(*states, rtol=1e-2, atol=2 * 9 * 0.002)
 
 
 @needs_gpu
@@ -218,7 +219,7 @@ def test_an_evaluation_step(training):
     found = [step(batch) for batch in batches + batches]
     model.load_state_dict(before)
     expected = [predict(batch.to(device)) for batch in batches + batches]
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_single_graph_is_a_batch_too():
@@ -226,7 +227,7 @@ def test_a_single_graph_is_a_batch_too():
     step = replayed(lambda batch: model(**model_inputs(batch))[: len(batch.y)], model)
     (graph,) = make_graphs(1)
     expected = model(**model_inputs(Batch.from_data_list([graph]).to(step.device)))
-    torch.testing.assert_close(step(graph), expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(step(graph), expected.detach(), rtol=1e-3, atol=1e-4)
 
 
 def test_rates_may_be_set_as_numbers_and_other_settings_are_noticed():
