@@ -232,11 +232,11 @@ def _changed_nothing(section: str, key: str, value: Any) -> bool:
 
 def _say_retired(section: str, values: Mapping[str, Any]) -> None:
     """A line on stderr for each thing that retired keys of a section ask for in vain."""
-    told: dict[str, list[str]] = {}
+    ignored: dict[str, list[str]] = {}
     for key, value in values.items():
         if (path := f"{section}.{key}") in RETIRED and not _changed_nothing(section, key, value):
-            told.setdefault(RETIRED[path][1], []).append(f"{path}={value}")
-    for what, settings in told.items():
+            ignored.setdefault(RETIRED[path][1], []).append(f"{path}={value}")
+    for what, settings in ignored.items():
         if what not in _said:
             _said.add(what)
             print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)

@@ -228,7 +228,7 @@ def _by_rows(batch: Batch) -> dict[str, tuple[Tensor, str]]:
     Where numbers are equal the name decides.
     """
     counts = dict(zip(("graph", "node", "edge"), size_of(batch), strict=True))
-    found = {}
+    by_rows = {}
     for name, tensor in batch._store.items():
         if not isinstance(tensor, Tensor) or name in ("edge_index", "batch", "ptr", "num_nodes"):
             continue
@@ -237,8 +237,8 @@ def _by_rows(batch: Batch) -> dict[str, tuple[Tensor, str]]:
         named = "node" if name in NODE_ROWS else "graph" if name in GRAPH_ROWS else "edge" if "edge" in name else ""
         if not fitting and name == "y" and rows > 0 and rows % counts["graph"] == 0:
             fitting = ["graph"]  # several targets each
-        found[name] = tensor, named if named in fitting else next(iter(fitting), "")
-    return found
+        by_rows[name] = tensor, named if named in fitting else next(iter(fitting), "")
+    return by_rows
 
 
 def _allocate(

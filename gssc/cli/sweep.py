@@ -104,14 +104,14 @@ def sweep(
         results = run_study(parsed, trials, numbers[0], folder, task.higher_is_better, trial, say)
     if not results:
         return
-    known = [result for result in results if result["validation"]["mean"] is not None]
+    scored = [result for result in results if result["validation"]["mean"] is not None]
     table = Table(
-        title=escape(f"{base.name}: {len(known)} variant{'s' * (len(known) != 1)} by validation {task.metric}")
+        title=escape(f"{base.name}: {len(scored)} variant{'s' * (len(scored) != 1)} by validation {task.metric}")
     )
     for heading in ("variant", "validation", "test", "parameters", "seconds"):
         table.add_column(heading)
     sign = -1.0 if task.higher_is_better else 1.0
-    for result in sorted(known, key=lambda result: sign * result["validation"]["mean"]):
+    for result in sorted(scored, key=lambda result: sign * result["validation"]["mean"]):
         scores = [_score(result[part]) for part in ("validation", "test")]
         name, seconds = escape(" ".join(result["overrides"])), f"{result['train_seconds']:.0f}"
         table.add_row(name, *scores, f"{result['parameters']:,}", seconds)
@@ -125,5 +125,5 @@ def _score(spread: dict[str, Any]) -> str:
     """Mean and deviation over seeds; one score has no deviation."""
     from gssc.tasks import score_text
 
-    known = [value for value in spread["values"] if value is not None]
-    return score_text(spread["mean"], spread["std"] if len(known) > 1 else None)
+    several = sum(value is not None for value in spread["values"]) > 1
+    return score_text(spread["mean"], spread["std"] if several else None)

@@ -88,19 +88,21 @@ def difference(about: dict[str, Any], expected: dict[str, Any]) -> str | None:
             stored, value = with_defaults(stored), with_defaults(value)
         if key == "dataset" and isinstance(stored, dict):
             # A former digest, "content", went by the order of edges as well, which packs change.
-            later = {"graphs", "edge_weights"} - set(stored)
-            value = {name: one for name, one in value.items() if name not in {"content", *later}}
-            older = {"graphs"} - set(value)
-            stored = {name: one for name, one in stored.items() if name not in {"content", *older}}
+            value = _without(value, "content", *({"graphs", "edge_weights"} - set(stored)))
+            stored = _without(stored, "content", *({"graphs"} - set(value)))
         if stored != value:
             return f"{key}{_first_difference(stored, value)}"
     return None
 
 
+def _without(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
 def _without_habits(value: Any) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get("train"), dict):
         return value
-    return value | {"train": {key: one for key, one in value["train"].items() if key not in HABITS}}
+    return value | {"train": _without(value["train"], *HABITS)}
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -81,8 +81,8 @@ def _train_teachers(
         return True
     teachers.announce(recipe, runs, settings)
     alone, (numbers, places) = teachers.without_teachers(recipe), zip(*runs, strict=True)
-    found = train_seeds(alone, dataset, list(numbers), list(places), teachers.settings_of(settings), jobs)
-    return len(found) == len(runs) and None not in found
+    results = train_seeds(alone, dataset, list(numbers), list(places), teachers.settings_of(settings), jobs)
+    return len(results) == len(runs) and None not in results
 
 
 def _in_turn(
@@ -146,9 +146,9 @@ def write_aggregate(out: Path, summaries: list[dict[str, Any]]) -> dict[str, Any
 
 
 def _spread(values: list[float | None]) -> dict[str, Any]:
-    known = [value for value in values if value is not None]
+    scores = [value for value in values if value is not None]
     return {
-        "mean": statistics.fmean(known) if known else None,
-        "std": statistics.stdev(known) if len(known) > 1 else 0.0,
+        "mean": statistics.fmean(scores) if scores else None,
+        "std": statistics.stdev(scores) if len(scores) > 1 else 0.0,
         "values": values,
     }

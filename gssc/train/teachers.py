@@ -47,19 +47,19 @@ def settings_of(settings: RunSettings) -> RunSettings:
 def runs_of(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:
     """Seed and folder of each teacher of a student, given its own."""
     first = recipe.train.teachers * seed
-    return [(one, student / FOLDER / f"seed-{one}") for one in range(first, first + recipe.train.teachers)]
+    return [(teacher, student / FOLDER / f"seed-{teacher}") for teacher in range(first, first + recipe.train.teachers)]
 
 
 def missing(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:
     """Those of `runs_of` that are still to be trained: none once they have said all, or the student is finished."""
     if targets_file(student).exists() or (student / "summary.json").exists():
         return []
-    return [(one, folder) for one, folder in runs_of(recipe, seed, student) if not (folder / "summary.json").exists()]
+    return [run for run in runs_of(recipe, seed, student) if not (run[1] / "summary.json").exists()]
 
 
 def announce(recipe: Recipe, runs: Sequence[tuple[int, Path]], settings: RunSettings) -> None:
     """Say that the runs to come, given as by `missing`, are those of teachers."""
-    seeds = ", ".join(str(one) for one, _ in runs)
+    seeds = ", ".join(str(seed) for seed, _ in runs)
     Display(recipe.name, 0, "", settings.quiet).say(f"teachers first, seed{'s' * (len(runs) > 1)} {seeds}")
 
 
@@ -90,7 +90,7 @@ def write_targets(
         raws = [raw_outputs(run.model, store, max(at_once, config.batch_size), config.precision) for run in runs]
         targets = task.predict(task.mean(raws)).cpu()
     seconds = sum((run.summary or {}).get("train_seconds", 0.0) for run in runs)
-    about = {"teachers": {"seeds": [one for one, _ in places], "train_seconds": round(seconds, 3)}}
+    about = {"teachers": {"seeds": [teacher for teacher, _ in places], "train_seconds": round(seconds, 3)}}
     save_tensors(targets_file(student), {"targets": targets}, {"kind": KIND, **about, **identity})
 
 
