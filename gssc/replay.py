@@ -22,6 +22,7 @@ from gssc.padding import Shape, StaticBatch, size_of
 
 WARM_UP_STEPS = 3
 MOST_CHANGES = 3  # of settings of the optimiser that a captured step cannot follow
+HAVE_ONE_KERNEL = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD
 # Capturing, and seeding with the replay that draws from the seed, concern one run at a time.
 ONE_AT_A_TIME = threading.RLock()
 
@@ -142,7 +143,8 @@ def replayed(
         step: Takes a batch; returns tensors (one, or in tuples, lists, dicts) or None. Must not look at values on the
             host (``.item()``), and be complete: gradients are none when it begins.
         model: What the step changes or reads, parameters and buffers.
-        optimizer: If the step has one. It becomes ``capturable``, its learning rates tensors.
+        optimizer: If the step has one. It becomes ``capturable``, ``fused`` unless one of its ways to compute a step was
+            asked for, and its learning rates tensors.
         shapes: How many different shapes are captured at most.
     """
     check_positive("shapes", shapes)
@@ -176,13 +178,18 @@ class ReplayedStep:
         self._settings = self._frozen_settings()
 
     def _make_capturable(self, optimizer: torch.optim.Optimizer) -> None:
-        """What an optimiser counts on the host, it counts on the device from now on."""
+        """From now on, what an optimiser counts on the host it counts on the device.
+
+        Where it is left to PyTorch how a step is computed, it is in one kernel, which takes a rate on the device.
+        """
         for group in self._groups:
             if "capturable" in group:
                 group["capturable"] = True
+            if isinstance(optimizer, HAVE_ONE_KERNEL) and group["fused"] is None and group["foreach"] is None:
+                group["fused"] = True
         for entries in optimizer.state.values():
             if isinstance(entries.get("step"), Tensor):
-                entries["step"] = entries["step"].to(self.device)
+                entries["step"] = entries["step"].to(self.device, torch.float32)
 
     def __call__(self, batch: Data) -> Any:
         if self.reason is not None:

@@ -160,8 +160,7 @@ def test_training_is_that_of_the_plain_loop(level, shapes, kind):
     graphs, results = make_graphs(level=level), []
     for wrapped in (False, True):
         model = make_model(level, device=device)
-        fused = {"fused": True} if kind == "SGD" else {}
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.002, **fused)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.002)
         step = make_step(model, optimizer, level)
         if wrapped:
             step = replayed(step, model, optimizer, shapes=shapes)
