@@ -143,7 +143,7 @@ def replayed(
         step: Takes a batch; returns tensors (one, or in tuples, lists, dicts) or None. Must not look at values on the
             host (``.item()``), and be complete: gradients are none when it begins.
         model: What the step changes or reads, parameters and buffers.
-        optimizer: If the step has one. It becomes ``capturable``, and ``fused`` unless another way to compute a step was
+        optimizer: If the step has one. It becomes ``capturable``, and ``fused`` unless another way to compute steps was
             asked for; its learning rates become tensors.
         shapes: How many different shapes are captured at most.
     """

@@ -73,8 +73,9 @@ def _teachers(summary: Mapping[str, Any]) -> list[str]:
     if not summary.get("teachers"):
         return []
     seeds, seconds = ", ".join(map(str, summary["teachers"])), duration(summary.get("teacher_seconds") or 0.0)
-    text = f"it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
-    return [f"- teachers: {text}"]
+    return [
+        f"- teachers: it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
+    ]
 
 
 def _sentence(dataset: str, task: Task) -> str:
