@@ -219,8 +219,10 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     for name in SECTIONS:
         if isinstance(values := config.get(name), Mapping):
             fields = dataclasses.fields(_section_class(name))
-            complete[name] = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-            complete[name] |= {key: value for key, value in values.items() if not _changed_nothing(name, key, value)}
+            complete[name] = {key: value for key, value in values.items() if not _changed_nothing(name, key, value)}
+            for f in fields:
+                if f.default is not dataclasses.MISSING:
+                    complete[name].setdefault(f.name, f.default)
     return complete
 
 
