@@ -44,8 +44,8 @@ from gssc.recipes import find_recipe
 from gssc.testing import assert_close
 from gssc.train import GraphStore, build_model
 from gssc.train.build import build_store, transforms
-from gssc.train.loop import Position, Trainer
 from gssc.train.processes import Processes
+from gssc.train.step import Position, Trainer
 
 SPEC = SPECS["zinc-12k"]
 ABOUT = {"task": vars(SPEC.task), "node_features": SPEC.node_features, "edge_features": SPEC.edge_features}
@@ -88,10 +88,10 @@ def store_steps(model: GSSC, store: GraphStore, recipe: Recipe) -> Iterator[int]
     trainer = Trainer(model, store, SPEC.task, recipe, SEED, Processes())
     model.train()
     position = Position(1, 0, [])
-    for group in cycle(trainer.groups(1)):
-        trainer.step(group, position)
+    for graphs in cycle(trainer.batches(1)):
+        trainer.step(graphs, position)
         position.step += 1
-        yield sum(graphs.numel() for graphs in group)
+        yield graphs.numel()
 
 
 def graphs_per_second(steps: Iterator[int], seconds: float) -> float:

@@ -19,6 +19,7 @@ from gssc.nn import (
     graph_context,
 )
 from gssc.pretrained import load_pretrained
+from gssc.replay import replayed
 from gssc.spectra import (
     Certificate,
     EmptySpectrumWarning,
@@ -59,5 +60,6 @@ __all__ = [
     "ops",
     "prepare",
     "pretrained",
+    "replayed",
     "testing",
 ]

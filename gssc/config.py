@@ -1,10 +1,12 @@
 """A recipe: everything that determines a training run, as plain dataclasses read from one flat YAML file.
 
 Five sections, ``data``, ``spectrum``, ``model``, ``optim`` and ``train``; every key can be overridden on the command
-line as ``section.key=value``. Unknown keys and values of the wrong type are errors that name the nearest match.
+line as ``section.key=value``. Unknown keys and values of the wrong type are errors that name the nearest match. Keys
+that former versions knew (`RETIRED`) are skipped: in silence where their value changed nothing, else with a line.
 """
 
 import dataclasses
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -15,9 +17,20 @@ from typing import Any, Literal
 import yaml
 
 from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
-from gssc.protocols import followed
 
 SECTIONS = ("data", "spectrum", "model", "optim", "train")
+_FURTHER = "evaluated the run in further ways; there is one, that of train.ema and train.batch_stats"
+# Keys that recipes and recorded runs may still have: the value that changed nothing, and what any other did.
+RETIRED: dict[str, tuple[Any, str]] = {
+    "train.accumulate": (1, "added up gradients over so many batches; every batch is a step"),
+    "train.recombined": (0, "asked teachers of new graphs too; they are asked of the training graphs"),
+    "train.last_batch": ("keep", "left out an epoch's last batch where it is short; it is kept"),
+    "train.pad": (False, "padded batches; they are where steps are replayed (train.capture)"),
+    "train.compile": (False, "compiled layers; they are not"),
+    "train.also": (None, _FURTHER),
+    "train.also_every": (5, _FURTHER),
+}
+_said: set[str] = set()  # once per process, however many recipes are read
 
 
 @dataclass(frozen=True)
@@ -113,39 +126,30 @@ class TrainConfig:
 
     epochs: int = 100
     batch_size: int = 32
-    accumulate: int = 1  # batches per optimiser step
-    start: str | None = None  # a trained model whose weights it begins with; see gssc.train.start
+    start: str | None = None  # a trained model whose weights it begins with; see gssc.train.finetune
     teachers: int = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
-    recombined: int = 0  # new graphs per training graph that teachers speak of too; see gssc.datasets.recombine
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
     precision: Literal["float32", "tf32", "bf16", "float64"] = "float32"  # tf32: float32 with coarser products
-    last_batch: Literal["keep", "drop"] = "keep"  # an epoch's last batch where it is short
-    pad: bool = False  # pad batches to a few static shapes
-    compile: bool = False
     capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
     kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: int = 1  # epochs between evaluations on validation
-    also: str | None = None  # further protocols to evaluate and select by, e.g. running,ema=0.999; see gssc.protocols
-    also_every: int = 5  # epochs between their evaluations on validation
-    checkpoint_every: int = 1  # epochs between checkpoints; short ones are not saved more often than pace.py says
+    checkpoint_every: int = 1  # epochs between checkpoints; short ones are not saved more often than stopping.py says
     checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulate", "eval_every", "also_every", "checkpoint_every"):
+        for name in ("epochs", "batch_size", "eval_every", "checkpoint_every"):
             check_positive(f"train.{name}", getattr(self, name))
-        check_at_least_zero("train.teachers", self.teachers)
-        check_at_least_zero("train.recombined", self.recombined)
-        if self.recombined and not self.teachers:
-            fail(
-                "train.recombined",
-                "0 where there are no train.teachers to say what is true of new graphs",
-                self.recombined,
-            )
+        for name in ("teachers", "checkpoint_minutes"):
+            check_at_least_zero(f"train.{name}", getattr(self, name))
         check_probability("train.ema", self.ema)
-        check_at_least_zero("train.checkpoint_minutes", self.checkpoint_minutes)
-        followed(self)  # raises where ``also`` cannot be read
+
+    @property
+    def protocol(self) -> str:
+        """What is evaluated: ``running`` (the usual), ``reestimated``, ``ema=DECAY`` or ``ema=DECAY+reestimated``."""
+        parts = [f"ema={self.ema!r}"] * bool(self.ema) + ["reestimated"] * (self.batch_stats == "reestimated")
+        return "+".join(parts) or "running"
 
 
 @dataclass(frozen=True)
@@ -172,8 +176,8 @@ class Recipe:
             if not separator or not dot:
                 fail("override", "section.key=value", repr(text))
             check_choice("override section", section, SECTIONS)
-            known = [f.name for f in dataclasses.fields(_section_class(section))]
-            check_choice(f"override {section}", key, known)
+            if path not in RETIRED:
+                check_choice(f"override {section}", key, [f.name for f in dataclasses.fields(_section_class(section))])
             try:
                 values[section][key] = yaml.safe_load(value)
             except yaml.YAMLError as error:
@@ -208,14 +212,36 @@ def load_recipe(path: Path) -> Recipe:
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe of a run as plain values, with the defaults of keys that its sections lack.
 
-    The run is older than these keys: so the default of a new key must be what was done before there was one.
+    The run is older than these keys: so the default of a new key must be what was done before there was one. Retired
+    keys that changed nothing are left out.
     """
-    found = dict(config)
+    complete = dict(config)
     for name in SECTIONS:
         if isinstance(values := config.get(name), Mapping):
             fields = dataclasses.fields(_section_class(name))
-            found[name] = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING} | dict(values)
-    return found
+            complete[name] = {key: value for key, value in values.items() if not _changed_nothing(name, key, value)}
+            for f in fields:
+                if f.default is not dataclasses.MISSING:
+                    complete[name].setdefault(f.name, f.default)
+    return complete
+
+
+def _changed_nothing(section: str, key: str, value: Any) -> bool:
+    """Whether this is a retired key with the value that it had where it was not used."""
+    path = f"{section}.{key}"
+    return path in RETIRED and bool(RETIRED[path][0] == value)
+
+
+def _say_retired(section: str, values: Mapping[str, Any]) -> None:
+    """A line on stderr for each thing that retired keys of a section ask for in vain."""
+    ignored: dict[str, list[str]] = {}
+    for key, value in values.items():
+        if (path := f"{section}.{key}") in RETIRED and not _changed_nothing(section, key, value):
+            ignored.setdefault(RETIRED[path][1], []).append(f"{path}={value}")
+    for what, settings in ignored.items():
+        if what not in _said:
+            _said.add(what)
+            print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
 
 
 def _section_class(section: str) -> type:
@@ -227,6 +253,8 @@ def _parse_section(section: str, values: Any) -> Any:
     if not isinstance(values, Mapping):
         fail(f"recipe section {section}", "a mapping of keys to values", repr(values))
     hints = typing.get_type_hints(cls)
+    _say_retired(section, values)
+    values = {key: value for key, value in values.items() if f"{section}.{key}" not in RETIRED}
     for key in values:
         check_choice(f"recipe key in {section}", key, hints)
     parsed = {key: _convert(f"{section}.{key}", value, hints[key]) for key, value in values.items()}

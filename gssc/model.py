@@ -399,5 +399,7 @@ def model_inputs(data: Data) -> dict[str, Any]:
     names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "batch", "edge_attr", "rwse")
     inputs: dict[str, Any] = {name: getattr(data, name, None) for name in names}
     inputs["edge_index"] = edges_of(data)
+    if "node_mask" in data:  # a padded batch, see gssc.replay
+        inputs |= {"node_mask": data.node_mask, "edge_mask": data.edge_mask, "ptr": data.ptr}
     graphs = data.num_graphs if inputs["batch"] is not None else 1
     return inputs | {"num_graphs": graphs, "num_nodes": data.num_nodes}

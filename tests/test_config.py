@@ -1,7 +1,13 @@
+import json
+from pathlib import Path
+
 import pytest
 import yaml
 
-from gssc.config import load_recipe, parse_recipe, with_defaults
+from gssc import config
+from gssc.config import SECTIONS, load_recipe, parse_recipe, with_defaults
+
+ROOT = Path(__file__).parents[1]
 
 MINIMAL = {"name": "mine", "data": {"dataset": "cycles-3"}}
 
@@ -90,3 +96,61 @@ def test_bad_files(tmp_path):
     good = tmp_path / "good.yaml"
     good.write_text(yaml.safe_dump(MINIMAL))
     assert load_recipe(good) == parse_recipe(MINIMAL)
+
+
+@pytest.fixture
+def anew(monkeypatch):
+    """Nothing was said yet of retired keys."""
+    monkeypatch.setattr(config, "_said", set())
+
+
+@pytest.mark.usefixtures("anew")
+def test_retired_keys_that_changed_nothing_are_skipped_in_silence(capsys):
+    recipe = parse_recipe(MINIMAL)
+    old = {path.partition(".")[2]: value for path, (value, _) in config.RETIRED.items()}
+    assert parse_recipe({**MINIMAL, "train": old}) == recipe
+    assert recipe.override(["train.also=null", "train.pad=false", "train.accumulate=1"]) == recipe
+    assert with_defaults({**recipe.to_dict(), "train": recipe.to_dict()["train"] | old}) == recipe.to_dict()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("anew")
+def test_other_values_of_retired_keys_are_ignored_with_a_line(capsys):
+    recipe = parse_recipe(MINIMAL)
+    for _ in range(2):  # said once
+        assert recipe.override(["train.also=reestimated,ema=0.9", "train.also_every=1"]) == recipe
+    assert capsys.readouterr().err == (
+        "train.also=reestimated,ema=0.9 train.also_every=1: retired and ignored, it evaluated the run in further ways; "
+        "there is one, that of train.ema and train.batch_stats\n"
+    )
+    assert parse_recipe({**MINIMAL, "train": {"recombined": 1, "compile": True}}) == recipe
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["train.recombined=1", "train.compile=True"]
+    # What a run was made with stays to be seen by those who compare runs.
+    assert with_defaults({"train": {"recombined": 1, "also": None}})["train"] == {
+        **recipe.to_dict()["train"],
+        "recombined": 1,
+    }
+    with pytest.raises(ValueError, match=r"override train: .* got 'alsoo'"):
+        recipe.override(["train.alsoo=1"])
+
+
+RECORDED = sorted([*ROOT.glob("results/*/*/seed-*/config.yaml"), *ROOT.glob("pretrained/*/config.yaml")])
+
+
+def test_recorded_configurations_are_read(capsys, monkeypatch):
+    assert len(RECORDED) > 200
+    for path in RECORDED:
+        monkeypatch.setattr(config, "_said", set())
+        recipe, written = load_recipe(path), yaml.safe_load(path.read_text())
+        retired = {key: value for key, value in written["train"].items() if f"train.{key}" in config.RETIRED}
+        asked = [key for key, value in retired.items() if value != config.RETIRED[f"train.{key}"][0]]
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == bool({"also", "also_every"} & set(asked)) + ("recombined" in asked), path
+        kept = recipe.to_dict()
+        for section in SECTIONS:  # nothing but retired keys is lost
+            values = {key: value for key, value in written[section].items() if key not in asked}
+            assert with_defaults({section: values})[section] == kept[section], path
+        summary = path.with_name("summary.json")
+        if summary.exists() and "protocol" in (recorded := json.loads(summary.read_text())):
+            assert recorded["protocol"] == recipe.train.protocol

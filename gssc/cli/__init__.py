@@ -48,7 +48,7 @@ def main() -> None:
 
     from gssc.datasets import DatasetError
     from gssc.spectra import SpectrumError
-    from gssc.train.loop import NonFiniteLossError
+    from gssc.train.step import NonFiniteLossError
 
     try:
         app()

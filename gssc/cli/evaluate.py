@@ -25,7 +25,7 @@ def evaluate(
     are those of float32 also where the recipe trains in tf32, as when test scores were recorded.
     """
     from gssc.checks import check_choice
-    from gssc.cli.opening import open_for, pick_device
+    from gssc.cli.common import open_for, pick_device
     from gssc.pretrained.find import open_seeds
     from gssc.tasks import score_text
     from gssc.train.build import build_store

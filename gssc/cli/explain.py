@@ -43,7 +43,7 @@ def explain(
         gssc explain runs/peptides-func/seed-0 --against runs/peptides-none/seed-0 --nodes all
     """
     from gssc.checks import check_choice, fail
-    from gssc.cli.opening import open_for, pick_device
+    from gssc.cli.common import open_for, pick_device
     from gssc.explain.subject import make_subject
     from gssc.explain.write import write_explanation
     from gssc.pretrained import open_model

@@ -1,13 +1,21 @@
 """``gssc predict``."""
 
+import csv
+import io
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from gssc.cli.options import DeviceOption, RunsArgument
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gssc.tasks import Task
 
 
 def predict(
@@ -34,11 +42,10 @@ def predict(
     """
     import torch
 
-    from gssc.cli.opening import pick_device
+    from gssc.cli.common import pick_device
     from gssc.datasets.inputs import open_inputs
     from gssc.pretrained.find import open_seeds
     from gssc.train.evaluate import default_dtype
-    from gssc.train.predictions import write_predictions
 
     _check_out(out, graphs)
     console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -67,3 +74,53 @@ def _check_out(out: Path, graphs: Path) -> None:
     folder = next(parent for parent in out.absolute().parents if os.path.exists(parent))
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         fail("-o", "a file in a folder that can be written", f"{out}: {folder} is none")
+
+
+def write_predictions(
+    path: Path,
+    values: "Tensor",
+    task: "Task",
+    ptr: "Tensor",
+    graphs: Sequence[int] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Write one row per graph, or per node with the number of its graph; numbers keep all their digits.
+
+    Args:
+        path: The .csv file.
+        values: What `Task.predict` gives, [rows, outputs].
+        task: Names the columns.
+        ptr: First node of every graph and, last, N: [G + 1].
+        graphs: Numbers of the graphs; from 0 unless given.
+        labels: More columns of texts, one for each graph.
+    """
+    from gssc.files import write_atomic
+
+    columns = dict(labels or {})
+    numbers_of_graphs = range(ptr.numel() - 1) if graphs is None else graphs
+    keys: list[str] = ["graph", *columns]
+    numbers: list[list[int | str]] = [
+        [graph, *(texts[i] for texts in columns.values())] for i, graph in enumerate(numbers_of_graphs)
+    ]
+    if task.level == "node":
+        keys = [*keys, "node"]
+        counts = ptr.diff().tolist()
+        numbers = [[*row, u] for row, count in zip(numbers, counts, strict=True) for u in range(count)]
+    if task.kind == "multiclass":
+        names = ["class", *(f"probability_{i}" for i in range(task.outputs))]
+        rows = [[best, *row] for best, row in zip(values.argmax(1).tolist(), _digits(values), strict=True)]
+    else:
+        word = "prediction" if task.kind == "regression" else "probability"
+        names = [word] if task.outputs == 1 else [f"{word}_{i}" for i in range(task.outputs)]
+        rows = _digits(values)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*keys, *names])
+    writer.writerows([*number, *row] for number, row in zip(numbers, rows, strict=True))
+    write_atomic(path, text.getvalue())
+
+
+def _digits(values: "Tensor") -> list[list[str]]:
+    """The shortest decimals that read back as the same floating-point numbers."""
+    array = values.numpy()
+    return [[str(number) for number in row] for row in array]

@@ -25,7 +25,7 @@ def prepare(
     A second run reads them. The table shows how good the eigenpairs are: 'proved' means that no eigenvalue can be
     missing, 'checked' that a random check found none missing, 'empty' that a graph keeps no eigenpair.
     """
-    from gssc.cli.opening import open_for, pick_device
+    from gssc.cli.common import open_for, pick_device
     from gssc.recipes import find_recipe
     from gssc.train.build import prepare_graphs
     from gssc.train.evaluate import default_dtype

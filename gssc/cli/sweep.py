@@ -50,14 +50,14 @@ def sweep(
         gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
     """
     from gssc.checks import fail
-    from gssc.cli.opening import open_for, pick_device
+    from gssc.cli.common import find_start, open_for, pick_device
     from gssc.cli.train import SEED_FOLDER, parse_duration
     from gssc.recipes import find_recipe
     from gssc.train.evaluate import default_dtype
-    from gssc.train.loop import NonFiniteLossError
     from gssc.train.run import train as train_one
     from gssc.train.seeds import parse_seeds, write_aggregate
     from gssc.train.settings import RunSettings
+    from gssc.train.step import NonFiniteLossError
     from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
 
     base = find_recipe(recipe).override(fixed or [])
@@ -65,7 +65,9 @@ def sweep(
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / f"{base.name}-sweep"
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
-    settings = RunSettings(pick_device(device), cache or True, resume=True, deadline=deadline, quiet=True)
+    settings = RunSettings(
+        pick_device(device), cache or True, resume=True, deadline=deadline, quiet=True, find_start=find_start
+    )
     console = Console(highlight=False, soft_wrap=True)
     say = partial(console.print, markup=False)
     for axis in parsed:
@@ -102,14 +104,14 @@ def sweep(
         results = run_study(parsed, trials, numbers[0], folder, task.higher_is_better, trial, say)
     if not results:
         return
-    known = [result for result in results if result["validation"]["mean"] is not None]
+    scored = [result for result in results if result["validation"]["mean"] is not None]
     table = Table(
-        title=escape(f"{base.name}: {len(known)} variant{'s' * (len(known) != 1)} by validation {task.metric}")
+        title=escape(f"{base.name}: {len(scored)} variant{'s' * (len(scored) != 1)} by validation {task.metric}")
     )
     for heading in ("variant", "validation", "test", "parameters", "seconds"):
         table.add_column(heading)
     sign = -1.0 if task.higher_is_better else 1.0
-    for result in sorted(known, key=lambda result: sign * result["validation"]["mean"]):
+    for result in sorted(scored, key=lambda result: sign * result["validation"]["mean"]):
         scores = [_score(result[part]) for part in ("validation", "test")]
         name, seconds = escape(" ".join(result["overrides"])), f"{result['train_seconds']:.0f}"
         table.add_row(name, *scores, f"{result['parameters']:,}", seconds)
@@ -123,5 +125,5 @@ def _score(spread: dict[str, Any]) -> str:
     """Mean and deviation over seeds; one score has no deviation."""
     from gssc.tasks import score_text
 
-    known = [value for value in spread["values"] if value is not None]
-    return score_text(spread["mean"], spread["std"] if len(known) > 1 else None)
+    several = sum(value is not None for value in spread["values"]) > 1
+    return score_text(spread["mean"], spread["std"] if several else None)

@@ -69,7 +69,7 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
-    from gssc.cli.opening import open_for, pick_device
+    from gssc.cli.common import find_start, open_for, pick_device
     from gssc.recipes import for_large_graphs
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import joined
@@ -87,11 +87,20 @@ def train(
         quiet = quiet or not processes.first
         with default_dtype(settings.train.precision):
             dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
-        asked = any(one.startswith("spectrum.rwse=") for one in (*(overrides or ()), recipe or ""))
+        asked = any(text.startswith("spectrum.rwse=") for text in (*(overrides or ()), recipe or ""))
         if (recipe is None or "=" in recipe) and not asked:
             say = Console(quiet=quiet, soft_wrap=True).print
             settings = for_large_graphs(settings, dataset.largest(), say)
-        where = RunSettings(place, cache or True, resume or finish, finish, deadline, quiet, processes=processes)
+        where = RunSettings(
+            place,
+            cache or True,
+            resume or finish,
+            finish,
+            deadline,
+            quiet,
+            processes=processes,
+            find_start=find_start,
+        )
         folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
         results = train_seeds(settings, dataset, numbers, folders, where, jobs)
         summaries = [result for result in results if result is not None]
@@ -114,11 +123,6 @@ def _show(name: str, total: dict[str, Any], folder: Path) -> None:
 
     for part in ("validation", "test"):
         console.print(f"{name}: {part} {total['metric']} {spread(total[part])} ({seeds})", markup=False)
-    for protocol, found in total.get("protocols", {}).items():
-        selected, last = (
-            f"{spread(found[f'{kind}val'])}, test {spread(found[f'{kind}test'])}" for kind in ("", "last_")
-        )
-        console.print(f"{name}, {protocol}: validation {selected}; last weights: validation {last}", markup=False)
     console.print(f"written to {folder}", markup=False)
 
 
@@ -145,20 +149,20 @@ def _recipe(
     if data is not None and data.suffix.lower() in (".csv", ".smi"):
         fail("--data", "a .pt file of PyG graphs (--csv FILE takes a table of molecules)", data)
     of_tables = {"smiles": smiles_column, "target": target_column}
-    given = [f"--{option}-column" for option, column in of_tables.items() if column is not None]
-    given += ["--skip-invalid"] * skip_invalid
-    if given and csv is None:
-        fail(given[0], "--csv FILE with it", "a recipe alone" if data is None else f"--data {data}")
-    own = data or csv
-    if own is None:
+    for_tables = [f"--{option}-column" for option, column in of_tables.items() if column is not None]
+    for_tables += ["--skip-invalid"] * skip_invalid
+    if for_tables and csv is None:
+        fail(for_tables[0], "--csv FILE with it", "a recipe alone" if data is None else f"--data {data}")
+    file = data or csv
+    if file is None:
         if name is None:
             fail("recipe", "the name of a recipe, --data FILE or --csv FILE", "none of them")
         return find_recipe(name).override(overrides)
     if csv is not None and target_column is None:
         fail("--target-column", "the column of the .csv file to predict", "none")
-    base = own_recipe(own) if name is None else find_recipe(name)
+    base = own_recipe(file) if name is None else find_recipe(name)
     # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
-    where = [f"data.file={_quoted(own)}", f"data.split={split or 'random'}", "data.dataset=own"]
+    where = [f"data.file={_quoted(file)}", f"data.split={split or 'random'}", "data.dataset=own"]
     if csv is not None:
         where += [
             f"data.smiles_column={_quoted(smiles_column or 'smiles')}",

@@ -38,8 +38,6 @@ def why_not_recipe(recipe: Recipe, task: Task) -> str | None:
     config = recipe.train
     if not config.capture:
         return "train.capture is false"
-    if config.accumulate > 1:
-        return "gradients are accumulated over batches"
     if config.precision not in ("float32", "tf32"):
         return f"train.precision is {config.precision}"
     if (task.level, task.kind) != ("graph", "regression"):

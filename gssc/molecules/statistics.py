@@ -6,7 +6,7 @@ from torch import Tensor
 from gssc.molecules.model import MoleculeModel, run
 from gssc.molecules.workspace import Workspace
 from gssc.nn.moments import Moments, merge_moments
-from gssc.train.replay import Replay
+from gssc.replay import Replay
 
 NODES = 2  # column of ``Workspace.slots`` with the number of nodes
 
@@ -43,7 +43,8 @@ class Reestimation:
         work.order[: self.batches] = order.view(self.batches, 1, work.graphs).to(work.order.device)
         self._reset()
         if self.replay is None:
-            self.replay = Replay(self._batch, work.at.device, self._reset)
+            state = [running, self.n, self.mean, self.squares, work.at]
+            self.replay = Replay(self._batch, work.at.device, state)
         for _ in range(self.batches):
             self.replay()
         running.copy_(self.before)

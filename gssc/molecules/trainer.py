@@ -19,14 +19,12 @@ from gssc.molecules.fit import molecule_data
 from gssc.molecules.model import MoleculeModel, Moments, run
 from gssc.molecules.statistics import Reestimation
 from gssc.molecules.workspace import Workspace
-from gssc.protocols import EvaluationProtocol
+from gssc.replay import Replay
 from gssc.tasks import Task
 from gssc.train.evaluate import score_against
-from gssc.train.loop import Position, Trainer
-from gssc.train.optimizer import learning_rate
 from gssc.train.processes import Processes
 from gssc.train.randomness import mix_each, shuffled
-from gssc.train.replay import Replay
+from gssc.train.step import Position, Trainer
 from gssc.train.store import GraphStore
 
 EVALUATED_AT_ONCE = 256  # graphs of each replica
@@ -61,15 +59,15 @@ class MoleculeTrainer(Trainer):
     def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
         return self.group.run_epoch([position], stop)
 
-    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> tuple[float, float]:
-        return self.group.evaluate(store, protocol)[self.row]
+    def evaluate(self, store: GraphStore) -> tuple[float, float]:
+        return self.group.evaluate(store)[self.row]
 
     def score(self, store: GraphStore) -> tuple[float, float]:
         return self.group.score(store)[self.row]
 
-    def weights(self, protocol: EvaluationProtocol | None = None) -> dict[str, Tensor]:
-        """A copy of the weights that `evaluate` looked at last; the next call with this protocol overwrites it."""
-        return self.group.keep_weights(self.row, protocol or self.protocols[0])
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the weights that `evaluate` looked at last; the next call overwrites it."""
+        return self.group.keep_weights(self.row)
 
 
 @dataclass
@@ -97,24 +95,17 @@ class MoleculeGroup:
             self.judged.dropouts = (0.0, 0.0, 0.0)
         self.data = molecule_data(first.store, self.fused.first, first.task)
         self.graphs = min(config.batch_size, self.data.num_graphs)
-        batches = -(-self.data.num_graphs // self.graphs)
-        short = self.data.num_graphs % self.graphs > 0
-        self.steps = batches - 1 if config.last_batch == "drop" and short and batches > 1 else batches
-        self.work = Workspace(self.fused, self.data, self.graphs, batches, training=True)
+        self.steps = -(-self.data.num_graphs // self.graphs)
+        self.work = Workspace(self.fused, self.data, self.graphs, self.steps, training=True)
         flat, tensors = self.fused.flat, len(list(first.model.parameters()))
         zeros = torch.zeros_like(flat.params)
         self.moments = Moments(zeros, zeros.clone(), torch.zeros(len(trainers), tensors, device=self.device))
         # Weights alone are averaged; statistics are those of the models.
-        self.averaged = {decay: flat.params.clone() for decay in first.averages}
+        self.averaged = None if first.average is None else flat.params.clone()
         self.average_steps = torch.zeros(len(trainers), dtype=torch.float64, device=self.device)
-        self.kept = {protocol: [tensor.clone() for tensor in flat.memory()] for protocol in first.protocols}
-        self.kept_names = {
-            protocol: [self.judged.flat.named_state(row, memory) for row in range(len(trainers))]
-            for protocol, memory in self.kept.items()
-        }
-        self.reestimation = None
-        if any(protocol.reestimated for protocol in first.protocols):
-            self.reestimation = Reestimation(self.judged, self.work)
+        self.kept = [tensor.clone() for tensor in flat.memory()]
+        self.kept_names = [self.judged.flat.named_state(row, self.kept) for row in range(len(trainers))]
+        self.reestimation = Reestimation(self.judged, self.work) if first.reestimates else None
         step = self.fused.step(self.work, self.moments, self.recipe.optim.clip, self.recipe.optim.weight_decay)
         self.launches = self.fused.forward(self.work) + self.fused.backward(self.work) + step
         self.replay: Replay | None = None
@@ -130,9 +121,9 @@ class MoleculeGroup:
         for number, (name, parameter) in enumerate(trainer.model.named_parameters()):
             entries = {"step": moments.steps[row, number], "exp_avg": first[name], "exp_avg_sq": second[name]}
             trainer.optimizer.state[parameter] = entries
-        for decay, average in trainer.averages.items():
-            average.state = flat.named_state(row, [self.averaged[decay], flat.running, flat.tracked])
-            average.steps = self.average_steps[row]
+        if trainer.average is not None and self.averaged is not None:
+            trainer.average.state = flat.named_state(row, [self.averaged, flat.running, flat.tracked])
+            trainer.average.steps = self.average_steps[row]
 
     def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool:
         """Take the steps of an epoch that are left, all trainers at once; False where ``stop`` said so before the end.
@@ -163,14 +154,12 @@ class MoleculeGroup:
         """The tables of an epoch, which goes on at step ``at``."""
         graphs, work = self.data.num_graphs, self.work
         order = torch.full((len(self.trainers), self.steps * self.graphs), graphs)
-        known = min(graphs, self.steps * self.graphs)
         for row, trainer in zip(order, self.trainers, strict=True):
-            row[:known] = shuffled(graphs, trainer.seed, epoch)[:known]
+            row[:graphs] = shuffled(graphs, trainer.seed, epoch)
         work.order[: self.steps] = order.view(-1, self.steps, self.graphs).transpose(0, 1).to(self.device)
         keys = torch.stack([mix_each(self.steps, trainer.seed, 1, epoch) for trainer in self.trainers], 1)
         work.keys[: self.steps] = (keys % 2**32).to(self.device)
-        done = [epoch - 1 + (step + 1) / self.steps for step in range(self.steps)]
-        rates = [learning_rate(self.recipe.optim, part, self.recipe.train.epochs) for part in done]
+        rates = self.trainers[0].rates(epoch, self.steps)
         t = (epoch - 1) * self.steps + np.arange(1, self.steps + 1)
         table = np.stack([rates, 1 / (1 - 0.9**t), 1 / np.sqrt(1 - 0.999**t)], 1)
         work.table[: self.steps, :3] = torch.from_numpy(table).to(work.table)
@@ -178,37 +167,28 @@ class MoleculeGroup:
 
     def _capture(self) -> Replay:
         moments = (self.moments.exp_avg, self.moments.exp_avg_sq, self.moments.steps)
-        state = [*self.fused.flat.memory(), *moments, *self.averaged.values(), self.average_steps]
-        state += [self.work.losses, self.work.at]
-        before = [tensor.clone() for tensor in state]
-
-        def restore() -> None:
-            for tensor, value in zip(state, before, strict=True):
-                tensor.copy_(value)
-
-        return Replay(self._step, self.device, restore)
+        state = [*self.fused.flat.memory(), *moments, self.average_steps, self.work.losses, self.work.at]
+        state += [] if self.averaged is None else [self.averaged]
+        return Replay(self._step, self.device, state)
 
     def _step(self) -> None:
         run(self.launches)
-        if not self.averaged:
+        if self.averaged is None:
             return
         self.average_steps += 1
         growing = (1 + self.average_steps) / (10 + self.average_steps)
-        params = self.fused.flat.params
-        for decay, average in self.averaged.items():
-            average.lerp_(params, (1.0 - torch.clamp(growing, max=decay)).to(params.dtype).unsqueeze(1))
+        params, decay = self.fused.flat.params, self.recipe.train.ema
+        self.averaged.lerp_(params, (1.0 - torch.clamp(growing, max=decay)).to(params.dtype).unsqueeze(1))
 
-    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> list[tuple[float, float]]:
+    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]:
         """Loss and score of every trainer, as `Trainer.evaluate`."""
         start = time.perf_counter()
-        protocol = protocol or self.trainers[0].protocols[0]
         if self.judged is not self.fused:
             for tensor, value in zip(self.judged.flat.memory(), self.fused.flat.memory(), strict=True):
                 tensor.copy_(value)
-            if protocol.ema:
-                self.judged.flat.params.copy_(self.averaged[protocol.ema])
-        if protocol.reestimated:
-            assert self.reestimation is not None
+            if self.averaged is not None:
+                self.judged.flat.params.copy_(self.averaged)
+        if self.reestimation is not None:
             self.reestimation()
         result = self.score(store)
         self.clock.saw("evaluation", time.perf_counter() - start)
@@ -239,16 +219,13 @@ class MoleculeGroup:
             run(launches)
             work.at.add_(1)
 
-        def restore() -> None:
-            work.at.zero_()
+        return _Pass(work, batches, store.y[:-1].cpu(), Replay(forward, self.device, [work.at]))
 
-        return _Pass(work, batches, store.y[:-1].cpu(), Replay(forward, self.device, restore))
-
-    def keep_weights(self, row: int, protocol: EvaluationProtocol) -> dict[str, Tensor]:
-        """Copy what was evaluated of a trainer, on the device; each protocol uses the same memory every time."""
-        for kept, value in zip(self.kept[protocol], self.judged.flat.memory(), strict=True):
+    def keep_weights(self, row: int) -> dict[str, Tensor]:
+        """Copy what was evaluated of a trainer, on the device; into the same memory every time."""
+        for kept, value in zip(self.kept, self.judged.flat.memory(), strict=True):
             kept[row] = value[row]
-        return self.kept_names[protocol][row]
+        return self.kept_names[row]
 
 
 def _model(module: nn.Module) -> GSSC:

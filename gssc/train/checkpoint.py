@@ -1,26 +1,25 @@
 """The complete state of a run in one file: safetensors with JSON, replaced atomically."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.config import with_defaults
 from gssc.files import DamagedFileError, load_tensors, save_tensors
-from gssc.protocols import EvaluationProtocol
-from gssc.train.optimizer import Average, load_optimizer_tensors, optimizer_tensors
+from gssc.train.optimizer import load_optimizer_tensors, optimizer_tensors
+from gssc.train.step import Trainer
 
 FORMAT = 1
-# Keys of a recipe's ``train`` that a resumed run may set anew: they do not touch the training.
-HABITS = ("also_every", "checkpoint_every", "checkpoint_minutes", "tensorboard")
+# Keys of a recipe's ``train`` that a resumed run may set anew, or that are retired: they do not touch the training.
+HABITS = ("checkpoint_every", "checkpoint_minutes", "tensorboard", "also", "also_every")
 
 
 @dataclass
 class Best:
-    """The best epoch by a protocol, its score on validation, and the weights that had it."""
+    """The best epoch, its score on validation, and the weights that had it."""
 
     epoch: int | None = None
     score: float | None = None
@@ -29,65 +28,43 @@ class Best:
 
 @dataclass
 class Progress:
-    """Where a run stands: position, what the unfinished epoch has shown so far, and the best by every protocol."""
+    """Where a run stands: position, what the unfinished epoch has shown so far, and the best."""
 
     epoch: int = 0  # epochs done
     step: int = 0  # steps done in the epoch after those
     losses: list[float] = field(default_factory=list)  # of these steps
-    best: Best = field(default_factory=Best)  # by the protocol of the recipe
-    further: dict[str, Best] = field(default_factory=dict)  # by name of other protocols
-
-    def best_by(self, protocol: EvaluationProtocol, own: EvaluationProtocol) -> Best:
-        """The best so far by a protocol, where ``own`` is that of the recipe."""
-        return self.best if protocol == own else self.further.setdefault(protocol.name, Best())
+    best: Best = field(default_factory=Best)
 
 
-def save_checkpoint(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    averages: Mapping[float, Average],
-    progress: Progress,
-    about: dict[str, Any],
-) -> None:
+def save_checkpoint(path: Path, trainer: Trainer, progress: Progress, about: dict[str, Any]) -> None:
     """Write everything that a resumed run needs; nothing in it depends on the clock."""
-    parts = {"model": model.state_dict(), "optimizer": optimizer_tensors(model, optimizer)}
-    parts["best"] = progress.best.weights
-    parts |= {f"best {name}": best.weights for name, best in progress.further.items()}
-    parts |= {f"average {decay!r}": average.weights() for decay, average in averages.items()}
+    model, average, best = trainer.model, trainer.average, progress.best
+    parts = {"model": model.state_dict(), "optimizer": optimizer_tensors(model, trainer.optimizer)}
+    parts["best"] = best.weights
+    if average is not None:
+        parts[f"average {average.decay!r}"] = average.weights()
     tensors = {f"{part}:{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     # Losses as a tensor: JSON would round them.
     tensors["losses"] = torch.tensor(progress.losses, dtype=torch.float64)
-    steps = next((int(average.steps) for average in averages.values()), 0)  # the same for all
-    state: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step, "average_steps": steps}
-    state |= {"best_epoch": progress.best.epoch, "best_score": _exact(progress.best.score)}
-    state["further"] = {name: [best.epoch, _exact(best.score)] for name, best in progress.further.items()}
+    state: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step}
+    state["average_steps"] = 0 if average is None else int(average.steps)
+    state |= {"best_epoch": best.epoch, "best_score": None if best.score is None else float(best.score).hex()}
     save_tensors(path, tensors, {"format": FORMAT, "kind": "checkpoint", **state, **about})
 
 
-def load_checkpoint(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    averages: Mapping[float, Average],
-    expected: dict[str, Any],
-) -> Progress:
+def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> Progress:
     """Restore a run. A checkpoint of another run (``expected`` differs) or a damaged one is a one-line error."""
     tensors, about = read_checkpoint(path)
     check_same_run(path, about, expected)
+    model, average = trainer.model, trainer.average
     try:
         model.load_state_dict(part(tensors, "model"))
-        load_optimizer_tensors(model, optimizer, part(tensors, "optimizer"))
-        for decay, average in averages.items():
-            average.load(part(tensors, f"average {decay!r}"), about["average_steps"], model)
-        further = about["further"].items()
-        return Progress(
-            epoch=about["epoch"],
-            step=about["step"],
-            losses=tensors["losses"].tolist(),
-            best=Best(about["best_epoch"], _number(about["best_score"]), part(tensors, "best")),
-            further={name: Best(at, _number(score), part(tensors, f"best {name}")) for name, (at, score) in further},
-        )
+        load_optimizer_tensors(model, trainer.optimizer, part(tensors, "optimizer"))
+        if average is not None:
+            average.load(part(tensors, f"average {average.decay!r}"), about["average_steps"], model)
+        score = None if about["best_score"] is None else float.fromhex(about["best_score"])
+        best = Best(about["best_epoch"], score, part(tensors, "best"))
+        return Progress(about["epoch"], about["step"], tensors["losses"].tolist(), best)
     except (KeyError, RuntimeError) as error:
         line = str(error).splitlines()[0]
         raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {line}") from None
@@ -111,19 +88,21 @@ def difference(about: dict[str, Any], expected: dict[str, Any]) -> str | None:
             stored, value = with_defaults(stored), with_defaults(value)
         if key == "dataset" and isinstance(stored, dict):
             # A former digest, "content", went by the order of edges as well, which packs change.
-            later = {"graphs", "edge_weights"} - set(stored)
-            value = {name: one for name, one in value.items() if name not in {"content", *later}}
-            older = {"graphs"} - set(value)
-            stored = {name: one for name, one in stored.items() if name not in {"content", *older}}
+            value = _without(value, "content", *({"graphs", "edge_weights"} - set(stored)))
+            stored = _without(stored, "content", *({"graphs"} - set(value)))
         if stored != value:
             return f"{key}{_first_difference(stored, value)}"
     return None
 
 
+def _without(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
 def _without_habits(value: Any) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get("train"), dict):
         return value
-    return value | {"train": {key: one for key, one in value["train"].items() if key not in HABITS}}
+    return value | {"train": _without(value["train"], *HABITS)}
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -135,16 +114,8 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """One of the parts ``model``, ``optimizer``, ``best``, ``best PROTOCOL``, ``average DECAY`` of a checkpoint."""
+    """One of the parts ``model``, ``optimizer``, ``best``, ``average DECAY`` of a checkpoint."""
     return {key.partition(":")[2]: value for key, value in tensors.items() if key.startswith(f"{name}:")}
-
-
-def _exact(number: float | None) -> str | None:
-    return None if number is None else float(number).hex()
-
-
-def _number(exact: str | None) -> float | None:
-    return None if exact is None else float.fromhex(exact)
 
 
 def _first_difference(old: Any, new: Any, path: str = "") -> str:

@@ -73,12 +73,6 @@ class Display:
             f"validation {summary['metric']} {score_text(summary['validation'])} (epoch {summary['epoch_selected']}), "
             f"test {score_text(summary['test'])}, {duration(seconds)} of training"
         )
-        for name, found in summary.get("protocols", {}).items():
-            self.say(
-                f"{name}: validation {score_text(found['val'])} (epoch {found['epoch']}), "
-                f"test {score_text(found['test'])}; "
-                f"last weights {score_text(found['last_val'])}, {score_text(found['last_test'])}"
-            )
 
 
 def duration(seconds: float) -> str:

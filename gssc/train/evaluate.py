@@ -92,6 +92,6 @@ def predict(
     model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
 ) -> tuple[Tensor, Tensor]:
     """Predictions in the units of the data (or probabilities) and targets, on the CPU; masked rows are left out."""
-    kept = slice(None) if store.mask is None else store.mask[:-1]
+    rows = slice(None) if store.mask is None else store.mask[:-1]
     raw = raw_outputs(model, store, batch_size, precision)
-    return task.predict(raw)[kept].cpu(), store.y[:-1][kept].cpu()
+    return task.predict(raw)[rows].cpu(), store.y[:-1][rows].cpu()

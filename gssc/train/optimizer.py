@@ -1,13 +1,15 @@
 """AdamW, the learning rate as a function of the step, and averaged weights."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 from gssc.config import OptimConfig
-from gssc.train.flat_adamw import FlatAdamW
 
 
 def learning_rate(config: OptimConfig, epoch: float, epochs: int) -> float:
@@ -23,7 +25,7 @@ def learning_rate(config: OptimConfig, epoch: float, epochs: int) -> float:
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = None) -> torch.optim.AdamW:
-    """AdamW over all parameters in one fused kernel, its state allocated from the start.
+    """PyTorch's fused AdamW over all parameters, its state allocated from the start.
 
     A learning rate on a GPU (a tensor) makes steps that can be captured as a CUDA graph. On a CPU the parameters of
     the model become views of one tensor.
@@ -32,14 +34,10 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
     kinds = {(parameter.device.type, parameter.dtype) for parameter in parameters}
     if lr is None and len(kinds) == 1 and parameters[0].device.type == "cpu":
         return FlatAdamW(parameters, config.lr, config.weight_decay)
-    on_gpu = parameters[0].device.type == "cuda"
-    capturable = lr is not None and on_gpu
+    capturable = lr is not None and parameters[0].device.type == "cuda"
+    rate = config.lr if lr is None else lr
     optimizer = torch.optim.AdamW(
-        parameters,
-        lr=config.lr if lr is None else lr,
-        weight_decay=config.weight_decay,
-        fused=True,
-        capturable=capturable,
+        parameters, lr=rate, weight_decay=config.weight_decay, fused=True, capturable=capturable
     )
     for parameter in parameters:
         optimizer.state[parameter] = {
@@ -48,6 +46,76 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
             "exp_avg_sq": torch.zeros_like(parameter),
         }
     return optimizer
+
+
+class FlatAdamW(torch.optim.AdamW):
+    """``torch.optim.AdamW`` for a CPU, with the same state per parameter, in one fused kernel over all parameters.
+
+    A model of ten layers has hundreds of small parameters, and what an optimiser does for each of them (count the step,
+    take its norm, scale its gradient) costs a CPU more than the arithmetic. So parameters are moved into one tensor and
+    stay views of it. Where one of them was moved elsewhere since, has no gradient or has taken fewer steps than others,
+    each is treated on its own, as PyTorch does it.
+
+    Args:
+        parameters: Parameters of one dtype on the CPU.
+        lr: Learning rate; later that of ``param_groups[0]``.
+        weight_decay: Weight decay.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
+        super().__init__(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+        self.parameters = list(parameters)
+        flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
+        means, squares = torch.zeros_like(flat), torch.zeros_like(flat)
+        self.steps = torch.zeros(len(self.parameters))
+        ends = list(accumulate(parameter.numel() for parameter in self.parameters))
+        for number, (parameter, end) in enumerate(zip(self.parameters, ends, strict=True)):
+            place = slice(end - parameter.numel(), end)
+            parameter.data = flat[place].view_as(parameter)
+            self.state[parameter] = {
+                "step": self.steps[number],
+                "exp_avg": means[place].view_as(parameter),
+                "exp_avg_sq": squares[place].view_as(parameter),
+            }
+        self.places = [parameter.data_ptr() for parameter in self.parameters]
+        self.whole = nn.Parameter(flat)
+        self.as_one = torch.optim.AdamW([self.whole], weight_decay=weight_decay, fused=True)
+        self.as_one.state[self.whole] = {"step": torch.zeros(()), "exp_avg": means, "exp_avg_sq": squares}
+
+    def clip(self, max_norm: float) -> Tensor:
+        """Scale all gradients, if need be, so that their norm is at most ``max_norm``; returns what it was.
+
+        The next `step` takes the scaled gradients.
+        """
+        self.whole.grad = None
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        in_place = [parameter.data_ptr() for parameter in self.parameters] == self.places
+        if len(gradients) < len(self.parameters) or not in_place or bool((self.steps != self.steps[0]).any()):
+            return nn.utils.clip_grad_norm_(self.parameters, max_norm)
+        gradient: Tensor = _flatten_dense_tensors(gradients)
+        norm = torch.linalg.vector_norm(gradient)
+        # As clip_grad_norm_ does it.
+        self.whole.grad = gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+        return norm
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """Update the parameters, by clipped gradients where `clip` was called since the gradients were made."""
+        if closure is not None or self.whole.grad is None:
+            return super().step(closure)
+        self.as_one.param_groups[0]["lr"] = self.param_groups[0]["lr"]
+        self.as_one.state[self.whole]["step"].copy_(self.steps[0])
+        self.as_one.step()
+        self.steps.add_(1)
+        self.whole.grad = None
+        return None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.whole.grad = None
+        if not set_to_none:
+            return super().zero_grad(set_to_none)
+        for parameter in self.parameters:
+            parameter.grad = None
+        return None
 
 
 def clip_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, limit: float) -> Tensor:
@@ -88,26 +156,14 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Take a step of the optimiser into account."""
+        """Take a step of the optimiser into account, in a few launches whatever the number of weights."""
         self.steps += 1
-        change = 1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)
         values = model.state_dict()
-        if self.steps.is_cuda:
-            self._update_together(values, change)
-            return
-        for name, value in values.items():
-            if name in self.averaged:
-                self.state[name].lerp_(value, change.to(value.dtype))
-            else:
-                self.state[name].copy_(value)
-
-    def _update_together(self, values: dict[str, Tensor], change: Tensor) -> None:
-        """The same in a few launches, whatever the number of weights."""
         weights = [name for name in values if name in self.averaged]
-        own, new = [self.state[name] for name in weights], [values[name] for name in weights]
-        change = change.to(new[0].dtype)
-        torch._foreach_mul_(own, 1.0 - change)
-        torch._foreach_add_(own, torch._foreach_mul(new, change))
+        kept, new = [self.state[name] for name in weights], [values[name] for name in weights]
+        change = (1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)).to(new[0].dtype)
+        torch._foreach_mul_(kept, 1.0 - change)
+        torch._foreach_add_(kept, torch._foreach_mul(new, change))
         others = [name for name in values if name not in self.averaged]
         for dtype in {values[name].dtype for name in others}:
             same = [name for name in others if values[name].dtype == dtype]

@@ -26,8 +26,8 @@ class Processes:
         """The own part of a joint batch; the number ``empty`` stands for a graph without nodes."""
         if self.world == 1:
             return graphs
-        own = graphs[self.rank :: self.world]
-        return own if own.numel() else torch.tensor([empty])
+        part = graphs[self.rank :: self.world]
+        return part if part.numel() else torch.tensor([empty])
 
     def sum(self, statistic: Tensor) -> Tensor:
         """The sum over all processes; not differentiable."""

@@ -10,16 +10,14 @@ import torch
 from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
-from gssc.protocols import due
 from gssc.train import teachers
 from gssc.train.build import build_stores
 from gssc.train.evaluate import default_dtype
-from gssc.train.final_scores import in_order_of_scoring
-from gssc.train.folder_lock import release
-from gssc.train.loop import NonFiniteLossError, Position
-from gssc.train.pace import Pace
+from gssc.train.run_folder import release
+from gssc.train.run_state import RunState
 from gssc.train.settings import RunSettings
-from gssc.train.single_run import SingleRun
+from gssc.train.step import NonFiniteLossError
+from gssc.train.stopping import Stopping
 from gssc.train.store import GraphStore
 from gssc.train.trainers import SideBySide, make_trainers
 
@@ -43,7 +41,7 @@ def train_side_by_side(
     Those that are not finished must stand at the same step; only one may have teachers. One whose loss is no number
     drops out, and is an error once the others have come to their end.
     """
-    runs = [SingleRun(recipe, dataset, *own, settings) for own in zip(seeds, folders, strict=True)]
+    runs = [RunState(recipe, dataset, seed, folder, settings) for seed, folder in zip(seeds, folders, strict=True)]
     results: dict[int, dict[str, Any] | None] = {}
     for run in runs:
         if settings.resume and run.folder.is_finished():
@@ -52,10 +50,9 @@ def train_side_by_side(
             fail("out", "a new folder, or --resume to go on with the run in it", str(run.folder.path))
         elif settings.finish and not run.folder.checkpoint.exists():
             fail("finish", "a run with a checkpoint", str(run.folder.path))
-    runs = [run for run in runs if run.seed not in results]
     if recipe.train.teachers:
-        results |= {run.seed: None for run in runs if not _teach(run)}
-        runs = [run for run in runs if run.seed not in results]
+        results |= {run.seed: None for run in runs if run.seed not in results and not _teach(run)}
+    runs = [run for run in runs if run.seed not in results]
     if runs:
         try:
             with default_dtype(recipe.train.precision):
@@ -66,14 +63,13 @@ def train_side_by_side(
     return [results[seed] for seed in seeds]
 
 
-def _teach(run: SingleRun) -> bool:
+def _teach(run: RunState) -> bool:
     """Train the teachers of a run that has none yet, one after another; False where time ran out."""
     recipe, settings, folder = run.recipe, run.settings, run.folder.path
     if settings.processes.world > 1:
         fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
     if teachers.targets_file(folder).exists():
         return True
-    told = teachers.lessons(recipe, run.dataset, run.seed)  # graphs that cannot be recombined: an error before training
     alone = teachers.without_teachers(recipe)
     if to_come := teachers.missing(recipe, run.seed, folder):
         teachers.announce(recipe, to_come, settings)
@@ -81,38 +77,35 @@ def _teach(run: SingleRun) -> bool:
     for seed, place in teachers.runs_of(recipe, run.seed, folder):
         if train(alone, run.dataset, seed, place, teachers.settings_of(settings)) is None:
             return False
-    teachers.write_targets(recipe, told, run.seed, folder, run.folder.identity, settings)
+    teachers.write_targets(recipe, run.dataset, run.seed, folder, run.folder.identity, settings)
     return True
 
 
-def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
+def _train(runs: list[RunState]) -> dict[int, dict[str, Any] | None]:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
+    # Set up: models, graphs on the device, trainers.
     models, seeds = [run.new_model() for run in runs], [run.seed for run in runs]
     start = time.perf_counter()
-    if recipe.train.teachers:
-        (run,) = runs  # every seed has targets of its own
-        dataset = teachers.lessons(recipe, dataset, run.seed)
     stores = build_stores(dataset, recipe, settings.device, settings.cache, progress=False)
     if recipe.train.teachers:
+        (run,) = runs  # every seed has targets of its own
         targets, run.teachers = teachers.read_targets(run.folder.path, run.folder.identity)
         stores["train"].replace_targets(targets)
     prepare_seconds = time.perf_counter() - start
-    together, remarks = make_trainers(
-        recipe, dataset, settings.device, settings.processes, stores["train"], models, seeds
-    )
+    together, way = make_trainers(recipe, dataset, settings.device, settings.processes, stores["train"], models, seeds)
     for run, trainer in zip(runs, together.trainers, strict=True):
         run.begin(trainer, prepare_seconds)
-    for remark in remarks:
-        runs[0].show.say(remark)
-    clock = together.trainers[0].clock
-    pace = Pace(recipe.train, settings.deadline, settings.processes, clock, len(runs))
+    if way:
+        runs[0].show.say(way)
+    stopping = Stopping(recipe.train, settings.deadline, settings.processes, together.trainers[0].clock, len(runs))
+    # Epochs: steps, evaluation, checkpoint.
     with ExitStack() as stack:
         for run in runs:
             stack.enter_context(run.show)
-        stack.enter_context(pace.terminable())
-        finished = settings.finish or _epochs(runs, together, stores["val"], pace)
-    finished = finished and _score_protocols(runs, together, stores, pace)
+        stack.enter_context(stopping.terminable())
+        finished = settings.finish or _epochs(runs, together, stores["val"], stopping)
+    # The end: the test set, or a word about how to go on.
     results: dict[int, dict[str, Any] | None] = {}
     for run in runs:
         run.folder.close_events()
@@ -120,7 +113,7 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
             run.check_selected()
         if run.error is not None:
             continue
-        if not finished or pace.out_of_time("evaluation", "evaluation", "checkpoint"):
+        if not finished or stopping.out_of_time("evaluation", "evaluation", "checkpoint"):
             epochs = f"{run.progress.epoch} of {recipe.train.epochs}"
             run.show.say(f"stopped after epoch {epochs}; --resume goes on from here")
             results[run.seed] = None
@@ -132,23 +125,26 @@ def _train(runs: list[SingleRun]) -> dict[int, dict[str, Any] | None]:
     return results
 
 
-def _epochs(runs: list[SingleRun], together: SideBySide, validation: GraphStore, pace: Pace) -> bool:
+def _epochs(runs: list[RunState], together: SideBySide, validation: GraphStore, stopping: Stopping) -> bool:
     """The epochs that are left of all runs; False where time ran out."""
     config, device = runs[0].recipe.train, runs[0].settings.device
 
     def save() -> None:
-        with pace.saving():
+        with stopping.saving():
             for run in runs:
                 run.save()
 
     for epoch in range(runs[0].progress.epoch + 1, config.epochs + 1):
         positions = [run.begin_epoch(epoch) for run in runs]
-        while not _steps(runs, together, positions, pace):
+        while True:
+            with runs[0].naming_checkpoint():
+                if together.run_epoch(positions, stopping.between_steps()):
+                    break
             save()
-            if pace.stops() or all(run.error for run in runs):
+            if stopping.stops() or all(run.error for run in runs):
                 return False
-        evaluations = due(config, epoch)
-        if evaluations and pace.out_of_time(*["evaluation"] * len(evaluations), "checkpoint"):
+        evaluates = epoch == config.epochs or epoch % config.eval_every == 0
+        if evaluates and stopping.out_of_time("evaluation", "checkpoint"):
             save()
             return False
         for run in runs:
@@ -158,35 +154,16 @@ def _epochs(runs: list[SingleRun], together: SideBySide, validation: GraphStore,
         if device.type == "cuda":
             torch.cuda.synchronize()
         seconds = time.perf_counter() - runs[0].started
-        for protocol in evaluations:
-            for run, found in zip(runs, together.evaluate(validation, protocol), strict=True):
-                run.judge(protocol, *found)
+        if evaluates:
+            for run, scores in zip(runs, together.evaluate(validation), strict=True):
+                run.judge(*scores)
         for run in runs:
             run.finish_epoch(seconds)
-        saves = pace.saves_after(epoch)
+        saves = stopping.saves_after(epoch)
         if saves:
             save()
-        if epoch < config.epochs and pace.stops():
+        if epoch < config.epochs and stopping.stops():
             if not saves:
                 save()
             return False
-    return True
-
-
-def _steps(runs: list[SingleRun], together: SideBySide, positions: list[Position], pace: Pace) -> bool:
-    """Steps to the end of the epoch; False where time ran out or, after at least one step, a checkpoint is due."""
-    position = positions[0]
-    first = position.step
-    with runs[0].naming_checkpoint():
-        return together.run_epoch(positions, lambda: pace.stops() or (position.step > first and pace.due()))
-
-
-def _score_protocols(runs: list[SingleRun], together: SideBySide, stores: dict[str, GraphStore], pace: Pace) -> bool:
-    """Scores by every protocol where the runs follow several; False where there is no time for them."""
-    protocols = in_order_of_scoring(together.trainers[0])
-    if protocols and pace.out_of_time(*["evaluation"] * len(protocols) * (1 + 2 * len(runs)), "checkpoint"):
-        return False
-    for protocol in protocols:
-        for run, (_, last) in zip(runs, together.evaluate(stores["val"], protocol), strict=True):
-            run.score(protocol, last, stores["test"])
     return True

@@ -11,12 +11,14 @@ import torch
 import yaml
 from torch import Tensor
 
+from gssc.checks import fail
 from gssc.config import load_recipe
 from gssc.environment import describe
 from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
 from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
-from gssc.train.folder_lock import hold
-from gssc.train.loop import Trainer
+from gssc.train.step import Trainer
+
+_HELD: dict[Path, int] = {}  # folders that this process trains in, and their locks
 
 
 def position_of(folder: Path) -> tuple[int, int]:
@@ -65,9 +67,7 @@ class RunFolder:
             for folder in (self.path, self.checkpoint.parent):
                 remove_leftovers(folder)
         if resume and self.checkpoint.exists():
-            progress = load_checkpoint(
-                self.checkpoint, trainer.model, trainer.optimizer, trainer.averages, self.identity
-            )
+            progress = load_checkpoint(self.checkpoint, trainer, self.identity)
             self._keep_metrics(progress.epoch)
             self._write_recipe()
             return progress
@@ -121,7 +121,7 @@ class RunFolder:
             return
         with self.metrics.open("a", encoding="utf-8") as file:
             os.fsync(file.fileno())
-        save_checkpoint(self.checkpoint, trainer.model, trainer.optimizer, trainer.averages, progress, self.identity)
+        save_checkpoint(self.checkpoint, trainer, progress, self.identity)
 
     def train_seconds(self) -> float:
         """The time of all epochs, over all lives of the run."""
@@ -132,11 +132,43 @@ class RunFolder:
         about = {"kind": "predictions", **{key: summary[key] for key in ("recipe", "seed", "metric", "test")}}
         save_tensors(self.path / "predictions.safetensors", {"prediction": prediction, "target": target}, about)
 
-    def write_model(self, weights: dict[str, Tensor], **about: Any) -> None:
-        """Selected weights: those of the run or, with ``protocol``, those of a further one."""
-        name = f"model-{about['protocol']}.safetensors" if "protocol" in about else "model.safetensors"
-        save_tensors(self.path / name, weights, {"kind": "model", **about, **self.identity})
+    def write_model(self, weights: dict[str, Tensor], summary: Mapping[str, Any]) -> None:
+        """The selected weights."""
+        about = {"kind": "model", "summary": summary, **self.identity}
+        save_tensors(self.path / "model.safetensors", weights, about)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """The last file: with it the run is finished."""
         write_json(self.path / "summary.json", summary)
+
+
+def hold(folder: Path) -> None:
+    """Claim an existing folder for this process until `release`, or until it ends however it ends.
+
+    The lock is the operating system's, on the folder itself, and leaves no file behind. Where there are no such locks
+    (Windows, some network drives) nothing is claimed.
+    """
+    place = folder.resolve()
+    if place in _HELD:
+        return
+    try:
+        import fcntl
+    except ImportError:
+        return
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        fail("out", "a folder that no other process is training in", str(folder))
+    except OSError:
+        os.close(handle)
+        return
+    _HELD[place] = handle
+
+
+def release(folder: Path) -> None:
+    """Give a folder back."""
+    handle = _HELD.pop(folder.resolve(), None)
+    if handle is not None:
+        os.close(handle)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gssc.train.shapes import Shape, smallest_fit, static_shapes
+from gssc.padding import Shape, smallest_fit, static_shapes
 from gssc.train.store import Batch, GraphStore
 
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 
-from gssc import molecules
 from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.files import write_json
-from gssc.train import captured, teachers
+from gssc.train import teachers
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
 from gssc.train.run import train, train_side_by_side
 from gssc.train.run_folder import position_of
 from gssc.train.settings import RunSettings
+from gssc.train.trainers import choose_way
 
 MOST_SEEDS = 10_000
 
@@ -56,14 +56,15 @@ def train_seeds(
         fail("jobs", "1 where several processes share each batch", jobs)
     # Displays that move would overwrite each other.
     settings = replace(settings, live=False)
-    if molecules.why_not(recipe, dataset, settings.device, settings.processes) is None:
+    way, _ = choose_way(recipe, dataset, settings.device, settings.processes)
+    if way == "kernels":
         together = 1 if recipe.train.teachers else jobs  # one set of targets for all
         groups = [slice(start, start + together) for start in range(0, len(seeds), together)]
         return _in_turn(recipe, dataset, [seeds[g] for g in groups], [folders[g] for g in groups], settings)
-    against_capture = captured.why_not(recipe, settings.device, settings.processes, dataset.node_counts())
-    replays = recipe.train.capture and against_capture is None
-    with default_dtype(recipe.train.precision), _threads(jobs) if replays else _processes(jobs) as pool:
-        run = _on_own_stream if replays else train
+    threads = way == "replayed"
+    pool: Executor = ThreadPoolExecutor(jobs) if threads else _processes(jobs)
+    with default_dtype(recipe.train.precision), pool:
+        run = _on_own_stream if threads else train
         futures = [
             pool.submit(run, recipe, dataset, seed, folder, settings)
             for seed, folder in zip(seeds, folders, strict=True)
@@ -75,14 +76,13 @@ def _train_teachers(
     recipe: Recipe, dataset: GraphDataset, seeds: list[int], folders: list[Path], settings: RunSettings, jobs: int
 ) -> bool:
     """The teachers of all seeds, ``jobs`` at a time: there are more of them than students. False where time ran out."""
-    runs = [own for place in zip(seeds, folders, strict=True) for own in teachers.missing(recipe, *place)]
+    runs = [run for place in zip(seeds, folders, strict=True) for run in teachers.missing(recipe, *place)]
     if not runs:
         return True
-    teachers.lessons(recipe, dataset, seeds[0])  # graphs that cannot be recombined: an error before training
     teachers.announce(recipe, runs, settings)
     alone, (numbers, places) = teachers.without_teachers(recipe), zip(*runs, strict=True)
-    found = train_seeds(alone, dataset, list(numbers), list(places), teachers.settings_of(settings), jobs)
-    return len(found) == len(runs) and None not in found
+    results = train_seeds(alone, dataset, list(numbers), list(places), teachers.settings_of(settings), jobs)
+    return len(results) == len(runs) and None not in results
 
 
 def _in_turn(
@@ -102,10 +102,6 @@ def _in_turn(
         if None in results:
             break
     return results
-
-
-def _threads(jobs: int) -> Executor:
-    return ThreadPoolExecutor(jobs)
 
 
 def _processes(jobs: int) -> Executor:
@@ -139,17 +135,7 @@ def aggregate(summaries: list[dict[str, Any]]) -> dict[str, Any]:
         "seeds": [summary["seed"] for summary in summaries],
         **{key: _spread([summary[key] for summary in summaries]) for key in ("validation", "test")},
         "train_seconds": round(seconds, 3),
-        **_by_protocol(summaries),
     }
-
-
-def _by_protocol(summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """`aggregate` of every protocol that all seeds have followed."""
-    found = [summary.get("protocols", {}) for summary in summaries]
-    names = [name for name in found[0] if all(name in one for one in found)]
-    keys = ("val", "test", "last_val", "last_test")
-    spreads = {name: {key: _spread([one[name][key] for one in found]) for key in keys} for name in names}
-    return {"protocols": spreads} if spreads else {}
 
 
 def write_aggregate(out: Path, summaries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -160,9 +146,9 @@ def write_aggregate(out: Path, summaries: list[dict[str, Any]]) -> dict[str, Any
 
 
 def _spread(values: list[float | None]) -> dict[str, Any]:
-    known = [value for value in values if value is not None]
+    scores = [value for value in values if value is not None]
     return {
-        "mean": statistics.fmean(known) if known else None,
-        "std": statistics.stdev(known) if len(known) > 1 else 0.0,
+        "mean": statistics.fmean(scores) if scores else None,
+        "std": statistics.stdev(scores) if len(scores) > 1 else 0.0,
         "values": values,
     }

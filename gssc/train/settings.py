@@ -1,6 +1,8 @@
 """Where and how runs take place."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -21,3 +23,4 @@ class RunSettings:
     live: bool = True  # a display that moves, in a terminal
     called: str = "seed"  # what the display calls a run, before its number
     processes: Processes = field(default_factory=Processes)
+    find_start: Callable[[str], Path] = Path  # the folder that ``train.start`` means, where that may be a name or a URL

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs
-from gssc.train.shapes import Shape
+from gssc.padding import Shape
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class GraphStore:
         self.mask = None if graphs.mask is None else _with_zero_row(graphs.mask).to(self.device)
 
     def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
-        kept = {name: _in_precision(tensor) for name, tensor in tensors.items() if tensor is not None}
-        return {name: _with_zero_row(tensor).to(self.device) for name, tensor in kept.items()}
+        present = {name: _in_precision(tensor) for name, tensor in tensors.items() if tensor is not None}
+        return {name: _with_zero_row(tensor).to(self.device) for name, tensor in present.items()}
 
     def sizes(self, graphs: Tensor) -> tuple[int, int]:
         """Nodes and edges of the graphs with these numbers (on the host; G means an empty graph)."""

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gssc.checks import fail
-from gssc.config import Recipe
+from gssc.config import RETIRED, Recipe
 from gssc.files import read_json, write_json
 
 Trial = Callable[[list[str], Path], dict[str, Any] | None]
@@ -65,6 +65,8 @@ def parse_axis(text: str, recipe: Recipe) -> Axis:
 
 def _read(recipe: Recipe, key: str, text: str) -> Any:
     """A value as the recipe reads it, of the type of its field."""
+    if key in RETIRED:
+        fail(f"axis {key}", "a key that is in use", "one that is retired")
     section, _, name = key.partition(".")
     return getattr(getattr(recipe.override([f"{key}={text}"]), section), name)
 
@@ -86,8 +88,7 @@ def grid(axes: list[Axis]) -> Iterator[list[str]]:
 def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Train every combination that is not finished yet; None of ``trial`` means that time ran out."""
     path = out / "sweep.json"
-    kept = read_json(path) if path.exists() else []
-    if any("parameters_tried" in entry for entry in kept):
+    if path.exists() and any("parameters_tried" in entry for entry in read_json(path)):
         fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
     results: list[dict[str, Any]] = []
     for overrides in grid(axes):
@@ -147,24 +148,24 @@ def _finished(out: Path, axes: dict[str, Axis], trial: Trial) -> tuple[list[dict
     Each goes through ``trial``, which fails where the folder has a run of another recipe.
     """
     path = out / "sweep.json"
-    kept = read_json(path) if path.exists() else []
+    entries = read_json(path) if path.exists() else []
     expected = f"a new folder, or that of a study over {', '.join(axes)}"
-    for entry in kept if isinstance(kept, list) else [kept]:
+    for entry in entries if isinstance(entries, list) else [entries]:
         tried = entry.get("parameters_tried") if isinstance(entry, dict) else None
         if not isinstance(tried, dict) or set(tried) != set(axes):
-            found = f"a study over {', '.join(tried)}" if isinstance(tried, dict) else "something else"
-            fail("--out", expected, f"{out} with {found}")
+            other = f"a study over {', '.join(tried)}" if isinstance(tried, dict) else "something else"
+            fail("--out", expected, f"{out} with {other}")
         for key, value in tried.items():
             if not axes[key].holds(value):
                 fail("--out", f"{expected} in these values", f"{out} with {key}={value}")
     results: list[dict[str, Any]] = []
-    for entry in kept:
+    for entry in entries:
         # Finished runs are read, not trained again; a seed that was not asked for before is trained now.
         summary = trial(entry["overrides"], out / str(entry["folder"]))
         if summary is None:
             return results, False
         results.append({key: entry[key] for key in ("overrides", "parameters_tried", "folder")} | summary)
-    if results != kept:
+    if results != entries:
         write_json(path, results)
     return results, True
 

@@ -6,8 +6,7 @@ same size can learn it (knowledge distillation): for a training graph g with tea
     y_g  ←  (f_1(g) + ... + f_T(g)) / T,
 
 in the units of the data, or as probabilities. The labels themselves are read by the teachers alone; validation and test
-stay as they are. What teachers say of the graphs that they were trained on follows the labels, so they can be asked of
-new ones as well, made of pieces of the training graphs (`gssc.datasets.recombine`).
+stay as they are.
 
 The teachers of seed s are the runs of the same recipe without teachers with the seeds T s, ..., T s + T - 1, so that no
 two students share one, in ``OUT/seed-s/teachers/seed-t``.
@@ -21,35 +20,23 @@ from typing import Any
 from torch import Tensor
 
 from gssc.config import Recipe
-from gssc.datasets.flat import GraphDataset, concatenate
-from gssc.datasets.recombine import recombine
+from gssc.datasets.flat import GraphDataset
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.train.build import build_store
 from gssc.train.checkpoint import check_same_run
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype, exact_products, raw_outputs
 from gssc.train.loaded import load_run
-from gssc.train.randomness import mix
 from gssc.train.settings import RunSettings
 
 FOLDER = "teachers"  # below that of the student
 KIND = "targets by teachers"
 NODES_AT_ONCE = 2**15  # that teachers look at, if a batch is not larger; what they say does not depend on it
-RECOMBINED = 2  # sets these random numbers apart from those of the steps
 
 
 def without_teachers(recipe: Recipe) -> Recipe:
     """The recipe of the teachers."""
-    return replace(recipe, train=replace(recipe.train, teachers=0, recombined=0))
-
-
-def lessons(recipe: Recipe, dataset: GraphDataset, seed: int) -> GraphDataset:
-    """The dataset of a student, whose training part goes on with ``recombined`` new graphs for each of its own."""
-    if not recipe.train.recombined:
-        return dataset
-    graphs, rows = dataset.splits["train"], dataset.task.level
-    new = recombine(graphs, recipe.train.recombined * graphs.num_graphs, mix(seed, RECOMBINED), rows)
-    return replace(dataset, splits=dataset.splits | {"train": concatenate([graphs, new])})
+    return replace(recipe, train=replace(recipe.train, teachers=0))
 
 
 def settings_of(settings: RunSettings) -> RunSettings:
@@ -60,19 +47,19 @@ def settings_of(settings: RunSettings) -> RunSettings:
 def runs_of(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:
     """Seed and folder of each teacher of a student, given its own."""
     first = recipe.train.teachers * seed
-    return [(one, student / FOLDER / f"seed-{one}") for one in range(first, first + recipe.train.teachers)]
+    return [(teacher, student / FOLDER / f"seed-{teacher}") for teacher in range(first, first + recipe.train.teachers)]
 
 
 def missing(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:
     """Those of `runs_of` that are still to be trained: none once they have said all, or the student is finished."""
     if targets_file(student).exists() or (student / "summary.json").exists():
         return []
-    return [(one, folder) for one, folder in runs_of(recipe, seed, student) if not (folder / "summary.json").exists()]
+    return [run for run in runs_of(recipe, seed, student) if not (run[1] / "summary.json").exists()]
 
 
 def announce(recipe: Recipe, runs: Sequence[tuple[int, Path]], settings: RunSettings) -> None:
     """Say that the runs to come, given as by `missing`, are those of teachers."""
-    seeds = ", ".join(str(one) for one, _ in runs)
+    seeds = ", ".join(str(seed) for seed, _ in runs)
     Display(recipe.name, 0, "", settings.quiet).say(f"teachers first, seed{'s' * (len(runs) > 1)} {seeds}")
 
 
@@ -88,7 +75,7 @@ def write_targets(
 
     Args:
         recipe: That of the student.
-        dataset: As `lessons` gives it; its training part is read, without the targets.
+        dataset: Its training part is read, without the targets.
         seed: That of the student.
         student: Its folder.
         identity: What the student must agree with to learn from this file.
@@ -103,7 +90,7 @@ def write_targets(
         raws = [raw_outputs(run.model, store, max(at_once, config.batch_size), config.precision) for run in runs]
         targets = task.predict(task.mean(raws)).cpu()
     seconds = sum((run.summary or {}).get("train_seconds", 0.0) for run in runs)
-    about = {"teachers": {"seeds": [one for one, _ in places], "train_seconds": round(seconds, 3)}}
+    about = {"teachers": {"seeds": [teacher for teacher, _ in places], "train_seconds": round(seconds, 3)}}
     save_tensors(targets_file(student), {"targets": targets}, {"kind": KIND, **about, **identity})
 
 

@@ -1,7 +1,7 @@
-"""Which loop trains a recipe: the kernels for small graphs, captured steps, or the plain one."""
+"""How the steps of a run are taken: by kernels for small graphs, as replayed CUDA graphs, or launched one by one."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import nn
@@ -9,12 +9,26 @@ from torch import nn
 from gssc import molecules
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
-from gssc.protocols import EvaluationProtocol
-from gssc.train import captured
-from gssc.train.captured import CapturedTrainer
-from gssc.train.loop import Position, Trainer
+from gssc.train import replayed
 from gssc.train.processes import Processes
+from gssc.train.replayed import ReplayedTrainer
+from gssc.train.step import Position, Trainer
 from gssc.train.store import GraphStore
+
+Way = Literal["kernels", "replayed", "launched"]
+
+
+def choose_way(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> tuple[Way, str]:
+    """The fastest way that takes a run, and a line that says which it is and why it is no other."""
+    against_kernels = molecules.why_not(recipe, dataset, device, processes)
+    if against_kernels is None:
+        return "kernels", "steps: the kernels for small graphs"
+    no_kernels = f"the kernels for small graphs are not used, because {against_kernels}"
+    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts())
+    if against_replay is None:
+        return "replayed", f"steps: replayed as CUDA graphs; {no_kernels}"
+    no_replay = f"they are not replayed as CUDA graphs, because {against_replay}"
+    return "launched", f"steps: launched one by one; {no_replay}; {no_kernels}"
 
 
 class SideBySide(Protocol):
@@ -25,7 +39,7 @@ class SideBySide(Protocol):
 
     def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool: ...
 
-    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> list[tuple[float, float]]: ...
+    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]: ...
 
 
 class Alone:
@@ -37,8 +51,8 @@ class Alone:
     def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool:
         return self.trainers[0].run_epoch(positions[0], stop)
 
-    def evaluate(self, store: GraphStore, protocol: EvaluationProtocol | None = None) -> list[tuple[float, float]]:
-        return [self.trainers[0].evaluate(store, protocol)]
+    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]:
+        return [self.trainers[0].evaluate(store)]
 
 
 def make_trainers(
@@ -49,25 +63,15 @@ def make_trainers(
     store: GraphStore,
     models: Sequence[nn.Module],
     seeds: Sequence[int],
-) -> tuple[SideBySide, list[str]]:
-    """A trainer for every model and seed, and remarks on what a GPU could do but does not, each with its reason.
+) -> tuple[SideBySide, str]:
+    """A trainer for every model and seed, and what is to be said of it (on a CPU, where all run alike, nothing).
 
     Several models need a recipe that the kernels for small graphs take.
     """
+    way, line = choose_way(recipe, dataset, device, processes)
     arguments = store, dataset.task, recipe
-    against_kernels = molecules.why_not(recipe, dataset, device, processes)
-    if against_kernels is None:
-        return molecules.group_of_trainers(models, *arguments, seeds, processes), []
+    if way == "kernels":
+        return molecules.group_of_trainers(models, *arguments, seeds, processes), line
     assert len(models) == 1
-    against_capture = captured.why_not(recipe, device, processes, dataset.node_counts())
-    kind = CapturedTrainer if recipe.train.capture and against_capture is None else Trainer
-    remarks = []
-    if device.type == "cuda" and recipe.train.kernels == "auto":
-        remarks.append(f"the kernels for small graphs are not used, because {against_kernels}")
-    if device.type == "cuda" and recipe.train.capture and against_capture is not None:
-        remarks.append(f"steps are not captured as CUDA graphs, because {against_capture}")
-    trainer = kind(models[0], *arguments, seeds[0], processes)
-    against_compiling = trainer.compile() if recipe.train.compile else None
-    if against_compiling is not None:
-        remarks.append(f"layers are not compiled, because {against_compiling}")
-    return Alone(trainer), remarks
+    kind = ReplayedTrainer if way == "replayed" else Trainer
+    return Alone(kind(models[0], *arguments, seeds[0], processes)), line if device.type == "cuda" else ""

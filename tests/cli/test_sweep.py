@@ -5,7 +5,7 @@ import torch
 from small_run import SMALL, small_recipe, write_cycles
 from typer.testing import CliRunner
 
-import gssc.cli.opening
+import gssc.cli.common
 import gssc.train.run
 from gssc.cli import app
 from gssc.datasets.synthetic import cycle_counting
@@ -137,8 +137,8 @@ def test_variants_have_their_own_data(tmp_path, monkeypatch):
         seeds.append(recipe.data.seed)
         return opening(recipe, *rest)
 
-    opening = gssc.cli.opening.open_for
-    monkeypatch.setattr(gssc.cli.opening, "open_for", open_for)
+    opening = gssc.cli.common.open_for
+    monkeypatch.setattr(gssc.cli.common, "open_for", open_for)
     own = [f"data.file={json.dumps(str(tmp_path / 'own.pt'))}", "data.dataset=own", "data.split=random"]
     _, results = sweep(
         tmp_path, "data.seed=1,2", "model.glob=gssc,none", *(part for text in own for part in ("--set", text))

@@ -2,7 +2,8 @@ import json
 import sys
 
 import pytest
-from small_run import SMALL, outcome, run_small, timeless, write_cycles
+import yaml
+from small_run import SMALL, outcome, run_small, small_recipe, timeless, write_cycles
 from typer.testing import CliRunner
 
 from gssc.cli import app, main
@@ -52,17 +53,34 @@ def test_seeds_are_trained_and_aggregated(tmp_path):
 
 def test_quiet_shows_the_result_alone(tmp_path):
     write_cycles(tmp_path)
-    result = call(words(tmp_path, "--quiet", "train.epochs=1", "train.also=reestimated"))
-    validation, test, reestimated, running, where = result.output.splitlines()
-    assert reestimated.startswith("cycles-3, reestimated: validation ")
-    total = json.loads((tmp_path / "out" / "summary.json").read_text())
-    # One epoch: the selected weights are the last ones. One seed: no deviation.
-    assert running.count(f"test {total['test']['mean']:.5f}") == 2
-    assert "±" not in result.output
+    result = call(words(tmp_path, "--quiet", "train.epochs=1"))
+    validation, test, where = result.output.splitlines()
+    assert "±" not in result.output  # one seed
     assert validation.startswith("cycles-3: validation mae/std ")
     assert test.startswith("cycles-3: test mae/std ")
     assert test.endswith("(1 seed)")
     assert where == f"written to {tmp_path / 'out'}"
+
+
+def test_retired_keys_of_a_recorded_configuration_and_of_the_command_are_said_once(tmp_path, monkeypatch):
+    """As ``make reproduce`` does it: a recorded config.yaml in place of a recipe, and changes."""
+    monkeypatch.setattr("gssc.config._said", set())
+    write_cycles(tmp_path)
+    config = small_recipe().to_dict()
+    config["train"] |= {"also": "reestimated", "also_every": 25, "accumulate": 1, "pad": False}
+    recorded = tmp_path / "config.yaml"
+    recorded.write_text(yaml.safe_dump(config))
+    place = ["--data-root", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu", "--quiet"]
+    result = call(["train", str(recorded), *place, "train.epochs=1", "train.also=running"])
+    assert result.exit_code == 0
+    said = [line for line in result.stderr.splitlines() if "retired" in line]
+    assert said == [
+        "train.also=reestimated train.also_every=25: retired and ignored, it evaluated the run in further ways; "
+        "there is one, that of train.ema and train.batch_stats"
+    ]
+    written = yaml.safe_load((tmp_path / "out/seed-0/config.yaml").read_text())
+    assert not {"also", "also_every", "accumulate", "pad"} & set(written["train"])
+    assert call(["evaluate", str(tmp_path / "out/seed-0"), *place[:2], "--device", "cpu"]).exit_code == 0
 
 
 @pytest.mark.parametrize("precision", ["float64", "bf16"])

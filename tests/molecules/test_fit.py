@@ -24,7 +24,6 @@ def test_small_molecules_are_taken():
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("train.accumulate=2", "accumulated over batches"),
         ("train.precision=bf16", "train.precision is bf16"),
         ("train.capture=false", "train.capture is false"),
     ],

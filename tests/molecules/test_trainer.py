@@ -7,9 +7,9 @@ from molecule_run import DEVICE, NO_DROPOUT, molecule_dataset, molecule_recipe
 from gssc.molecules.trainer import MoleculeGroup, MoleculeTrainer
 from gssc.train.build import about_data, build_model, build_stores
 from gssc.train.checkpoint import Progress, load_checkpoint, save_checkpoint
-from gssc.train.loop import NonFiniteLossError, Position, Trainer
 from gssc.train.optimizer import optimizer_tensors
 from gssc.train.processes import Processes
+from gssc.train.step import NonFiniteLossError, Position, Trainer
 
 pytest.importorskip("triton")
 
@@ -40,8 +40,9 @@ def epoch(trainer, number=1):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("train.ema=0.9", "train.batch_stats=reestimated", "optim.clip=0.1", "train.also=running,ema=0.5,reestimated"),
-        ("train.last_batch=drop", "optim.clip=0"),
+        ("train.ema=0.9", "train.batch_stats=reestimated", "optim.clip=0.1"),
+        ("train.ema=0.5", "optim.clip=0"),
+        ("train.batch_stats=reestimated",),
     ],
 )
 def test_an_epoch_and_its_scores_are_those_of_the_plain_loop(cache, overrides):
@@ -50,9 +51,7 @@ def test_an_epoch_and_its_scores_are_those_of_the_plain_loop(cache, overrides):
     fused, _ = made(MoleculeTrainer, cache, *overrides)
     losses = epoch(plain)
     assert epoch(fused) == pytest.approx(losses, rel=1e-5)
-    for protocol in (*plain.protocols[1:], None):
-        found = fused.evaluate(stores["val"], protocol)
-        assert found == pytest.approx(plain.evaluate(stores["val"], protocol), rel=1e-4), protocol
+    assert fused.evaluate(stores["val"]) == pytest.approx(plain.evaluate(stores["val"]), rel=1e-4)
     expected, found = (optimizer_tensors(t.model, t.optimizer) for t in (plain, fused))
     largest = max(float(value.abs().max()) for name, value in expected.items() if name.endswith("exp_avg"))
     weights, kept = plain.weights(), fused.weights()
@@ -71,13 +70,13 @@ def test_an_epoch_and_its_scores_are_those_of_the_plain_loop(cache, overrides):
 
 
 def test_data_order_is_that_of_the_plain_loop(cache):
-    for overrides in ((), ("train.last_batch=drop",), ("train.batch_size=7",)):
+    for overrides in ((), ("train.batch_size=7",)):
         fused, _ = made(MoleculeTrainer, cache, *overrides, seed=3)
         group, empty = fused.group, fused.store.num_graphs
         for number in (1, 4):
             group._fill(number, 0)
             rows = [row[row < empty].tolist() for row in group.work.order[: group.steps, 0]]
-            assert rows == [batches[0].tolist() for batches in fused.groups(number)]
+            assert rows == [graphs.tolist() for graphs in fused.batches(number)]
 
 
 def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group(cache, tmp_path):
@@ -91,14 +90,14 @@ def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group
     position, path = Position(1, 0, []), tmp_path / "last.safetensors"
     assert not first.run_epoch(position, lambda: position.step == 1)
     progress = Progress(step=1, losses=[float(loss) for loss in position.losses])
-    save_checkpoint(path, first.model, first.optimizer, first.averages, progress, {})
+    save_checkpoint(path, first, progress, {})
 
     second, _ = made(MoleculeTrainer, cache, "train.ema=0.9", seed=1)
-    progress = load_checkpoint(path, second.model, second.optimizer, second.averages, {})
+    progress = load_checkpoint(path, second, {})
     position = Position(1, progress.step, [torch.tensor(loss) for loss in progress.losses])
     assert second.run_epoch(position, never)
     assert torch.stack(position.losses).tolist() == torch.stack(positions[1].losses).tolist()
-    for mine, theirs in ((second, members[1]), (second.averages[0.9], members[1].averages[0.9])):
+    for mine, theirs in ((second, members[1]), (second.average, members[1].average)):
         states = [owner.state if hasattr(owner, "state") else owner.model.state_dict() for owner in (mine, theirs)]
         torch.testing.assert_close(*states, rtol=0, atol=0)
     for one, other in zip(second.optimizer.state.values(), members[1].optimizer.state.values(), strict=True):

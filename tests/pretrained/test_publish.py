@@ -211,8 +211,8 @@ def test_seeds_of_a_former_version_belong_to_the_same_training(root, tmp_path):
     runs = tmp_path / "runs"
     shutil.copytree(root / "runs", runs)
     config = runs / "seed-1/config.yaml"
-    older = config.read_text().replace("  teachers: 0\n", "")
-    assert older != config.read_text()  # a key that this version has and the former had not
+    older = config.read_text().replace("  teachers: 0\n", "  accumulate: 1\n  also: reestimated\n")
+    assert older != config.read_text()  # a key that this version has and the former had not, and some that it had
     config.write_text(older)
     published = publish(runs, tmp_path / "model")
     assert read_json(published.folder / "seeds.json")["seeds"] == [0, 1]

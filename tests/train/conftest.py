@@ -2,10 +2,10 @@
 
 import pytest
 
-from gssc.train import pace
+from gssc.train import stopping
 
 
 @pytest.fixture(autouse=True)
 def _checkpoints_as_often_as_asked(monkeypatch) -> None:
     """Epochs of tests take milliseconds."""
-    monkeypatch.setattr(pace, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(stopping, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)

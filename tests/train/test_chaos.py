@@ -13,15 +13,12 @@ import torch
 from small_run import SMALL, outcome, run_small, write_cycles
 
 from gssc.tasks import RunningMetric
-from gssc.train import single_run
+from gssc.train import run_state
 
 KILLS = 20
 EPOCHS, SLOW_EPOCHS = 4, 60
-# Dropout, averaged weights, accumulated gradients, further protocols, checkpoints inside epochs: all of a run's state.
-STATEFUL = (
-    *("train.batch_size=2", "train.ema=0.9", "train.accumulate=2", "train.checkpoint_minutes=0"),
-    *("train.also=running,ema=0.5+reestimated", "train.also_every=3"),
-)
+# Dropout, averaged weights, new statistics, checkpoints inside epochs: all of a run's state.
+STATEFUL = ("train.ema=0.9", "train.batch_stats=reestimated", "train.checkpoint_minutes=0")
 OVERRIDES = (*STATEFUL, "train.eval_every=2", f"train.epochs={EPOCHS}")
 SLOW = (*STATEFUL, f"train.epochs={SLOW_EPOCHS}")
 
@@ -56,8 +53,8 @@ def ticking(at, report) -> None:
     around(torch.optim.AdamW, "step", "step")
     around(RunningMetric, "update", "score")
     around(Path, "mkdir", "folder")
-    around(single_run, "predict", "predict")
-    around(single_run, "build_model", "build")
+    around(run_state, "predict", "predict")
+    around(run_state, "build_model", "build")
 
 
 def life(root: Path, out: str, at: int | None) -> tuple[bool, list[str]]:

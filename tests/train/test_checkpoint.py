@@ -18,8 +18,8 @@ from gssc.train.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
-from gssc.train.loop import Position, Trainer
 from gssc.train.processes import Processes
+from gssc.train.step import Position, Trainer
 
 OVERRIDES = ("train.ema=0.9", "train.epochs=2", "train.eval_every=1")
 
@@ -50,10 +50,10 @@ def make_trainer(root, *overrides, seed=0):
 
 def state(trainer):
     tensors = {f"model {name}": value.clone() for name, value in trainer.model.state_dict().items()}
-    tensors |= {f"average {name}": value.clone() for name, value in trainer.averages[0.9].state.items()}
+    tensors |= {f"average {name}": value.clone() for name, value in trainer.average.state.items()}
     for number, entry in enumerate(trainer.optimizer.state.values()):
         tensors |= {f"optimizer {number} {name}": value.clone() for name, value in entry.items()}
-    return tensors | {"steps": torch.as_tensor(trainer.averages[0.9].steps).clone()}
+    return tensors | {"steps": torch.as_tensor(trainer.average.steps).clone()}
 
 
 def test_all_of_the_state_comes_back_to_the_last_bit(root, tmp_path):
@@ -63,17 +63,17 @@ def test_all_of_the_state_comes_back_to_the_last_bit(root, tmp_path):
     losses = [0.1, 1 / 3, *torch.stack(position.losses).tolist()]
     best = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     progress = Progress(0, 2, losses, best=Best(1, 0.1 + 0.2, best))
-    save_checkpoint(path, trainer.model, trainer.optimizer, trainer.averages, progress, {"seed": 0})
+    save_checkpoint(path, trainer, progress, {"seed": 0})
     bytes_before = path.read_bytes()
     expected = state(trainer)
 
     other = make_trainer(root, seed=1)
-    found = load_checkpoint(path, other.model, other.optimizer, other.averages, {"seed": 0})
+    found = load_checkpoint(path, other, {"seed": 0})
     assert (found.epoch, found.step, found.losses) == (0, 2, losses)
     assert (found.best.epoch, found.best.score) == (1, 0.1 + 0.2)
     torch.testing.assert_close(found.best.weights, best, rtol=0, atol=0)
     torch.testing.assert_close(state(other), expected, rtol=0, atol=0)
-    save_checkpoint(path, other.model, other.optimizer, other.averages, found, {"seed": 0})
+    save_checkpoint(path, other, found, {"seed": 0})
     assert path.read_bytes() == bytes_before
 
 

@@ -88,11 +88,8 @@ def test_durations():
     ]
 
 
-def test_the_result_has_a_line_for_every_protocol(capsys):
-    scores = {"val": 0.25, "test": None, "epoch": 3, "last_val": 0.5, "last_test": 0.75}
-    summary = {"metric": "mae", "validation": 0.125, "test": 0.5, "epoch_selected": 7, "protocols": {"running": scores}}
+def test_the_result_is_one_line(capsys):
+    summary = {"metric": "mae", "validation": 0.125, "test": 0.5, "epoch_selected": 7}
     Display("run", 9, "mae").result(summary, 61.0)
-    assert capsys.readouterr().out.splitlines() == [
-        "run: validation mae 0.12500 (epoch 7), test 0.50000, 1m01s of training",
-        "run: running: validation 0.25000 (epoch 3), test unknown; last weights 0.50000, 0.75000",
-    ]
+    line = "run: validation mae 0.12500 (epoch 7), test 0.50000, 1m01s of training"
+    assert capsys.readouterr().out.splitlines() == [line]

@@ -13,15 +13,12 @@ from small_run import outcome, run_small, small_dataset, small_recipe
 from gssc.config import load_recipe
 from gssc.files import DamagedFileError, load_tensors
 from gssc.tasks import Task
-from gssc.train import RunSettings, build_model, final_scores, load_run, run_folder, train
-from gssc.train import loop as loop_module
-from gssc.train.build import build_stores
+from gssc.train import RunSettings, load_run, run_folder, run_state, train
 from gssc.train.checkpoint import check_same_run
-from gssc.train.evaluate import default_dtype
-from gssc.train.loop import NonFiniteLossError
-from gssc.train.processes import Processes
 from gssc.train.run_folder import RunFolder
-from gssc.train.single_run import SingleRun
+from gssc.train.run_state import RunState
+from gssc.train.step import NonFiniteLossError, Position, Trainer
+from gssc.train.stopping import Clock
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +155,7 @@ def test_a_time_limit_stops_anywhere_and_the_rest_gives_the_same_bytes(root, tmp
 
 def test_there_is_time_for_what_was_seen_before(root, tmp_path, monkeypatch):
     """A run stops before a step, or an evaluation, that would end after the deadline."""
-    clock = loop_module.Clock()
+    clock = Clock()
     assert clock.needs("step", "checkpoint") == 1.0
     clock.saw("step", 2.0)
     clock.saw("step", 1.0)
@@ -185,7 +182,7 @@ def test_a_run_can_be_ended_early(root, tmp_path, monkeypatch, step):
     clock = FakeClock(monkeypatch)
     steps = at_step(monkeypatch, step, clock.jump)
     settings = {"cache": root / "cache", "quiet": True}
-    recipe, dataset = small_recipe("train.also=ema=0.5"), small_dataset(root)
+    recipe, dataset = small_recipe(), small_dataset(root)
     stopped = RunSettings(torch.device("cpu"), deadline=clock.now + 100.0, **settings)
     assert train(recipe, dataset, 0, tmp_path, stopped) is None
     finish = RunSettings(torch.device("cpu"), resume=True, finish=True, **settings)
@@ -253,20 +250,6 @@ def test_epochs_without_a_checkpoint_are_a_run_too(root, tmp_path):
         train(small_recipe(), small_dataset(root), 0, tmp_path / "run", RunSettings(torch.device("cpu"), quiet=True))
 
 
-def test_a_protocol_that_was_never_looked_at_has_the_last_weights(root, tmp_path, monkeypatch):
-    clock = FakeClock(monkeypatch)
-    at_step(monkeypatch, 7, clock.jump)  # in the third epoch
-    settings = {"cache": root / "cache", "quiet": True}
-    recipe = small_recipe("train.also=ema=0.5", "train.also_every=4")
-    stopped = RunSettings(torch.device("cpu"), deadline=clock.now + 100.0, **settings)
-    assert train(recipe, small_dataset(root), 0, tmp_path, stopped) is None
-    finish = RunSettings(torch.device("cpu"), resume=True, finish=True, **settings)
-    summary = train(recipe, small_dataset(root), 0, tmp_path, finish)
-    ema = summary["protocols"]["ema=0.5"]
-    assert ema["epoch"] == summary["epochs_run"] == 2
-    assert (ema["val"], ema["test"]) == (ema["last_val"], ema["last_test"])
-
-
 def test_weights_that_are_not_numbers_after_the_last_step_are_an_error(root, tmp_path, monkeypatch):
     original, steps = torch.optim.AdamW.step, []
 
@@ -296,42 +279,41 @@ def test_only_a_judged_run_can_be_ended(root, tmp_path):
         train(small_recipe(), small_dataset(root), 0, tmp_path / "first", finish)
 
 
-def test_a_resumed_run_may_write_and_look_more_often(root, tmp_path):
-    settings, also = {"cache": root / "cache", "quiet": True}, ("train.also=reestimated", "train.also_every=4")
+def test_a_resumed_run_may_write_more_often(root, tmp_path):
+    settings = {"cache": root / "cache", "quiet": True}
     stopped = RunSettings(torch.device("cpu"), deadline=time.monotonic(), **settings)
-    assert train(small_recipe(*also), small_dataset(root), 0, tmp_path, stopped) is None
-    often = small_recipe(also[0], "train.also_every=1", "train.checkpoint_every=2", "train.tensorboard=false")
+    assert train(small_recipe(), small_dataset(root), 0, tmp_path, stopped) is None
+    often = small_recipe("train.checkpoint_every=2", "train.checkpoint_minutes=3", "train.tensorboard=false")
     train(often, small_dataset(root), 0, tmp_path, RunSettings(torch.device("cpu"), resume=True, **settings))
     assert load_recipe(tmp_path / "config.yaml") == often
-    assert all("val_reestimated" in line for line in lines(tmp_path)[1:])
 
 
 def nan_at(monkeypatch, number, what="loss"):
     """The loss (or one gradient) of training step ``number`` is not a number."""
-    original, steps = loop_module.Trainer.step, 0
+    original, steps = Trainer.step, 0
 
-    def step(self, group, position):
+    def step(self, graphs, position):
         nonlocal steps
         steps += 1
         if steps != number:
-            return original(self, group, position)
+            return original(self, graphs, position)
         parameter = next(p for p in self.model.parameters() if p.requires_grad)
         if what == "loss":
             with torch.no_grad():
                 kept = parameter.clone()
                 parameter.fill_(math.nan)
             try:
-                return original(self, group, position)
+                return original(self, graphs, position)
             finally:
                 with torch.no_grad():
                     parameter.copy_(kept)
         hook = parameter.register_hook(lambda gradient: gradient * math.inf)
         try:
-            return original(self, group, position)
+            return original(self, graphs, position)
         finally:
             hook.remove()
 
-    monkeypatch.setattr(loop_module.Trainer, "step", step)
+    monkeypatch.setattr(Trainer, "step", step)
 
 
 @pytest.mark.parametrize(
@@ -359,29 +341,9 @@ def test_a_loss_that_is_no_number_stops_the_run(root, tmp_path, monkeypatch, wha
 
 def test_losses_found_late_are_named_too():
     """On a GPU the losses of an epoch are looked at together."""
-    position = loop_module.Position(7, 3, [torch.tensor(1.0), torch.tensor(math.nan), torch.tensor(2.0)])
+    position = Position(7, 3, [torch.tensor(1.0), torch.tensor(math.nan), torch.tensor(2.0)])
     with pytest.raises(NonFiniteLossError, match="got nan at epoch 7, step 2"):
-        loop_module.Trainer.finish_epoch(None, position)
-
-
-def test_accumulated_batches_are_one_large_batch(root):
-    """Two graphs one by one or together: equal numbers of nodes, so that the loss is the mean of their losses."""
-    common = ("model.norm=layer", "model.dropout_local=0", "model.dropout_global=0", "train.precision=float64")
-    dataset = small_dataset(root)
-    sizes = dataset.splits["train"].ptr.diff()
-    two = (sizes == sizes.mode().values).nonzero().squeeze(1)[:2]
-    results = []
-    for size in (2, 1):
-        recipe = small_recipe(*common, f"train.batch_size={size}", f"train.accumulate={2 // size}")
-        with default_dtype("float64"):
-            stores = build_stores(dataset, recipe, torch.device("cpu"), root / "cache")
-            torch.manual_seed(0)
-            model = build_model(recipe, dataset.about())
-            trainer = loop_module.Trainer(model, stores["train"], dataset.task, recipe, 0, Processes())
-            loss = trainer.step(list(two.split(size)), loop_module.Position(1, 0, []))
-        gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
-        results.append((loss, gradients, model.state_dict()))
-    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
+        Trainer.finish_epoch(None, position)
 
 
 @pytest.mark.parametrize(
@@ -390,12 +352,12 @@ def test_accumulated_batches_are_one_large_batch(root):
         ("train.ema=0.9",),
         ("train.precision=bf16",),
         ("train.precision=float64",),
-        ("train.last_batch=drop", "train.batch_size=5"),
+        ("train.batch_size=5",),
         ("train.eval_every=3", "train.checkpoint_every=3"),
         ("model.glob=none", "spectrum.rwse=4", "model.rwse_channels=4"),
         ("optim.clip=0",),
         ("train.batch_stats=reestimated",),
-        ("train.pad=true", "model.local=pna"),
+        ("model.local=pna",),
     ],
 )
 def test_variants_run_and_resume(root, tmp_path, monkeypatch, overrides):
@@ -426,7 +388,7 @@ def test_evaluation_and_checkpoints_may_be_rare(root, tmp_path, monkeypatch):
     saved = []
     original = run_folder.save_checkpoint
     monkeypatch.setattr(
-        run_folder, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
+        run_folder, "save_checkpoint", lambda *args: (saved.append((args[2].epoch, args[2].step)), original(*args))
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     recipe = small_recipe("train.eval_every=3", "train.checkpoint_every=2", "train.epochs=5")
@@ -439,7 +401,7 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
     saved = []
     original = run_folder.save_checkpoint
     monkeypatch.setattr(
-        run_folder, "save_checkpoint", lambda *args: (saved.append((args[4].epoch, args[4].step)), original(*args))
+        run_folder, "save_checkpoint", lambda *args: (saved.append((args[2].epoch, args[2].step)), original(*args))
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     train(small_recipe("train.checkpoint_minutes=0", "train.epochs=2"), small_dataset(root), 0, tmp_path, settings)
@@ -447,9 +409,9 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
 
 
 def test_test_scores_have_exact_products(root, tmp_path, monkeypatch):
-    seen, original = [], final_scores.evaluate
+    seen, original = [], run_state.evaluate
     monkeypatch.setattr(
-        final_scores, "evaluate", lambda *args: (seen.append(torch.get_float32_matmul_precision()), original(*args))[1]
+        run_state, "evaluate", lambda *args: (seen.append(torch.get_float32_matmul_precision()), original(*args))[1]
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     train(small_recipe("train.precision=tf32", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
@@ -458,8 +420,8 @@ def test_test_scores_have_exact_products(root, tmp_path, monkeypatch):
 
 def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, monkeypatch):
     """Also where averaged weights live in a model of their own, and the run stops before the test."""
-    monkeypatch.setattr(loop_module.Trainer, "score", lambda self, store: (1.0, math.nan))
-    monkeypatch.setattr(final_scores, "evaluate", lambda *args, **kwargs: (1.0, math.nan))
+    monkeypatch.setattr(Trainer, "score", lambda self, store: (1.0, math.nan))
+    monkeypatch.setattr(run_state, "evaluate", lambda *args, **kwargs: (1.0, math.nan))
     settings = {"cache": root / "cache", "quiet": True}
     dataset, recipe = small_dataset(root), small_recipe("train.ema=0.9")
     summary = train(recipe, dataset, 0, tmp_path / "whole", RunSettings(torch.device("cpu"), **settings))
@@ -467,7 +429,7 @@ def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, m
     assert summary["test"] is None
     assert summary["epoch_selected"] == 4
     with monkeypatch.context() as patched:
-        patched.setattr(SingleRun, "finish", lambda *args: None)
+        patched.setattr(RunState, "finish", lambda *args: None)
         train(recipe, dataset, 0, tmp_path / "parts", RunSettings(torch.device("cpu"), **settings))
     train(recipe, dataset, 0, tmp_path / "parts", RunSettings(torch.device("cpu"), resume=True, **settings))
     assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")

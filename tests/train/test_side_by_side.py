@@ -9,13 +9,14 @@ from molecule_run import molecule_dataset, molecule_recipe, settings
 from small_run import outcome, run_small, small_dataset, small_recipe
 
 from gssc import molecules
-from gssc.train import RunSettings, pace, seeds, train
+from gssc.train import RunSettings, seeds, stopping, train
 from gssc.train import run as run_module
-from gssc.train.loop import Clock, NonFiniteLossError, Trainer
 from gssc.train.processes import Processes
 from gssc.train.run import train_side_by_side
 from gssc.train.run_folder import position_of
 from gssc.train.seeds import train_seeds
+from gssc.train.step import NonFiniteLossError, Trainer
+from gssc.train.stopping import Clock, Stopping
 
 
 class Plainly:
@@ -31,15 +32,15 @@ class Plainly:
             trainer.run_epoch(position, lambda position=position: position.step == end)
         return first
 
-    def evaluate(self, store, protocol=None):
-        return [trainer.evaluate(store, protocol) for trainer in self.trainers]
+    def evaluate(self, store):
+        return [trainer.evaluate(store) for trainer in self.trainers]
 
 
 @pytest.fixture
 def plainly(monkeypatch):
     def make(recipe, dataset, device, processes, store, models, numbers):
         pairs = zip(models, numbers, strict=True)
-        return Plainly([Trainer(m, store, dataset.task, recipe, seed, processes) for m, seed in pairs]), []
+        return Plainly([Trainer(m, store, dataset.task, recipe, seed, processes) for m, seed in pairs]), ""
 
     monkeypatch.setattr(run_module, "make_trainers", make)
 
@@ -135,9 +136,9 @@ def test_seeds_are_grouped_by_jobs_and_go_alone_where_they_stand_apart(tmp_path,
 def test_short_epochs_are_not_saved_too_often(monkeypatch):
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(pace, "SECONDS_BETWEEN_CHECKPOINTS", 5.0)
+    monkeypatch.setattr(stopping, "SECONDS_BETWEEN_CHECKPOINTS", 5.0)
     config = small_recipe("train.checkpoint_every=2", "train.epochs=9").train
-    own = pace.Pace(config, None, Processes(), Clock(), runs=3)
+    own = Stopping(config, None, Processes(), Clock(), runs=3)
     now += 14.0
     assert not own.saves_after(2)
     assert own.saves_after(9)
@@ -155,13 +156,13 @@ def test_seeds_through_the_kernels_have_the_bytes_of_single_runs(tmp_path, monke
     """Two seeds together, stopped inside the second epoch and resumed, against one of them alone."""
     pytest.importorskip("triton")
     monkeypatch.setattr(molecules, "why_not", lambda *args: None)
-    protocols = ("train.also=ema=0.5+reestimated", "train.also_every=1")
-    recipe = molecule_recipe("train.eval_every=2", "train.batch_size=1", *protocols)
+    protocol = ("train.ema=0.5", "train.batch_stats=reestimated")
+    recipe = molecule_recipe("train.eval_every=2", "train.batch_size=1", *protocol)
     dataset = molecule_dataset((5, 9))
     folders = [tmp_path / f"seed-{seed}" for seed in (0, 1)]
     with monkeypatch.context() as patched:
         stops = iter([False] * 4 + [True] * 9)
-        patched.setattr(pace.Pace, "stops", lambda self: next(stops))
+        patched.setattr(Stopping, "stops", lambda self: next(stops))
         assert train_seeds(recipe, dataset, [0, 1], folders, settings(tmp_path), jobs=2) == [None, None]
     assert position_of(folders[0]) == position_of(folders[1]) == (1, 1)
     train_seeds(recipe, dataset, [0, 1], folders, settings(tmp_path, resume=True), jobs=2)

@@ -5,9 +5,9 @@ from torch_geometric.data import Batch, Data
 
 from gssc import model_inputs
 from gssc.datasets.flat import flatten
+from gssc.padding import Shape
 from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
 from gssc.tasks import Task
-from gssc.train.shapes import Shape
 from gssc.train.store import GraphStore
 
 CPU = torch.device("cpu")

@@ -4,13 +4,10 @@ import json
 import time
 from dataclasses import replace
 
-import networkx as nx
 import pytest
 import torch
-from graphs import cycle, from_networkx
 from small_run import outcome, small_dataset, small_recipe
 
-from gssc.datasets import GraphDataset, flatten
 from gssc.files import DamagedFileError, load_tensors
 from gssc.report.runs import find_seed_folders
 from gssc.tasks import Task
@@ -18,7 +15,7 @@ from gssc.train import RunSettings, load_run, train
 from gssc.train.build import build_store
 from gssc.train.evaluate import exact_products, raw_outputs
 from gssc.train.seeds import train_seeds
-from gssc.train.teachers import lessons, targets_file
+from gssc.train.teachers import targets_file
 
 CPU = torch.device("cpu")
 
@@ -26,17 +23,6 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def settings(tmp_path):
     return RunSettings(CPU, tmp_path / "cache", quiet=True)
-
-
-def tree_dataset() -> GraphDataset:
-    """12 training, 4 validation and 4 test trees, whose number of leaves is to be predicted."""
-    task, trees = Task("graph", "regression", 1, "mae"), []
-    for number in range(20):
-        tree = nx.random_labeled_tree(8 + number % 5, seed=number)
-        trees.append(from_networkx(tree))
-        trees[-1].y = torch.tensor([float(sum(degree == 1 for _, degree in tree.degree))])
-    splits = {"train": trees[:12], "val": trees[12:16], "test": trees[16:]}
-    return GraphDataset("leaves", task, None, None, {name: flatten(part, task) for name, part in splits.items()}, {})
 
 
 def test_a_student_learns_the_mean_prediction_of_its_teachers(tmp_path, settings):
@@ -57,57 +43,6 @@ def test_a_student_learns_the_mean_prediction_of_its_teachers(tmp_path, settings
     other = replace(dataset, splits=dataset.splits | {"train": taught})
     plain = train(small_recipe("train.epochs=2"), other, 1, tmp_path / "plain", settings)
     assert (plain["validation"], plain["test"]) == (summary["validation"], summary["test"])
-
-
-def test_a_student_learns_what_its_teachers_say_of_new_graphs_too(tmp_path, settings):
-    dataset = tree_dataset()
-    recipe = small_recipe("train.teachers=2", "train.recombined=3", "train.epochs=2")
-    summary = train(recipe, dataset, 1, tmp_path / "seed-1", settings)
-    runs = [load_run(tmp_path / "seed-1" / "teachers" / f"seed-{seed}") for seed in (2, 3)]
-    assert all(run.recipe == small_recipe("train.epochs=2") for run in runs)
-    told = lessons(recipe, dataset, 1)
-    assert {split: len(graphs) for split, graphs in told.splits.items()} == {"train": 4 * 12, "val": 4, "test": 4}
-    with exact_products():
-        store = build_store(told.splits["train"], recipe, "graph", CPU, None)
-        said = [dataset.task.predict(raw_outputs(run.model, store, 4, "float32")) for run in runs]
-    targets, _ = load_tensors(targets_file(tmp_path / "seed-1"))
-    torch.testing.assert_close(targets["targets"], (said[0] + said[1]) / 2)
-    # The same as a run whose training graphs are all of these from the beginning.
-    taught = replace(told.splits["train"].sorted_by_destination(), y=targets["targets"])
-    other = replace(dataset, splits=dataset.splits | {"train": taught})
-    plain = train(small_recipe("train.epochs=2"), other, 1, tmp_path / "plain", settings)
-    assert (plain["validation"], plain["test"]) == (summary["validation"], summary["test"])
-    # Other students are told of other graphs, the same one of the same.
-    again, second = (lessons(recipe, dataset, seed).splits["train"] for seed in (1, 2))
-    assert torch.equal(again.edge_index, told.splits["train"].edge_index)
-    assert not torch.equal(second.edge_index, told.splits["train"].edge_index)
-
-
-def test_a_student_of_new_graphs_is_resumed(tmp_path, settings):
-    dataset, recipe = tree_dataset(), small_recipe("train.teachers=1", "train.recombined=1", "train.epochs=3")
-    whole = train(recipe, dataset, 0, tmp_path / "whole", settings)
-    over = replace(settings, deadline=time.monotonic())
-    assert train(recipe, dataset, 0, tmp_path / "run", over) is None
-    assert train(recipe, dataset, 0, tmp_path / "run", replace(settings, resume=True))["test"] == whole["test"]
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_graphs_that_cannot_be_recombined_are_an_error_before_training(tmp_path, settings, jobs):
-    dataset, recipe = tree_dataset(), small_recipe("train.teachers=1", "train.recombined=1", "train.epochs=1")
-    rings = [cycle(6 + number) for number in range(3)]
-    for ring in rings:
-        ring.y = torch.zeros(1)
-    dataset = replace(dataset, splits=dataset.splits | {"train": flatten(rings, dataset.task)})
-    folders = [tmp_path / "seed-0", tmp_path / "seed-1"]
-    with pytest.raises(ValueError, match=r"graphs: expected some with a bridge between pieces of 3 nodes or more"):
-        train_seeds(recipe, dataset, [0, 1], folders, settings, jobs=jobs)
-    assert not any(folder.exists() for folder in folders)
-
-
-def test_new_graphs_need_teachers():
-    with pytest.raises(ValueError, match=r"train.recombined: expected 0 where there are no train.teachers .*, got 2"):
-        small_recipe("train.recombined=2")
 
 
 def test_teachers_are_announced(tmp_path, settings, capsys):

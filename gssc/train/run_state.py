@@ -15,23 +15,21 @@ from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
-from gssc.protocols import EvaluationProtocol
+from gssc.replay import ONE_AT_A_TIME
 from gssc.train.build import about_data, build_model
 from gssc.train.checkpoint import Progress
 from gssc.train.display import Display
-from gssc.train.evaluate import exact_products, predict
-from gssc.train.final_scores import final_score, load_selected, plain, score_protocol
-from gssc.train.loop import NonFiniteLossError, Position, Trainer, raise_if_not_finite
+from gssc.train.evaluate import evaluate, exact_products, predict
+from gssc.train.finetune import take_weights
 from gssc.train.optimizer import learning_rate
 from gssc.train.randomness import mix
-from gssc.train.replay import ONE_AT_A_TIME
 from gssc.train.run_folder import RunFolder
 from gssc.train.settings import RunSettings
-from gssc.train.start import take_weights
+from gssc.train.step import NonFiniteLossError, Position, Trainer, raise_if_not_finite
 from gssc.train.store import GraphStore
 
 
-class SingleRun:
+class RunState:
     """A run with its trainer and its folder.
 
     A loss that is not a number becomes its ``error``; nothing is written after it.
@@ -45,15 +43,14 @@ class SingleRun:
     def __init__(self, recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> None:
         self.recipe, self.dataset, self.seed, self.settings = recipe, dataset, seed, settings
         self.about = json.loads(json.dumps(about_data(recipe, dataset)))
-        dataset_too = self.about | {"graphs": dataset.content()}
-        identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": dataset_too}
+        graphs = self.about | {"graphs": dataset.content()}
+        identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": graphs}
         self.folder = RunFolder(folder, identity, settings.processes.first)
         self.saved = "there is no checkpoint yet"
         self.error: NonFiniteLossError | None = None
-        self.found: dict[str, Any] = {}  # by the evaluations after an epoch
+        self.scores: dict[str, Any] = {}  # of the evaluation after an epoch
         self.beginning = ""  # what is to be said of its first weights
         self.teachers: dict[str, Any] = {}  # their seeds and time, where the run has any
-        self.protocols: dict[str, dict[str, Any]] = {}  # scores at the end, where the run follows several
         self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
 
     def new_model(self) -> GSSC:
@@ -64,11 +61,17 @@ class SingleRun:
             start = self.recipe.train.start
             # A checkpoint has all weights: those that the run began with may be gone.
             if start is not None and not (self.settings.resume and self.folder.checkpoint.exists()):
-                self.beginning = take_weights(model, start, self.seed)
+                self.beginning = self._take_weights(model, start)
         model = model.to(self.settings.device)
         if self.settings.processes.world > 1:
             synchronize_batch_norms(model)
         return model
+
+    def _take_weights(self, model: GSSC, start: str) -> str:
+        try:
+            return take_weights(model, self.settings.find_start(start), self.seed)
+        except ValueError as error:
+            raise type(error)(f"train.start: {error}") from None
 
     def begin(self, trainer: Trainer, prepare_seconds: float) -> None:
         """Take up the trainer, from nothing or from the checkpoint."""
@@ -102,7 +105,7 @@ class SingleRun:
         if self.error is None:
             losses = [torch.tensor(x, device=device) for x in progress.losses]
             self.position = Position(epoch, progress.step, losses)
-        self.started, self.resumed_at, self.found = time.perf_counter(), self.position.step, {}
+        self.started, self.resumed_at, self.scores = time.perf_counter(), self.position.step, {}
         return self.position
 
     def finish_steps(self) -> None:
@@ -113,22 +116,16 @@ class SingleRun:
         with self._failing():
             self.train_loss = self.trainer.finish_epoch(self.position)
 
-    def judge(self, protocol: EvaluationProtocol, loss: float, score: float) -> None:
-        """Take note of loss and score on validation, and of the weights that have them where they are the best."""
-        if self.error is not None:
-            return
+    def judge(self, loss: float, score: float) -> None:
+        """Loss and score on validation; the weights that had the best so far are kept."""
         assert self.position is not None
-        epoch, own = self.position.epoch, self.trainer.protocols[0]
-        if protocol == own:
-            self.found |= {"val_loss": plain(loss), "val": plain(score)}
-        else:
-            self.found[f"val_{protocol.name}"] = plain(score)
-        best = self.progress.best_by(protocol, own)
+        epoch, best = self.position.epoch, self.progress.best
+        self.scores = {"val_loss": _for_json(loss), "val": _for_json(score)}
         if self.dataset.task.better(score, best.score):
-            best.epoch, best.score, best.weights = epoch, score, self.trainer.weights(protocol)
+            best.epoch, best.score, best.weights = epoch, score, self.trainer.weights()
         elif epoch == self.recipe.train.epochs and not best.weights:
             # No score was ever a number: the last weights stand for the run.
-            best.epoch, best.weights = epoch, self.trainer.weights(protocol)
+            best.epoch, best.weights = epoch, self.trainer.weights()
 
     def finish_epoch(self, seconds: float) -> None:
         """Take note of an epoch whose steps took so long."""
@@ -137,10 +134,10 @@ class SingleRun:
         assert self.position is not None
         config, progress, trainer = self.recipe.train, self.progress, self.trainer
         epoch = self.position.epoch
-        graphs = config.batch_size * config.accumulate * (self.position.step - self.resumed_at)
+        graphs = config.batch_size * (self.position.step - self.resumed_at)
         # The rate of the last step, which a resumed run may find already taken.
         record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, config.epochs)}
-        record |= {"train_loss": self.train_loss, **self.found, "best_epoch": progress.best.epoch}
+        record |= {"train_loss": self.train_loss, **self.scores, "best_epoch": progress.best.epoch}
         record["seconds"] = round(time.perf_counter() - self.started, 4)
         record["graphs_per_second"] = round(min(graphs, trainer.store.num_graphs) / max(seconds, 1e-9), 1)
         progress.epoch, progress.step, progress.losses = epoch, 0, []
@@ -182,11 +179,6 @@ class SingleRun:
         except NonFiniteLossError as error:
             raise NonFiniteLossError(f"{error}; {self.saved}") from None
 
-    def score(self, protocol: EvaluationProtocol, last: float, test: GraphStore) -> None:
-        """The test scores of a protocol, right after the evaluation of the last weights by it, which gave ``last``."""
-        if self.error is None:
-            self.protocols[protocol.name] = score_protocol(self.trainer, self.progress, protocol, last, test)
-
     def check_selected(self) -> None:
         """Weights that are not numbers are an error too: the last step may go wrong after its loss was known."""
         best = self.progress.best
@@ -196,36 +188,32 @@ class SingleRun:
 
     def finish(self, test: GraphStore) -> dict[str, Any]:
         """Score the test set once, with the selected weights, and write what is left to write."""
-        config, task, progress, trainer = self.recipe.train, self.dataset.task, self.progress, self.trainer
-        own, *further = trainer.protocols
-        protocols = self.protocols
-        load_selected(trainer, progress)
+        config, task, progress, model = self.recipe.train, self.dataset.task, self.progress, self.trainer.evaluated
+        if progress.best.weights:
+            model.load_state_dict(progress.best.weights)
+        with exact_products():  # in float32 also where it was trained in tf32
+            _, score = evaluate(model, test, task, config.batch_size, config.precision)
         summary: dict[str, Any] = {
             "recipe": self.recipe.name,
             "seed": self.seed,
             "dataset": self.dataset.name,
             "metric": task.metric,
             "higher_is_better": task.higher_is_better,
-            "validation": plain(progress.best.score),
-            "test": protocols[own.name]["test"] if protocols else final_score(trainer, test),
+            "validation": _for_json(progress.best.score),
+            "test": _for_json(score),
             "epoch_selected": progress.best.epoch or progress.epoch,
             "epochs_run": progress.epoch,
             "parameters": self._parameters(),
-            "protocol": own.name,
+            "protocol": config.protocol,
         }
-        if protocols:
-            summary["protocols"] = protocols
         if self.teachers:
             summary["teachers"] = self.teachers["seeds"]
         if not self.folder.writes:
             return summary
         with exact_products():
-            prediction, target = predict(trainer.evaluated, test, task, config.batch_size, config.precision)
+            prediction, target = predict(model, test, task, config.batch_size, config.precision)
         self.folder.write_predictions(prediction, target, summary)
-        for name in (protocol.name for protocol in further):
-            if weights := progress.further[name].weights:
-                self.folder.write_model(weights, protocol=name, scores=protocols[name])
-        self.folder.write_model(trainer.evaluated.state_dict(), summary=summary)
+        self.folder.write_model(model.state_dict(), summary)
         seconds = self.folder.train_seconds()
         summary |= {"train_seconds": round(seconds, 3), "prepare_seconds": round(self.prepare_seconds, 3)}
         if self.teachers:
@@ -233,3 +221,8 @@ class SingleRun:
         self.folder.write_summary(summary)
         self.show.result(summary, seconds)
         return summary
+
+
+def _for_json(number: float | None) -> float | None:
+    """JSON knows no NaN."""
+    return number if number is not None and math.isfinite(number) else None

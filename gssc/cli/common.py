@@ -1,4 +1,4 @@
-"""What several sub-commands do first: pick a device, open the dataset of a recipe."""
+"""What several sub-commands do first: pick a device, open the dataset of a recipe, find a trained model."""
 
 from pathlib import Path
 
@@ -9,6 +9,8 @@ from gssc.checks import check_choice, fail
 from gssc.config import Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
 from gssc.datasets.pack import read_pack
+from gssc.pretrained.find import find_folder, pretrained_names, seed_folders
+from gssc.pretrained.manifest import NAME, check_folder
 
 
 def pick_device(name: str) -> torch.device:
@@ -59,3 +61,13 @@ def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) ->
         dataset = open_own(path, split=split, seed=data.seed, task=data.task, metric=data.metric)
     console.print(describe(dataset), highlight=False, markup=False)
     return dataset
+
+
+def find_start(source: str) -> Path:
+    """The folder that ``train.start`` means: of a model by name or URL, of a run, or OUT of `gssc train`."""
+    if source not in pretrained_names() and seed_folders(source):
+        return Path(source)
+    folder = find_folder(source)
+    if (folder / NAME).exists():
+        check_folder(folder)
+    return folder

@@ -3,7 +3,7 @@ import torch
 from rich.console import Console
 from small_run import small_dataset, small_recipe, write_cycles
 
-from gssc.cli.opening import open_for, pick_device
+from gssc.cli.common import open_for, pick_device
 from gssc.datasets import write_pack
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gssc.train.shapes import Shape, smallest_fit, static_shapes
+from gssc.padding import Shape, smallest_fit, static_shapes
 
 COUNTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 200)), min_size=1, max_size=30)
 

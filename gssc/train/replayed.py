@@ -8,21 +8,23 @@ epoch. Without a GPU the same functions run as they are, which is how they are t
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gssc.config import Recipe
+from gssc.nn.moments import Moments, joined_moments
+from gssc.nn.norm import observed_batch_norms, set_statistics
+from gssc.padding import Shape
+from gssc.replay import ONE_AT_A_TIME, Replay
 from gssc.tasks import Task
-from gssc.train.captured_statistics import CapturedStatistics
-from gssc.train.evaluate import autocast, evaluating, score
-from gssc.train.loop import Position, Trainer
-from gssc.train.optimizer import learning_rate, make_optimizer
+from gssc.train.evaluate import evaluating, score
+from gssc.train.optimizer import make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.randomness import seed_step
-from gssc.train.replay import ONE_AT_A_TIME, Replay
 from gssc.train.schedule import Schedule
-from gssc.train.shapes import Shape
+from gssc.train.step import Position, Trainer
 from gssc.train.store import GraphStore
 
 # Of attention over graphs that are all padded to the largest: so many scores at once are 1 GiB in float32, of which a
@@ -33,15 +35,15 @@ MOST_SCORES, FEW_SCORES, MOST_PADDING = 2**28, 2**24, 16
 def why_not(
     recipe: Recipe, device: torch.device, processes: Processes, node_counts: Tensor | None = None
 ) -> str | None:
-    """Why steps cannot be captured, in a few words; None where they can. ``node_counts``: the sizes of all graphs."""
+    """Why steps are not replayed, in a few words; None where they are. ``node_counts``: the sizes of all graphs."""
     if device.type != "cuda":
         return "there is no GPU"
+    if not recipe.train.capture:
+        return "train.capture is false"
     if processes.world > 1:
         return "several processes share each step"
     if recipe.train.precision == "float64":
         return "in float64 the convolution looks at sizes of graphs on the host"
-    if recipe.train.accumulate > 1:
-        return "gradients are accumulated over batches"
     if recipe.model.local in ("gat", "pna"):
         return f"model.local={recipe.model.local} looks at values on the host"
     if recipe.model.glob == "attention" and node_counts is not None and node_counts.numel():
@@ -53,35 +55,30 @@ def why_not(
     return None
 
 
-class CapturedTrainer(Trainer):
+class ReplayedTrainer(Trainer):
     """A `Trainer` whose steps and evaluations are replayed."""
 
     def __init__(
         self, model: nn.Module, store: GraphStore, task: Task, recipe: Recipe, seed: int, processes: Processes
     ) -> None:
         super().__init__(model, store, task, recipe, seed, processes)
-        device, config = store.device, recipe.train
-        steps = len(self.groups(1))
-        self.schedule = Schedule(store, config.batch_size, steps)
-        self.shapes = self.schedule.shapes
+        device, steps = store.device, len(self.batches(1))
+        self.schedule = Schedule(store, recipe.train.batch_size, steps)
         # Fused AdamW reads a rate in float32, whatever the weights are.
         self.lr = torch.zeros((), dtype=torch.float32, device=device)
         self.optimizer = make_optimizer(model, recipe.optim, self.lr)
-        self.rates = torch.zeros(steps, dtype=torch.float32, device=device)
+        self.table = torch.zeros(steps, dtype=torch.float32, device=device)  # of rates
         self.losses = torch.zeros(steps, device=device)
         self.steps: dict[Shape, Replay] = {}
-        self.passes: dict[int, tuple[Schedule, Tensor, dict[Shape, Replay]]] = {}
-        self.statistics: CapturedStatistics | None = None
+        self.passes: dict[int, tuple[_Pass, Tensor]] = {}  # by store, with its outputs
+        self.statistics: tuple[_Pass, dict[nn.Module, Moments]] | None = None
         # Dropout draws from the default generator: each run has a state of its own to put in there.
         self.generator = torch.Generator(device) if device.type == "cuda" else None
 
     def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
-        epoch, config = position.epoch, self.recipe.train
-        batches = [group[0] for group in self.groups(epoch)]
+        batches = self.batches(position.epoch)
         self.schedule.fill(batches, position.step)
-        done = [epoch - 1 + (step + 1) / len(batches) for step in range(len(batches))]
-        rates = [learning_rate(self.recipe.optim, at, config.epochs) for at in done]
-        self.rates[: len(rates)] = torch.tensor(rates)
+        self.table.copy_(torch.tensor(self.rates(position.epoch, len(batches))))
         if position.losses:
             self.losses[: position.step] = torch.stack(position.losses)
         self.model.train()
@@ -93,8 +90,8 @@ class CapturedTrainer(Trainer):
             if shape not in self.steps:
                 self.steps[shape] = self._capture(shape)
             with ONE_AT_A_TIME:
-                self._own_generator()
-                seed_step(self.seed, epoch, position.step)
+                self._set_generator()
+                seed_step(self.seed, position.epoch, position.step)
                 self.steps[shape]()
             position.step += 1
         position.losses = list(self.losses[: position.step].clone().unbind())
@@ -103,66 +100,92 @@ class CapturedTrainer(Trainer):
     def _capture(self, shape: Shape) -> Replay:
         state = [*self.model.state_dict().values(), self.losses, self.schedule.at]
         state += [value for entry in self.optimizer.state.values() for value in entry.values()]
-        for average in self.averages.values():
-            state += [*average.state.values(), average.steps]
-        before = [tensor.clone() for tensor in state]
-
-        def restore() -> None:
-            with torch.no_grad():
-                for tensor, value in zip(state, before, strict=True):
-                    tensor.copy_(value)
-
-        self._own_generator()
-        return Replay(lambda: self._step(shape), self.store.device, restore)
+        if self.average is not None:
+            state += [*self.average.state.values(), self.average.steps]
+        self._set_generator()
+        return Replay(partial(self._step, shape), self.store.device, state)
 
     def _step(self, shape: Shape) -> None:
-        self.lr.copy_(self.schedule.now(self.rates))
+        self.lr.copy_(self.schedule.now(self.table))
         batch = self.schedule.batch(shape)
         self.optimizer.zero_grad(set_to_none=True)
-        with autocast(self.store.device, self.recipe.train.precision):
-            raw = self.runner(**batch.inputs)
-        loss = self.task.loss(raw.to(torch.get_default_dtype()), batch.y, batch.mask)
+        loss = self.loss(batch.inputs, batch.y, batch.mask)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip or math.inf)
         self.optimizer.step()
-        for average in self.averages.values():
-            average.update(self.model)
+        if self.average is not None:
+            self.average.update(self.model)
         noted = torch.where(norm.isfinite(), loss.detach(), math.nan)
         self.losses.index_copy_(0, self.schedule.at, noted.view(1))
         self.schedule.at += 1
 
     def reestimate(self) -> None:
+        """`reestimate_batch_norms`, batch by batch as replays that add to the same totals."""
         if self.statistics is None:
-            config = self.recipe.train
-            self.statistics = CapturedStatistics(self.evaluated, self.store, config.batch_size, config.precision)
-        self.statistics()
+            totals: dict[nn.Module, Moments] = {}
+            self.statistics = _Pass(self.store, self.config.batch_size, self._forward), totals
+        one_pass, totals = self.statistics
+
+        def observe(norm: nn.Module, moments: Moments) -> None:
+            if norm not in totals:  # by a call before any capture
+                totals[norm] = Moments(*(torch.zeros_like(part) for part in moments))
+            for total, part in zip(totals[norm], joined_moments(totals[norm], moments), strict=True):
+                total.copy_(part)
+
+        with observed_batch_norms(self.evaluated, observe):
+            if not totals:
+                one_pass.first()
+            for moments in totals.values():
+                for total in moments:
+                    total.zero_()
+            one_pass([total for moments in totals.values() for total in moments])
+        set_statistics(self.evaluated, totals)
 
     def score(self, store: GraphStore) -> tuple[float, float]:
         if id(store) not in self.passes:
-            schedule = Schedule.in_order(store, self.recipe.train.batch_size)
             raw = torch.zeros(store.y.shape[0], self.task.outputs, device=store.device)
-            self.passes[id(store)] = schedule, raw, {}
-        schedule, raw, replays = self.passes[id(store)]
-        schedule.at.zero_()
 
-        def back_to(number: int) -> None:
-            schedule.at.fill_(number)
+            def forward(inputs: dict[str, Any], at: Tensor) -> None:
+                raw.index_copy_(0, at, self._forward(inputs).to(raw.dtype))
 
-        def forward(shape: Shape) -> None:
-            batch = schedule.batch(shape)
-            with autocast(store.device, self.recipe.train.precision):
-                out = self.evaluated(**batch.inputs)
-            raw.index_copy_(0, batch.at, out.to(raw.dtype))
-            schedule.at.add_(1)
-
+            self.passes[id(store)] = _Pass(store, self.config.batch_size, forward), raw
+        one_pass, raw = self.passes[id(store)]
         with evaluating(self.evaluated):
-            for number, shape in enumerate(schedule.next):
-                if shape not in replays:
-                    replays[shape] = Replay(partial(forward, shape), store.device, partial(back_to, number))
-                replays[shape]()
+            one_pass()
         return score(raw[:-1], store, self.task)
 
-    def _own_generator(self) -> None:
+    def _forward(self, inputs: dict[str, Any], at: Tensor | None = None) -> Tensor:
+        with self.autocast:
+            return self.evaluated(**inputs)
+
+    def _set_generator(self) -> None:
         if self.generator is not None:
             default = torch.cuda.default_generators[self.store.device.index or 0]
             default.graphsafe_set_state(self.generator.graphsafe_get_state())
+
+
+class _Pass:
+    """All graphs of a store in their order, batch by batch through a function of inputs and rows, replayed."""
+
+    def __init__(self, store: GraphStore, batch_size: int, function: Callable[[dict[str, Any], Tensor], Any]) -> None:
+        self.schedule, self.function = Schedule.in_order(store, batch_size), function
+        self.replays: dict[Shape, Replay] = {}
+
+    def __call__(self, state: list[Tensor] | None = None) -> None:
+        """Go through all of it; ``state`` is what the function adds to."""
+        self.schedule.at.zero_()
+        for shape in self.schedule.next:
+            if shape not in self.replays:
+                changes = [self.schedule.at, *(state or [])]
+                self.replays[shape] = Replay(partial(self._batch, shape), self.schedule.store.device, changes)
+            self.replays[shape]()
+
+    def first(self) -> None:
+        """The first batch, not replayed."""
+        self.schedule.at.zero_()
+        self._batch(self.schedule.next[0])
+
+    def _batch(self, shape: Shape) -> None:
+        batch = self.schedule.batch(shape)
+        self.function(batch.inputs, batch.at)
+        self.schedule.at += 1

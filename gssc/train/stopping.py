@@ -2,12 +2,11 @@
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from gssc.config import TrainConfig
-from gssc.train.loop import Clock
 from gssc.train.processes import Processes
 
 # ``train.checkpoint_every`` counts epochs, but where they are short a run is not saved more often than this, except at
@@ -15,7 +14,22 @@ from gssc.train.processes import Processes
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
-class Pace:
+class Clock:
+    """The longest times seen, to foresee whether a piece of work ends before a deadline."""
+
+    def __init__(self) -> None:
+        self.longest: dict[str, float] = {}
+
+    def saw(self, work: str, seconds: float) -> None:
+        """Remember how long some work took."""
+        self.longest[work] = max(seconds, self.longest.get(work, 0.0))
+
+    def needs(self, *work: str) -> float:
+        """Seconds to allow for such work, with a margin."""
+        return 1.0 + 1.5 * sum(self.longest.get(name, 0.0) for name in work)
+
+
+class Stopping:
     """Decisions for runs that go side by side; the processes of a run agree on them.
 
     Args:
@@ -44,26 +58,37 @@ class Pace:
     def due(self) -> bool:
         """Whether the last checkpoint is too old."""
         late = time.monotonic() - self.last_saved > 60 * self.config.checkpoint_minutes
-        return self.processes.any(late)
+        return self._any(late)
 
     def saves_after(self, epoch: int) -> bool:
         """Whether a checkpoint is to be written after this epoch."""
         if epoch == self.config.epochs or self.due():
             return True
         rested = time.monotonic() - self.last_saved >= SECONDS_BETWEEN_CHECKPOINTS * self.runs
-        return epoch % self.config.checkpoint_every == 0 and self.processes.any(rested)
+        return epoch % self.config.checkpoint_every == 0 and self._any(rested)
 
     def stops(self) -> bool:
         """Whether there is no time for another step."""
         return self.out_of_time("step", "checkpoint")
 
+    def between_steps(self) -> Callable[[], bool]:
+        """To be asked before every step: whether time is up or, after one step at least, a checkpoint is due."""
+        asked = 0
+
+        def pauses() -> bool:
+            nonlocal asked
+            asked += 1
+            return self.stops() or (asked > 1 and self.due())
+
+        return pauses
+
     def out_of_time(self, *work: str) -> bool:
         """Whether the time left is too short for some work, for any of the processes."""
         late = self.deadline is not None and time.monotonic() + self.clock.needs(*work) > self.deadline
-        over = self.interrupted or late
-        if self.deadline is None and self.processes.world == 1:
-            return over
-        return self.processes.any(over)
+        return self._any(self.interrupted or late)
+
+    def _any(self, flag: bool) -> bool:
+        return self.processes.any(flag) if self.processes.world > 1 else flag
 
     @contextmanager
     def terminable(self) -> Iterator[None]:

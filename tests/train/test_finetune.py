@@ -4,10 +4,12 @@ import pytest
 import torch
 from small_run import outcome, run_small, small_dataset, small_recipe
 
+from gssc.cli.common import find_start
+from gssc.pretrained.find import pretrained_folder
 from gssc.pretrained.publish import publish
 from gssc.train import build_model, load_run
 from gssc.train.build import about_data
-from gssc.train.start import take_weights
+from gssc.train.finetune import take_weights
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def test_a_run_begins_where_another_ended(root):
 def test_statistics_of_norms_are_taken_too(root):
     recipe, dataset = small_recipe(), small_dataset(root)
     model = build_model(recipe, about_data(recipe, dataset))
-    assert take_weights(model, str(root / "first/seed-1"), 0).endswith("first/seed-1")
+    assert take_weights(model, root / "first/seed-1", 0).endswith("first/seed-1")
     assert_same(model.state_dict(), load_run(root / "first/seed-1").model.state_dict())
 
 
@@ -54,15 +56,23 @@ def test_of_several_seeds_each_continues_its_own(root, seed):
     assert_same(parameters(folder), parameters(root / f"first/seed-{seed}"))
 
 
-def test_published_models_are_beginnings_and_are_checked(root, tmp_path):
+def test_published_models_are_beginnings(root):
     model = load_run(root / "first/seed-0").model
-    take_weights(model, str(root / "published"), 5)
+    take_weights(model, root / "published", 5)
     assert_same(model.state_dict(), load_run(root / "published").model.state_dict())
+
+
+def test_beginnings_are_found_by_name_and_published_ones_are_checked(root, tmp_path):
+    assert find_start("zinc-12k") == pretrained_folder() / "zinc-12k"
+    assert find_start(str(root / "first")) == root / "first"
     shutil.copytree(root / "published", tmp_path / "damaged")
     with (tmp_path / "damaged/model.safetensors").open("ab") as file:
         file.write(b"x")
+    start = f"train.start={tmp_path / 'damaged'}"
     with pytest.raises(ValueError, match=r"^train\.start: .*model\.safetensors"):
-        take_weights(model, str(tmp_path / "damaged"), 0)
+        run_small(root, "from damaged", start, find_start=find_start)
+    with pytest.raises(ValueError, match=r"^train\.start: model: expected .*zinc-12k"):
+        run_small(root, "from nothing", "train.start=zinc-12", find_start=find_start)
 
 
 def test_what_has_another_shape_begins_as_the_seed_makes_it(root):
@@ -73,7 +83,7 @@ def test_what_has_another_shape_begins_as_the_seed_makes_it(root):
     model = build_model(recipe, about)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     trained = load_run(root / "first/seed-0").model.state_dict()
-    said = take_weights(model, str(root / "first/seed-0"), 0)
+    said = take_weights(model, root / "first/seed-0", 0)
     others = {name for name, tensor in before.items() if trained[name].shape != tensor.shape}
     count = sum(before[name].numel() for name in others)
     assert len(others) == 2  # weight and bias of the last Linear
@@ -100,14 +110,15 @@ def test_a_resumed_run_does_not_need_its_beginning_any_more(root, tmp_path):
 def test_beginnings_that_do_not_exist_or_do_not_fit(root):
     model = load_run(root / "first/seed-0").model
     for bad, message in (
-        ("zinc-12", r"^train\.start: model: expected .*zinc-12k"),
-        ("no/such", r"^train\.start: run: expected the folder of a run"),
-        (str(root / "first"), r"^train\.start: expected a folder with seed-7, got .*first with seed-0, seed-1"),
+        (root / "no/such", r"^run: expected the folder of a run"),
+        (root / "first", r"^run: expected a folder with seed-7, got .*first with seed-0, seed-1"),
     ):
         with pytest.raises(ValueError, match=message):
             take_weights(model, bad, 7)
+    with pytest.raises(ValueError, match=r"^train\.start: run: expected the folder of a run"):
+        run_small(root, "from nowhere", "train.start=no/such")
     recipe = small_recipe("model.channels=6", "model.phi_channels=6")
     about = about_data(recipe, small_dataset(root))
     about["task"]["outputs"] = 3
-    with pytest.raises(ValueError, match=r"^train\.start: expected a model that shares weights with this one"):
-        take_weights(build_model(recipe, about), str(root / "first/seed-0"), 0)
+    with pytest.raises(ValueError, match=r"^run: expected a model that shares weights with this one"):
+        take_weights(build_model(recipe, about), root / "first/seed-0", 0)
