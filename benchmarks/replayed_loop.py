@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from benchmarks.graphs import zinc_like
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 import gssc
+from benchmarks.graphs import zinc_like
 from gssc import model_inputs, molecules
 from gssc.config import Recipe
 from gssc.datasets import FlatGraphs, GraphDataset

@@ -15,9 +15,9 @@ from types import FrameType
 from typing import Any
 
 import torch
-from benchmarks.graphs import zinc_like
 
 import gssc
+from benchmarks.graphs import zinc_like
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe
 from gssc.train import build_model

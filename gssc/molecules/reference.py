@@ -90,13 +90,12 @@ def dense_layer(
     scaled = x
     if conv.degree_scale is not None:
         scaled = x * (conv.degree_scale + conv.degree_log_scale * batch.log_degree)
-    gains = conv._gains(phi, conv.lin_q, conv.lin_k)
+    gains, self_gains = conv.gains(phi)
     state = gains * conv.lin_o(batch.vectors.transpose(1, 2) @ scaled)
     far = batch.vectors @ state
     if conv.lin_out is not None:
         far = conv.lin_out(far)
     if conv.self_term:
-        self_gains = conv._gains(phi, conv.lin_sq, conv.lin_sk)
         far = far + (batch.vectors.square() @ self_gains) * conv.lin_s(scaled)
     far = dropout(far, layer.dropout_global, key, salt + GLOBAL)
 

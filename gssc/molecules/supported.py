@@ -18,6 +18,7 @@ from gssc.nn.dropout import Dropout
 from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder
 from gssc.nn.gine import GINE
 from gssc.nn.heads import GraphHead
+from gssc.nn.layer import FeedForward
 from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
 
@@ -37,7 +38,7 @@ READ = {
     "edge_encoder": FeatureEncoder,
     "rwse_encoder": RandomWalkEncoder,
     "rwse_encoder.linear": nn.Linear,
-    "layers.0.feed_forward": nn.Sequential,
+    "layers.0.feed_forward": FeedForward,
     "layers.0.feed_forward.2": Dropout,
     "phi": DeepSetPhi,
     "head": GraphHead,

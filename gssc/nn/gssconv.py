@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn.context import Gains, GraphContext
-from gssc.ops.conv.features import Projection
 from gssc.ops import batch_to_ptr, conv_features, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
+from gssc.ops.conv.features import Projection
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")

@@ -92,7 +92,6 @@ def _launch_degree(kernel: Any, x: Tensor, held: bool, *arguments: Any) -> None:
     launch(kernel, (-(-rows // block_n), -(-c // block_c)), *arguments, rows, **sizes, num_warps=warps)
 
 
-
 @op("gssc::degree_scale")
 def _degree_forward(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
     """Y [N, C]."""
