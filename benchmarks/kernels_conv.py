@@ -1,7 +1,7 @@
 """Workloads of the convolution alone, forward and backward, and what it is compared with.
 
-X_o, X_s and the gains are given; gradients are taken of all of them. Every variant is judged by the eager form in
-float64 before it is timed.
+X_o, X_s and the gains are given; gradients are taken of all of them. Every variant is judged by the
+form of PyTorch's ops in float64 before it is timed.
 """
 
 from collections.abc import Callable, Iterator
@@ -95,10 +95,10 @@ def gradients(function: Callable[..., Tensor], inputs: dict[str, Tensor], weight
 
 
 def error(function: Callable[..., Tensor], inputs: dict[str, Tensor]) -> float:
-    """The largest relative error of output and gradients, against the eager form in float64 on the same inputs."""
+    """The largest relative error of output and gradients, against PyTorch's ops in float64 on the same inputs."""
     weight = torch.randn_like(inputs["x_o"])
     wide = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
-    expected = gradients(lambda **i: ops.gssc_conv(**i, backend="eager"), wide, weight.double())
+    expected = gradients(lambda **i: ops.gssc_conv(**i, backend="torch"), wide, weight.double())
     computed = gradients(function, inputs, weight)
     return max(_relative(computed[name], expected[name]) for name in expected)
 
@@ -117,7 +117,7 @@ def _check_explicit_z(inputs: dict[str, Tensor], nodes: int = 1000) -> None:
     few = {n: v[:nodes] if n in ("x_o", "x_s", "vectors") else v for n, v in inputs.items()}
     q, k, sq, sk = (few["phi"] @ weight for weight in few["weights"])
     ptr = torch.tensor([0, nodes], device=q.device)
-    expected = ops.gssc_conv(few["x_o"], few["x_s"], few["vectors"], q * k, sq * sk, ptr, backend="eager")
+    expected = ops.gssc_conv(few["x_o"], few["x_s"], few["vectors"], q * k, sq * sk, ptr, backend="torch")
     assert _relative(explicit_z(**few), expected.double()) < LIMITS["exact"]
 
 
@@ -164,17 +164,17 @@ def rivals(work: Workload) -> Iterator[tuple[str, Callable[[], object]]]:
 def variants(work: Workload) -> Iterator[tuple[str, str, bool, Callable[..., Tensor], torch.dtype]]:
     """Name, kind of precision, whether it can be captured, function, dtype."""
 
-    def by(backend: Literal["eager", "fused"]) -> Callable[..., Tensor]:
+    def by(backend: Literal["torch", "triton"]) -> Callable[..., Tensor]:
         return lambda **inputs: ops.gssc_conv(**inputs, backend=backend)
 
     def tf32(**inputs: Tensor) -> Tensor:
         torch.set_float32_matmul_precision("high")
-        return ops.gssc_conv(**inputs, backend="fused")
+        return ops.gssc_conv(**inputs, backend="triton")
 
-    yield "fused", "exact", True, by("fused"), torch.float32
+    yield "fused", "exact", True, by("triton"), torch.float32
     yield "fused, tf32", "tf32", True, tf32, torch.float32
-    yield "fused, bf16", "bf16", True, by("fused"), torch.bfloat16
-    yield "eager", "exact", False, by("eager"), torch.float32
+    yield "fused, bf16", "bf16", True, by("triton"), torch.bfloat16
+    yield "eager", "exact", False, by("torch"), torch.float32
 
 
 @dataclass(frozen=True)
@@ -222,31 +222,31 @@ def run(work: Workload, bandwidth: float, with_rivals: bool = True) -> Iterator[
 
 def tune(work: Workload, bandwidth: float) -> Iterator[str]:
     """Forward and backward separately for several ways to cut the work, by replay."""
-    from gssc.ops.gssc_conv import fused
+    from gssc.ops.conv import triton
 
     inputs = work.inputs()
     weight = torch.randn_like(inputs["x_o"])
     x_o, x_s, p, a, a_s, ptr = (inputs[n] for n in ("x_o", "x_s", "vectors", "gains", "self_gains", "ptr"))
-    state = fused.conv_fused(x_o, x_s, p, a, a_s, ptr)[1]
+    state = triton.conv_triton(x_o, x_s, p, a, a_s, None, ptr)[1]
     floors = [4e3 * work.nodes * (m * work.c + 2 * work.k) / bandwidth for m in (3, 5)]
 
     def forward() -> object:
-        return fused.conv_fused(x_o, x_s, p, a, a_s, ptr)
+        return triton.conv_triton(x_o, x_s, p, a, a_s, None, ptr)
 
     def backward() -> object:
-        return fused.conv_fused_backward(weight, x_s, p, a, a_s, ptr, state)
+        return triton.conv_triton_backward(weight, x_s, p, a, a_s, ptr, state)
 
-    default = fused.FORWARD, fused.BACKWARD
+    default = triton.FORWARD, triton.BACKWARD
     for rows, warps, stages, tiles in CANDIDATES:
-        tuning = fused.Tuning(rows=rows, warps=warps, stages=stages, tiles=tiles)
-        fused.FORWARD = fused.BACKWARD = tuning
+        tuning = triton.Tuning(rows=rows, warps=warps, stages=stages, tiles=tiles)
+        triton.FORWARD = triton.BACKWARD = tuning
         label = f"{work.nodes:>9,} {tuning.exact:7} rows {rows:3} warps {warps} stages {stages} tiles {tiles:2}"
         try:
-            wrong = error(lambda **i: ops.gssc_conv(**i, backend="fused"), inputs)
+            wrong = error(lambda **i: ops.gssc_conv(**i, backend="triton"), inputs)
             times = [measure(function, 60, replay=True).p50 for function in (forward, backward)]
             parts = " ".join(f"{t:.4f} ms ({t / floor:.2f}×)" for t, floor in zip(times, floors, strict=True))
             yield f"{label}: forward, backward {parts} error {wrong:.1e}"
         except Exception as problem:  # a shape that does not fit is a result too
             yield f"{label}: {type(problem).__name__}: {str(problem)[:80]}"
         finally:
-            fused.FORWARD, fused.BACKWARD = default
+            triton.FORWARD, triton.BACKWARD = default

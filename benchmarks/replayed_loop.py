@@ -110,11 +110,11 @@ def main() -> None:
         model = new_model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-5)
         step = own_step(model, optimizer, recipe)
-        wrapped: Callable[[Any], Any] = (
-            gssc.replayed(step, model, optimizer)
-            if name == "replayed"
-            else (lambda batch, step=step: step(batch.to(device)))
-        )
+
+        def launched(batch: Any, step: Callable[[Any], Any] = step) -> Any:
+            return step(batch.to(device))
+
+        wrapped: Callable[[Any], Any] = gssc.replayed(step, model, optimizer) if name == "replayed" else launched
         found[f"{name}, DataLoader"] = milliseconds(own_epoch(wrapped, loader), device, options.epochs)
         found[f"{name}, collated before"] = milliseconds(own_epoch(wrapped, collated), device, options.epochs)
 

@@ -67,7 +67,7 @@ class GSSC(nn.Module):
         rwse_channels: Channels of that encoding, taken from the ``channels`` of the embedding.
         diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
         local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``; or
-            any PyG convolution C → C, as a module (copied for every layer) or a function of ``channels`` that makes one.
+            any PyG convolution C → C, as a module (copied for every layer) or as a function of ``channels``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
             ``"attention"`` (softmax) or ``"none"``; or, likewise, a module or a function that makes one of
             ``channels``: anything called as ``glob(x, phi, vectors, batch, context=context)`` that returns [N, C], see
@@ -157,7 +157,7 @@ class GSSC(nn.Module):
             check_positive("recompute", recompute)
         self.level, self.jumping_knowledge, self.recompute = level, jumping_knowledge, recompute
         self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
-        self.glob = glob if isinstance(glob, str) else "own"
+        self.local, self.glob = (part if isinstance(part, str) else "own" for part in (local, glob))
 
         own_glob = not isinstance(glob, str)
         self.phi = None

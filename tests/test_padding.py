@@ -159,7 +159,7 @@ def with_entry(tensor, where, value):
         (lambda p: {"edge_mask": None, "edge_attr": None}, "edge_mask: expected real edges among real nodes and"),
         (lambda p: {"edge_index": with_entry(p["edge_index"], (0, -1), 0)}, "edge_mask: expected real edges among"),
         (lambda p: {"batch": with_entry(p["batch"], slice(12, None), 1)}, "node_mask: expected real nodes and padding"),
-        (lambda p: {"batch": None}, "batch: expected the graph number of every node, where node_mask is given"),
+        (lambda p: {"batch": None}, "batch: expected the graph number of every node for 4 graphs, got None"),
     ],
 )
 def test_bad_masks(change, message):

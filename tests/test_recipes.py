@@ -8,7 +8,8 @@ import yaml
 
 from gssc.config import SECTIONS
 from gssc.datasets import DATASETS
-from gssc.model import GLOBALS, LOCALS
+from gssc.model import GLOBALS
+from gssc.nn.local import LOCALS
 from gssc.recipes import find_recipe, for_large_graphs, own_recipe, recipe_folder, recipe_names
 
 # Layers, width, local, k, batch size, learning rate, weight decay: appendix of the paper.

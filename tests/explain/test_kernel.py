@@ -25,9 +25,9 @@ def test_it_is_the_jacobian_of_the_convolution(form):
 
         def scaled(x, conv=conv, given=given, selecting=selecting):
             """The convolution after degree scaling, with what selects held where it was."""
-            mixed = conv._mix(selecting, conv.lin_o(x), None, *given[1:])
+            mixed = conv.mix(selecting, conv.lin_o(x), None, *given[1:])
             mixed = mixed if conv.lin_out is None else conv.lin_out(mixed)
-            return mixed + conv._mix(selecting, None, conv.lin_s(x), *given[1:]) if conv.self_term else mixed
+            return mixed + conv.mix(selecting, None, conv.lin_s(x), *given[1:]) if conv.self_term else mixed
 
         # Where it was, it is what the module computes.
         seen = []
@@ -50,7 +50,7 @@ def test_it_is_a_product_of_eigenvectors_and_gains(kernel):
     model, data = make_case(kernel=kernel)
     conv = model.layers[1].glob
     _, given = watch_convolution(model, data, 1)
-    gains = conv._gains(given.phi, conv.lin_q, conv.lin_k)[0].expand(-1, 8)
+    gains = conv.gains(given.phi)[0][0].expand(-1, 8)
     assert_close(kernel_row(model, data, 2), torch.einsum("k,kc,vk->vc", data.eigvecs[2], gains, data.eigvecs))
 
 
