@@ -6,11 +6,10 @@ from torch import Tensor, nn
 from torch import bool as boolean
 
 from gssc.checks import check_choice, check_probability, check_shapes, fail
-from gssc.ops.edges.plan import EdgePlan, edge_plan
+from gssc.ops.context import EdgePlan, edge_plan, new_seeds
 from gssc.ops.gated_gcn import naive, torch, triton
-from gssc.ops.linears import unmodified
-from gssc.ops.norm.types import NormState
-from gssc.ops.seeds import new_seeds
+from gssc.ops.norm import NormState, norm_state
+from gssc.ops.op import unmodified
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["gated_messages"]
@@ -112,7 +111,7 @@ def gated_messages(
         return triton.gated_messages(*inputs, state, mask, plan, origin, *settings)
     if backend != "auto":
         check_choice("backend", backend, BACKENDS)
-    if not hasattr(norm, "kernel_state"):  # others look at no other rows: what is padding does not matter to them
+    if not hasattr(norm, "synchronized"):  # others look at no other rows: what is padding does not matter to them
         mask = None
     if backend == "naive":
         new_nodes, new_edges = naive.gated_messages(*inputs, norm, mask, residual, eps, p, seed, site)
@@ -125,8 +124,7 @@ def _for_kernels(lin_edge: nn.Module | None, norm: nn.Module | None) -> tuple[bo
     """Whether the kernels can stand for these modules, and the state of the norm where there is one."""
     if lin_edge is not None and not (unmodified(lin_edge) and lin_edge.bias is not None):
         return False, None
-    if norm is None or unmodified(norm, nn.Identity):
+    if norm is None or unmodified(norm, kind=nn.Identity):
         return True, None
-    kernel_state = getattr(norm, "kernel_state", None)
-    state = None if kernel_state is None else kernel_state()
+    state = norm_state(norm)
     return state is not None, state

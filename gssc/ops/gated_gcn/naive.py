@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from gssc.ops.rowwise.naive import dropped
+from gssc.ops.norm.naive import dropped
 
 
 def gated_messages(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from gssc.ops.rowwise.torch import dropout
+from gssc.ops.norm import dropout
 
 
 def gated_messages(

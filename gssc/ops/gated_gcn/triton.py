@@ -29,15 +29,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_shapes
+from gssc.ops.context import EdgePlan
 from gssc.ops.edges.launch import Grid
-from gssc.ops.edges.plan import EdgePlan
 from gssc.ops.gated_gcn.torch import composed
 from gssc.ops.launch import launch
-from gssc.ops.linears import MERGED, unmodified
+from gssc.ops.linears import MERGED
+from gssc.ops.norm import naive as random
 from gssc.ops.norm.triton import move_running_statistics
 from gssc.ops.norm.types import NormState
-from gssc.ops.op import composed_gradients, is_traced, op
-from gssc.ops.rowwise import naive as rowwise
+from gssc.ops.op import composed_gradients, is_traced, op, unmodified
 from gssc.ops.triton_support import exporting
 
 PIECE = 1 << 14  # edges of which the gradient is multiplied at a time, at least
@@ -154,7 +154,7 @@ def _messages(
     if edges.shape[0]:
         grid.over_rows(
             kernels.forward_edges, grid.edges, target, source, projected, edge_attr, edge_index.contiguous(), real,
-            stats, scale, shift, seed, edges, rowwise.threshold(dropout), rowwise.scale(dropout),
+            stats, scale, shift, seed, edges, random.threshold(dropout), random.scale(dropout),
             PARTS=parts, HAS_EDGES=projected is not None, RESIDUAL=residual and edge_attr is not None,
             NORM=scale is not None, HAS_MASK=real is not None, DROPOUT=seed is not None, SITE=site,
         )  # fmt: skip
@@ -220,7 +220,7 @@ def _messages_backward(
         hats, degrees = (torch.empty_like(u), u.new_empty(grid.nodes)) if normed else (None, None)
         partial = stats.new_empty(grid.programs, 2, c) if normed else None
         features, inner = (target, source, neighbor, projected), (u, w, grad, real, stats, scale, shift, seed)
-        numbers = (rowwise.threshold(dropout), rowwise.scale(dropout))
+        numbers = (random.threshold(dropout), random.scale(dropout))
         flags = {
             "PARTS": parts,
             "HAS_EDGES": projected is not None,
@@ -363,7 +363,7 @@ def _composed_gradients(
         def update(logits: Tensor) -> Tensor:
             if scale is not None:
                 logits = _normalized(logits, scale, shift, mask, stats, norm_eps)
-            return rowwise.dropped(logits.relu(), seed, site, dropout)
+            return random.dropped(logits.relu(), seed, site, dropout)
 
         def project(rows: Tensor) -> Tensor:
             return F.linear(rows, weight, bias)

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
-from gssc.ops.conv.features import Projection
-from gssc.ops.linears import unmodified
+from gssc.ops.conv import Projection
+from gssc.ops.op import unmodified
 from gssc.ops.selective import naive as _naive
 from gssc.ops.selective import torch as _torch
 from gssc.ops.selective import triton as _triton
