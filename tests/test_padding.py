@@ -3,11 +3,11 @@
 import pytest
 import torch
 from graphs import edgeless, random_graph
+from padded import pad_inputs
 from torch_geometric.data import Batch
 from torch_geometric.transforms import Compose
 
 from gssc import GSSC, LaplacianSpectrum, RandomWalkSE, model_inputs
-from gssc.padding import pad_inputs
 from gssc.testing import assert_close
 
 TRANSFORM = Compose([LaplacianSpectrum(k=5), RandomWalkSE(4)])

@@ -47,6 +47,11 @@ def op(name: str, mutates_args: Iterable[str] = ()) -> Callable[[Callable[..., A
     return lambda function: Op(name, function, mutates_args)
 
 
+def empty_like(x: Tensor, *_: Any) -> Tensor:
+    """Uninitialised, contiguous, of the shape and type of the first argument: what many ops return."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 def is_traced(*values: Any) -> bool:
     """Whether something watches the program instead of running it: a compiler, a mode, ``torch.func``, a subclass."""
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from graphs import edgeless, path, random_graph
+from padded import pad_inputs
 from ranks import MODELS, RANKS, ROWS, make_model, train, work
 from ranks import make_norm as make_random_norm
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -11,7 +12,6 @@ from gssc import GSSC, LaplacianSpectrum, RandomWalkSE, model_inputs
 from gssc.checks import fail
 from gssc.nn import BatchNorm
 from gssc.nn.norm import make_norm, reestimate_batch_norms, synchronize_batch_norms
-from gssc.padding import pad_inputs
 from gssc.testing import assert_close
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from gssc.ops.context import EdgePlan
 from gssc.ops.edges.launch import Grid
 from gssc.ops.gine.naive import gathered_messages
-from gssc.ops.op import composed_gradients, op
+from gssc.ops.op import composed_gradients, empty_like, op
 
 
 @op("gssc::gine_messages")
@@ -33,7 +33,7 @@ def _messages(
     source_ptr: Tensor,
 ) -> Tensor:
     """H [N, C]; what follows ``edge_index`` is an ``EdgePlan``."""
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    out = empty_like(x)
     if x.numel():
         from gssc.ops.gine import kernels
 
@@ -44,9 +44,7 @@ def _messages(
     return out
 
 
-@_messages.register_fake
-def _(x: Tensor, *_: Tensor | None) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+_messages.register_fake(empty_like)
 
 
 @op("gssc::gine_messages_backward")
@@ -80,7 +78,7 @@ def _messages_backward(
 def _empty_gradients(grad: Tensor, x: Tensor, edge_attr: Tensor | None, *rest: Any) -> list[Tensor]:
     need_edges = rest[-1]
     like = [x] if edge_attr is None or not need_edges else [x, edge_attr]
-    return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
+    return [empty_like(tensor) for tensor in like]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -115,7 +113,7 @@ def gine_messages(
 @op("gssc::neighbor_sum")
 def _sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor, source_ptr: Tensor) -> Tensor:
     """H [N, C]; what follows ``x`` is of an ``EdgePlan``: the last two are what the backward pass sums by."""
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    out = empty_like(x)
     if x.numel():
         from gssc.ops.gine import kernels
 
@@ -124,9 +122,7 @@ def _sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor, source
     return out
 
 
-@_sum.register_fake
-def _(x: Tensor, *_: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+_sum.register_fake(empty_like)
 
 
 def _setup_sum(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

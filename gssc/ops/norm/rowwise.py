@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gssc.ops.launch import launch
 from gssc.ops.norm import naive
-from gssc.ops.op import op
+from gssc.ops.op import empty_like, op
 from gssc.ops.triton_support import power_of_two
 
 HELD = 2048  # rows that one program may hold
@@ -39,9 +39,7 @@ def _relu_forward(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor
     return out
 
 
-@_relu_forward.register_fake
-def _(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+_relu_forward.register_fake(empty_like)
 
 
 @op("gssc::relu_dropout_backward")
@@ -49,16 +47,14 @@ def _relu_backward(grad: Tensor, x: Tensor, seed: Tensor | None, p: float, site:
     """∂x."""
     from gssc.ops.norm.kernels import rows as kernels
 
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    out = empty_like(x)
     if x.numel():
         tensors = (grad.contiguous(), x.contiguous(), seed, out)
         _launch_relu(kernels.relu_rows_backward, x, tensors, p, site, seed is not None)
     return out
 
 
-@_relu_backward.register_fake
-def _(grad: Tensor, x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+_relu_backward.register_fake(lambda grad, x, *_: empty_like(x))
 
 
 def _setup_relu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -104,9 +100,7 @@ def _degree_forward(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor)
     return out
 
 
-@_degree_forward.register_fake
-def _(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+_degree_forward.register_fake(empty_like)
 
 
 @op("gssc::degree_scale_backward")
@@ -116,7 +110,7 @@ def _degree_backward(
     """∂x [N, C], and ∂a and ∂b [2, C]."""
     from gssc.ops.norm.kernels import rows as kernels
 
-    d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+    d_x = empty_like(x)
     held = x.shape[0] <= HELD
     sums = x.new_empty(
         (1 if held else -(-x.shape[0] // 64), 2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32)
@@ -129,10 +123,8 @@ def _degree_backward(
 
 
 @_degree_backward.register_fake
-def _(grad: Tensor, x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(
-        (2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32)
-    )
+def _(grad: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return empty_like(x), x.new_empty((2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32))
 
 
 def _setup_degree(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

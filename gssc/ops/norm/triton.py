@@ -20,7 +20,7 @@ from torch import Tensor
 from gssc.ops.launch import launch
 from gssc.ops.norm import naive as random
 from gssc.ops.norm.types import Branch, NormState
-from gssc.ops.op import composed_gradients, op
+from gssc.ops.op import composed_gradients, empty_like, op
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
 HELD = 2048  # rows that one program may hold
@@ -198,8 +198,7 @@ def norm_backward(
     from gssc.ops.norm import kernels
 
     found = [stats.new_empty(4, first.shape[1])]
-    found += [torch.empty_like(rows, memory_format=torch.contiguous_format) for rows in _rows(
-        first, second, x, residuals, activation)]  # fmt: skip
+    found += map(empty_like, _rows(first, second, x, residuals, activation))
     if stats.numel() == 0 or first.numel() == 0:
         return [tensor.zero_() for tensor in found]
     grad, first, second, x = _contiguous(grad, first, second, x)
@@ -229,14 +228,10 @@ def _rows(
 
 
 @norm_backward.register_fake
-def _(
-    grad: Tensor, first: Tensor, second: Tensor | None, x: Tensor | None, weight: Tensor, bias: Tensor,
-    weight2: Tensor | None, mask: Tensor | None, seed: Tensor | None, stats: Tensor, dropouts: Sequence[float],
-    residuals: Sequence[bool], eps: float, activation: bool, site: int,
-) -> list[Tensor]:  # fmt: skip
-    like = _rows(first, second, x, residuals, activation)
-    found = [torch.empty_like(rows, memory_format=torch.contiguous_format) for rows in like]
-    return [stats.new_empty(4, first.shape[1]), *found]
+def _empty_gradients(grad: Tensor, first: Tensor, second: Tensor | None, x: Tensor | None, *rest: Any) -> list[Tensor]:
+    *_, stats, _, residuals, _, activation, _ = rest
+    rows = _rows(first, second, x, residuals, activation)
+    return [stats.new_empty(4, first.shape[1]), *map(empty_like, rows)]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
