@@ -7,7 +7,7 @@ what a specialisation can depend on: constants, types, alignment of pointers, di
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gssc.ops.triton_support import interpreting
 
@@ -19,21 +19,28 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     if interpreting():
         kernel[grid](*arguments, **constants)
         return
-    traits: list[Any] = [kernel, torch.cuda.current_device(), *constants.values()]
+    device = torch._C._cuda_getDevice()
+    traits: list[Any] = [kernel, device, *constants.values()]
     for value in arguments:
-        if isinstance(value, Tensor):
-            traits.append(value.dtype)
-            traits.append(value.data_ptr() % 16 == 0)
-        elif type(value) is int:
-            traits.append((value == 1, value % 16 == 0, -0x80000000 <= value < 0x80000000, value < 0x8000000000000000))
+        kind = type(value)
+        if kind is Tensor or kind is nn.Parameter:
+            # Apart from each other, without a tuple for each: an aligned pointer is its type alone.
+            traits.append(value.dtype if value.data_ptr() % 16 == 0 else (value.dtype,))
+        elif kind is int:
+            divisible = 1 if value == 1 else 16 if value % 16 == 0 else 0
+            narrow = -0x80000000 <= value < 0x80000000
+            traits.append(divisible if narrow else (divisible, value < 0x8000000000000000))
         else:
-            traits.append(None if value is None else type(value))
+            traits.append(kind)
     key = tuple(traits)
     known = _COMPILED.get(key)
     if known is None:
         compiled = kernel[grid](*arguments, **constants)
-        names = kernel.arg_names[len(arguments) :]
-        _COMPILED[key] = compiled, tuple(constants[name] for name in names)
+        values = [constants[name] for name in kernel.arg_names[len(arguments) :]]
+        # What ``compiled[grid]`` would look up again; hooks of profilers that Triton offers are not called.
+        _COMPILED[key] = compiled.run, compiled.function, compiled.packed_metadata, values
         return
-    compiled, values = known
-    compiled[(*grid, 1, 1)[:3]](*arguments, *values)
+    run, function, metadata, values = known
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    x, y, z = (*grid, 1, 1)[:3]
+    run(x, y, z, stream, function, metadata, None, None, None, *arguments, *values)

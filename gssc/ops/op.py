@@ -30,8 +30,14 @@ class Op:
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
         """``setup_context(ctx, inputs, output)`` keeps what ``backward(ctx, *grads)`` needs."""
         self.library.register_autograd(backward, setup_context=setup_context)
-        functions = {"forward": self.function, "setup_context": setup_context, "backward": backward}
-        members = {name: staticmethod(function) for name, function in functions.items()}
+
+        # In one function: PyTorch looks at the signature of a forward that has a setup_context, in every call.
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            output = self.function(*inputs)
+            setup_context(ctx, inputs, output)
+            return output
+
+        members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         self.differentiable = type(self.function.__name__, (torch.autograd.Function,), members)
 
     def __call__(self, *inputs: Any) -> Any:

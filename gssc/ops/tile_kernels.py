@@ -6,34 +6,54 @@ import triton.language as tl
 EPS = tl.constexpr(1e-5)  # of every norm
 
 
+# REAL, where it is not zero, is how many numbers, or rows and columns, of a block of a power of two there are; the
+# others are zero, and not in memory.
+
+
 @triton.jit
-def vector(at, N: tl.constexpr):
+def vector(at, N: tl.constexpr, REAL: tl.constexpr = 0):
     """N numbers."""
-    return tl.load(at + tl.arange(0, N))
+    n = tl.arange(0, N)
+    if REAL == 0:
+        value = tl.load(at + n)
+    else:
+        value = tl.load(at + n, mask=n < REAL, other=0.0)
+    return value
 
 
 @triton.jit
-def put_vector(at, value, N: tl.constexpr, more=False):
+def put_vector(at, value, N: tl.constexpr, more=False, REAL: tl.constexpr = 0):
     """Store N numbers; with ``more``, add them to those that are there."""
-    at = at + tl.arange(0, N)
+    n = tl.arange(0, N)
     if more:
-        value += tl.load(at)
-    tl.store(at, value)
+        value += vector(at, N, REAL)
+    if REAL == 0:
+        tl.store(at + n, value)
+    else:
+        tl.store(at + n, value, mask=n < REAL)
 
 
 @triton.jit
-def matrix(at, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def matrix(at, ROWS: tl.constexpr, COLUMNS: tl.constexpr, REAL: tl.constexpr = 0):
     """A matrix, row by row."""
-    return tl.load(at + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    if REAL == 0:
+        value = tl.load(at + row * COLUMNS + column)
+    else:
+        value = tl.load(at + row * REAL + column, mask=(row < REAL) & (column < REAL), other=0.0)
+    return value
 
 
 @triton.jit
-def put_matrix(at, value, ROWS: tl.constexpr, COLUMNS: tl.constexpr, more=False):
+def put_matrix(at, value, ROWS: tl.constexpr, COLUMNS: tl.constexpr, more=False, REAL: tl.constexpr = 0):
     """Store a matrix, row by row; with ``more``, add it to the one that is there."""
-    at = at + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     if more:
-        value += tl.load(at)
-    tl.store(at, value)
+        value += matrix(at, ROWS, COLUMNS, REAL)
+    if REAL == 0:
+        tl.store(at + row * COLUMNS + column, value)
+    else:
+        tl.store(at + row * REAL + column, value, mask=(row < REAL) & (column < REAL))
 
 
 @triton.jit

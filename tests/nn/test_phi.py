@@ -173,7 +173,7 @@ def test_kernels_are_not_asked_for_what_they_cannot_do(on_gpu):
     values, mask = spectrum()
     for phi, given in (
         (DeepSetPhi(16, 1), values),
-        (DeepSetPhi(8, 1).float(), values.float()),
+        (DeepSetPhi(129, 1).float(), values.float()),
         (DeepSetPhi(16, 1).float(), values.float().requires_grad_()),
         (type("Other", (DeepSetPhi,), {"encode": lambda self, *_: torch.ones(3, 6, 16)})(16, 1), values.float()),
     ):

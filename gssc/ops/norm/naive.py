@@ -1,6 +1,7 @@
 """The judge: norms by PyTorch's batch_norm on the real rows alone, and the random numbers of the kernels."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +57,7 @@ def threshold(p: float) -> int:
     return min(round(p * LIMIT), LIMIT - 1)
 
 
+@lru_cache(maxsize=64)
 def scale(p: float) -> float:
     """What kept entries are multiplied by, so that the mean stays: 1 / (1 - p), rounded as a kernel's argument is."""
     return float(torch.tensor(LIMIT / (LIMIT - threshold(p)), dtype=torch.float32))

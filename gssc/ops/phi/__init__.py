@@ -36,7 +36,7 @@ def deep_set(
         pool: MLP₁ of every block.
         update: MLP₂ of every block.
         backend: ``"triton"`` (where every part is Linear, LayerNorm and SiLU, once in ``embed`` and twice in an MLP,
-            with C of 16, 32 or 64, K of at most 64, float32, and no gradient of λ), ``"torch"``, ``"naive"`` (from
+            with C of at most 128, K of at most 64, float32, and no gradient of λ), ``"torch"``, ``"naive"`` (from
             the weights of such parts), or ``"auto"``: triton where it can be, else torch.
 
     Returns:

@@ -17,28 +17,28 @@ from torch import Tensor
 from gssc.ops.launch import launch
 from gssc.ops.op import composed_gradients, op
 from gssc.ops.phi import naive
-from gssc.ops.triton_support import exporting, multiprocessors, wants_exact
+from gssc.ops.triton_support import exporting, multiprocessors, power_of_two, wants_exact
 
-CHANNELS = (16, 32, 64)
+MAX_CHANNELS = 128
 ROWS = (16, 32, 64)  # of a tile, as many as there are frequencies or more
 MAX_FREQUENCIES = ROWS[-1]
 PROGRAMS = 2  # of the backward pass, per processor
 # Forward and backward, by rows and channels of a tile, else 4: those that spill least. Never 8 for 16 rows, over which
 # products of so many warps have read beyond their operands (Triton 3.6).
-WARPS = {(32, 64): (8, 8), (64, 64): (4, 8)}
+WARPS = {(32, 64): (8, 8), (64, 64): (4, 8), (32, 128): (8, 8), (64, 128): (8, 8)}
 
 
 def fits(eigvals: Tensor, width: int) -> bool:
-    """Whether the kernels can do it: float32, few frequencies, a width of theirs, and no gradient of eigenvalues."""
-    if width not in CHANNELS or not 1 <= eigvals.shape[1] <= MAX_FREQUENCIES or exporting():
+    """Whether the kernels can do it: float32, few frequencies and channels, and no gradient of eigenvalues."""
+    if width > MAX_CHANNELS or not 1 <= eigvals.shape[1] <= MAX_FREQUENCIES or exporting():
         return False
     return not eigvals.requires_grad and eigvals.dtype == torch.float32
 
 
 def _launch(backward: bool, kernel: Any, programs: int, *arguments: Any, k: int, width: int, **flags: Any) -> None:
-    rows, precision = _rows(k), "tf32x3" if wants_exact(arguments[0]) else "tf32"
-    warps = WARPS.get((rows, width), (4, 4))[backward]
-    shape = {"K": k, "KP": rows, "W": width, "PRECISION": precision}
+    rows, columns, precision = _rows(k), power_of_two(width, 16), "tf32x3" if wants_exact(arguments[0]) else "tf32"
+    warps = WARPS.get((rows, columns), (4, 4))[backward]
+    shape = {"K": k, "KP": rows, "W": columns, "N": width, "PRECISION": precision}
     launch(kernel, (programs,), *arguments, **shape, **flags, num_warps=warps, num_stages=1)
 
 
@@ -50,11 +50,11 @@ def _rows(k: int) -> int:
 def deep_set_forward(
     eigvals: Tensor, eigmask: Tensor, weights: Tensor, width: int, blocks: int, keep: bool
 ) -> tuple[Tensor, Tensor]:
-    """Φ [G, K, C], and for backward the states [blocks, G, KP, C] (none unless ``keep``)."""
+    """Φ [G, K, C], and for backward the states [blocks, G, KP, W] (none unless ``keep``)."""
     from gssc.ops.phi import kernels
 
     graphs, k = eigvals.shape
-    states = eigvals.new_empty((blocks if keep else 0, graphs, _rows(k), width))
+    states = eigvals.new_empty((blocks if keep else 0, graphs, _rows(k), power_of_two(width, 16)))
     out = eigvals.new_empty((graphs, k, width))
     if graphs:
         tensors = (weights, eigvals.contiguous(), eigmask.contiguous(), states, out)
@@ -65,7 +65,7 @@ def deep_set_forward(
 @deep_set_forward.register_fake
 def _(eigvals: Tensor, eigmask: Tensor, weights: Tensor, width: int, blocks: int, keep: bool) -> tuple[Tensor, Tensor]:
     graphs, k = eigvals.shape
-    states = eigvals.new_empty((blocks if keep else 0, graphs, _rows(k), width))
+    states = eigvals.new_empty((blocks if keep else 0, graphs, _rows(k), power_of_two(width, 16)))
     return eigvals.new_empty((graphs, k, width)), states
 
 

@@ -45,7 +45,17 @@ def wide(values, mask, weights):
 
 @pytest.mark.parametrize(
     ("graphs", "frequencies", "channels", "blocks"),
-    [(1, 1, 16, 1), (3, 5, 16, 3), (2, 17, 32, 1), (1, 33, 16, 2), (2, 64, 64, 1), (2, 5, 16, 0)],
+    [
+        (1, 1, 16, 1),
+        (3, 5, 16, 3),
+        (2, 17, 32, 1),
+        (1, 33, 16, 2),
+        (2, 64, 64, 1),
+        (2, 5, 16, 0),
+        (3, 5, 24, 2),
+        (2, 7, 5, 1),
+        (1, 17, 96, 1),
+    ],
 )
 def test_matches_naive_in_float64(graphs, frequencies, channels, blocks):
     inputs = make(graphs, frequencies, channels, blocks)
@@ -154,7 +164,8 @@ def test_where_it_fits():
     assert not triton.fits(values[:, :0], 16)
     assert not triton.fits(torch.zeros(2, 65, device=DEVICE), 16)
     assert not triton.fits(values.clone().requires_grad_(), 16)
-    assert not triton.fits(values, 96)
+    assert triton.fits(values, 96)
+    assert not triton.fits(values, 129)
 
 
 def test_modules_that_must_be_called():
