@@ -36,15 +36,17 @@ class Grid:
 
         A program is one warp: its sums need no barrier.
         """
-        launch(
-            kernel, (self.programs, self.blocks), *arguments, self.nodes, self.share,
-            C=self.channels, BLOCK_E=self.block_e, BLOCK_C=self.block_c, **flags, num_warps=1, num_stages=1,
-        )  # fmt: skip
+        if self.nodes:
+            launch(
+                kernel, (self.programs, self.blocks), *arguments, self.nodes, self.share,
+                C=self.channels, BLOCK_E=self.block_e, BLOCK_C=self.block_c, **flags, num_warps=1, num_stages=1,
+            )  # fmt: skip
 
     def over_rows(self, kernel: Any, rows: int, *arguments: Any, **flags: Any) -> None:
         """The kernel takes, after its own arguments, the number of rows (nodes or edges), of which it has 32."""
-        launch(
-            kernel, (-(-rows // 32), self.blocks), *arguments, rows,
-            C=self.channels, BLOCK_E=32, BLOCK_C=self.block_c, **flags,
-            num_warps=max(1, min(32 * self.block_c // 512, 4)), num_stages=1,
-        )  # fmt: skip
+        if rows:
+            launch(
+                kernel, (-(-rows // 32), self.blocks), *arguments, rows,
+                C=self.channels, BLOCK_E=32, BLOCK_C=self.block_c, **flags,
+                num_warps=max(1, min(32 * self.block_c // 512, 4)), num_stages=1,
+            )  # fmt: skip
