@@ -14,6 +14,14 @@ from gssc.ops.rowwise.kernels import kept
 
 
 @triton.jit
+def real_edges(mask, edge, valid):
+    """Which edges of a block enter the statistics."""
+    if mask is not None:
+        valid = valid & (tl.load(mask + edge, mask=valid, other=0) != 0)
+    return valid
+
+
+@triton.jit
 def update_gradient(
     logit, rows, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
     C: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr,
@@ -26,7 +34,7 @@ def update_gradient(
         hidden = hat * row(scale, 0, c, C, BLOCK_C)[None, :] + row(shift, 0, c, C, BLOCK_C)[None, :]
     passes = hidden > 0.0
     if mask is not None:
-        passes = passes & (tl.load(mask + rows, mask=valid, other=0) != 0)[:, None]
+        passes = passes & real_edges(mask, rows, valid)[:, None]
     change = tl.where(passes, gather(grad, rows, valid, c, C, BLOCK_C), 0.0)
     if seed is not None:
         change = tl.where(kept(seed, SITE, rows, c, threshold), change * rescale, 0.0)
@@ -47,14 +55,6 @@ def edges_of(
     if projected is not None:
         logit += gather(projected, edge, valid, c, C, BLOCK_C)
     return valid, edge, other, logit
-
-
-@triton.jit
-def real_edges(mask, edge, valid):
-    """Which edges of a block enter the statistics."""
-    if mask is not None:
-        valid = valid & (tl.load(mask + edge, mask=valid, other=0) != 0)
-    return valid
 
 
 @triton.jit(do_not_specialize=["nodes", "share", "eps"])
@@ -80,12 +80,10 @@ def forward_nodes(
             origin = tl.load(order + begin, mask=some, other=0).to(tl.int64)
             pivot += tl.load(projected + origin * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
         number = tl.zeros([BLOCK_E], dtype=tl.float32)
-        plain = tl.zeros([BLOCK_C], dtype=tl.float32)
-        square = tl.zeros([BLOCK_C], dtype=tl.float32)
+        plain, square = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
     for node in range(first, last):
         told = row(target, node * PARTS, c, C, BLOCK_C)
-        total = tl.zeros([BLOCK_C], dtype=tl.float32)
-        gates = tl.zeros([BLOCK_C], dtype=tl.float32)
+        total, gates = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             valid, edge, other, logit = edges_of(
@@ -173,7 +171,7 @@ def forward_edges(
         hidden = hat * row(scale, 0, c, C, BLOCK_C)[None, :] + row(shift, 0, c, C, BLOCK_C)[None, :]
     update = tl.maximum(hidden, 0.0)
     if mask is not None:
-        update = tl.where((tl.load(mask + rows, mask=valid, other=0) != 0)[:, None], update, 0.0)
+        update = tl.where(real_edges(mask, rows, valid)[:, None], update, 0.0)
     if seed is not None:
         update = tl.where(kept(seed, SITE, rows, c, threshold), update * rescale, 0.0)
     if attr is not None:
@@ -212,14 +210,12 @@ def backward_sources(
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     if partial is not None:
-        plain = tl.zeros([BLOCK_C], dtype=tl.float32)
-        along = tl.zeros([BLOCK_C], dtype=tl.float32)
+        plain, along = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
         factor = (row(stats, 1, c, C, BLOCK_C) * row(scale, 0, c, C, BLOCK_C))[None, :]
     for node in range(first, tl.minimum(first + share, nodes)):
         told = row(source, node * PARTS, c, C, BLOCK_C)
         value = row(neighbor, node * PARTS, c, C, BLOCK_C)
-        by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
-        by_message = tl.zeros([BLOCK_C], dtype=tl.float32)
+        by_logit, by_message = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
         if partial is not None:
             all_hats = tl.zeros([BLOCK_C], dtype=tl.float32)
             number = tl.zeros([BLOCK_E], dtype=tl.float32)
@@ -234,9 +230,8 @@ def backward_sources(
             change = gate * (1.0 - gate) * (push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
             if grad is not None:
                 hat, g = update_gradient(
-                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
-                    C, BLOCK_C, SITE,
-                )  # fmt: skip
+                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale, C, BLOCK_C, SITE
+                )
                 if scale is not None:
                     plain += tl.sum(g, 0)
                     along += tl.sum(g * hat, 0)
@@ -295,8 +290,7 @@ def backward_targets(
             constant, slope = common_part(stats, scale, sums, c, C, BLOCK_C)
     for node in range(first, tl.minimum(first + share, nodes)):
         told = row(target, node * PARTS, c, C, BLOCK_C)
-        push = row(u, node, c, C, BLOCK_C)
-        pull = row(w, node, c, C, BLOCK_C)
+        push, pull = row(u, node, c, C, BLOCK_C), row(w, node, c, C, BLOCK_C)
         by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
@@ -308,9 +302,8 @@ def backward_targets(
             change = gate * (1.0 - gate) * change
             if grad is not None:
                 hat, g = update_gradient(
-                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
-                    C, BLOCK_C, SITE,
-                )  # fmt: skip
+                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale, C, BLOCK_C, SITE
+                )
                 if scale is not None:
                     g *= factor
                     if sums is not None:

@@ -82,13 +82,13 @@ def _messages(
     tensors: Any = fixed
     by_target, sources, target_ptr, _, _, _, edge_index, mask, seed, running_mean, running_variance = tensors
     (nodes, c), edges = target.shape, edge_index.shape[1]
-    grid, real, projected = Grid(nodes, edges, c, target.device), _bytes(mask), None
+    grid, projected = Grid(nodes, edges, c, target.device), None
     out, new_edges, stats, kept = _empty_results(target, own, scale, edges if need_edges or weight is not None else 0)
     if edge_attr is not None and weight is not None and bias is not None:
         projected = _project(edge_attr, weight, bias, new_edges)
     moments = stats.new_empty(grid.programs * (2 * c + 1)) if training else None
     grid.over_nodes(
-        kernels.forward_nodes, target, source, neighbor, own, projected, by_target, sources, target_ptr, real, out,
+        kernels.forward_nodes, target, source, neighbor, own, projected, by_target, sources, target_ptr, mask, out,
         kept, moments, eps, PARTS=parts, KEEP=kept.shape[0] == 2,
     )  # fmt: skip
     if scale is not None:
@@ -100,7 +100,7 @@ def _messages(
     if need_edges:
         grid.over_rows(
             kernels.forward_edges, edges, target, source, projected, edge_attr if residual else None,
-            edge_index.contiguous(), real, stats, scale, shift, seed, new_edges, *_drop_numbers(dropout),
+            edge_index, mask, stats, scale, shift, seed, new_edges, *_drop_numbers(dropout),
             PARTS=parts, SITE=site,
         )  # fmt: skip
     return out, new_edges if need_edges else new_edges.new_empty(0, c), stats, kept
@@ -120,10 +120,6 @@ def _empty_results(target: Tensor, own: Tensor | None, scale: Tensor | None, edg
     stats = target.new_empty((0 if scale is None else 5, c), dtype=torch.float32)
     alone = own is None and target.dtype == torch.float32
     return target.new_empty(nodes, c), target.new_empty(edges, c), stats, stats.new_empty(1 if alone else 2, nodes, c)
-
-
-def _bytes(mask: Tensor | None) -> Tensor | None:
-    return None if mask is None else mask.contiguous().view(torch.uint8)
 
 
 @lru_cache(maxsize=64)
@@ -148,7 +144,6 @@ def _messages_backward(
     dropout: float,
     site: int,
     parts: int,
-    has_own: bool,
 ) -> list[Tensor]:
     """∂t, ∂s and ∂b, or one tensor with them and ∂a as columns; with e ∂e, ∂W, ∂bias; with a norm ∂β, ∂γ in one."""
     from gssc.ops.gated_gcn import kernels
@@ -158,8 +153,8 @@ def _messages_backward(
     (nodes, c), edges = target.shape, plan[0].shape[0]
     grid = Grid(nodes, edges, c, target.device)
     gradients = _empty_gradients(target, parts)
-    d_t, d_s, d_b, *d_own = gradients if parts == 1 else gradients[0].chunk(parts, dim=1)
-    grad, real = None if grad_edges is None else grad_edges.contiguous(), _bytes(mask)
+    d_t, d_s, d_b, *spare = gradients if parts == 1 else gradients[0].chunk(parts, dim=1)
+    grad = None if grad_edges is None else grad_edges.contiguous()
     projected = None
     if edge_attr is not None:
         # ∂e is written one piece before ∂ℓ: where a product has been read, so that the two share their memory.
@@ -167,14 +162,13 @@ def _messages_backward(
         room = target.new_empty(edges + piece, c)
         projected = _project(edge_attr, weight, bias, room[piece:])
     u, w = stats.new_empty(nodes, c), stats.new_empty(nodes, c)
-    d_a = d_own[0] if has_own and d_own else None
-    start = (grad_nodes.contiguous(), kept, h if kept.shape[0] == 1 else kept[1], u, w, d_a)
+    start = (grad_nodes.contiguous(), kept, h if kept.shape[0] == 1 else kept[1], u, w, spare[0] if spare else None)
     grid.over_rows(kernels.backward_start, nodes, *start, PARTS=parts)
     hats = degrees = partial = sums = None
     if grad is not None and scale is not None:
         hats, degrees, partial = stats.new_empty(nodes, c), stats.new_empty(nodes), stats.new_empty(grid.programs, 2, c)
     features = (target, source, neighbor, projected)
-    inner: tuple[Any, ...] = (u, w, grad, real, stats, scale, shift, seed)
+    inner: tuple[Any, ...] = (u, w, grad, mask, stats, scale, shift, seed)
     numbers, flags = _drop_numbers(dropout), {"PARTS": parts, "SITE": site}
     sums_of_edges = (d_s, d_b, hats, degrees, partial)
     grid.over_nodes(kernels.backward_sources, *features, *plan[3:], *inner, *sums_of_edges, *numbers, **flags)
@@ -226,15 +220,15 @@ def _edge_gradient(room: Tensor, change: Tensor, weight: Tensor, grad: Tensor | 
 @_messages_backward.register_fake
 def _(grad_nodes: Tensor, grad_edges: Tensor | None, saved: Sequence[Any], *numbers: Any) -> list[Tensor]:
     target, _, _, edge_attr, weight, bias, scale = saved[:7]
-    gradients = _empty_gradients(target, numbers[-2])
+    gradients = _empty_gradients(target, numbers[-1])
     if edge_attr is not None:
         gradients += [tensor.new_empty(tensor.shape) for tensor in (edge_attr, weight, bias)]
     return gradients if scale is None else [*gradients, scale.new_empty((2, scale.shape[0]), dtype=torch.float32)]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *told, own, edge_attr, weight, bias, scale, shift, fixed, origin = inputs[:11]
-    ctx.numbers, ctx.has_own, ctx.dtype = inputs[11:18], own is not None, told[0].dtype
+    *told, _, edge_attr, weight, bias, scale, shift, fixed, origin = inputs[:11]
+    ctx.numbers, ctx.dtype = inputs[11:18], told[0].dtype
     out, _, stats, kept = output
     ctx.save_for_backward(
         *([None] * 3 if origin else told), edge_attr, weight, bias, scale, shift,
@@ -256,15 +250,14 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
         saved[:3] = [F.linear(x, weights[place], weights[place + 1]) for place in (0, 2, 4)]
     if torch.is_grad_enabled():  # somebody will differentiate the result
         gradients = _composed_gradients(ctx, saved, grad_nodes, grad_edges)
-        return (*gradients[:3], grad_nodes if ctx.has_own else None, *gradients[3:], *absent)
+        return (*gradients[:3], grad_nodes if ctx.needs_input_grad[3] else None, *gradients[3:], *absent)
     _, training, residual, _, dropout, site, parts = ctx.numbers
     if grad_nodes is None:
         grad_nodes = saved[0].new_zeros(saved[0].shape)
-    numbers = (training, residual, dropout, site, parts, ctx.has_own)
-    results = _messages_backward(grad_nodes, grad_edges, saved, *numbers)
+    results = _messages_backward(grad_nodes, grad_edges, saved, training, residual, dropout, site, parts)
     d_told, others = (results[:3], results[3:]) if parts == 1 else (results[0].chunk(parts, dim=1), results[1:])
     d_own = None
-    if ctx.has_own:
+    if ctx.needs_input_grad[3]:
         d_own = grad_nodes if parts == 1 else d_told[3]
     d_edges = others[:3] if saved[3] is not None else [None] * 3
     d_norm = [None, None]
@@ -297,7 +290,7 @@ def _composed_gradients(ctx: Any, saved: list[Any], *grads: Tensor | None) -> tu
 
 def _normalized(logits: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, stats: Tensor, eps: float) -> Tensor:
     """γℓ̂ + β, differentiable through statistics of the batch; ``stats`` has those that count without one."""
-    real = torch.ones_like(logits[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
+    real = torch.ones_like(logits[:, :1], dtype=torch.bool) if mask is None else mask.bool().unsqueeze(1)
     mean, inverse, _, _, n = stats
     center = torch.where(real, logits, 0.0).sum(0) / n.clamp(min=1)
     squares = torch.where(real, logits - center, 0.0).square().sum(0)
@@ -326,13 +319,14 @@ def gated_messages(
     check_shapes(("lin_edge.weight", None if linear is None else linear.weight, (c, c)), ("norm.weight", scale, (c,)))
     if edge_attr is not None:
         edge_attr, weight, bias = edge_attr.to(dtype).contiguous(), linear.weight.to(dtype), linear.bias.to(dtype)
-    rows = [target, source.to(dtype), neighbor.to(dtype), *([] if own is None else [own.to(dtype)])]
-    inputs_of_rows, parts = _origin(origin), _parts(rows)
-    if inputs_of_rows or not parts:
-        rows, parts = [row.contiguous() for row in rows], 1
-    fixed = [*plan, edge_index, inputs.mask, seed if dropout else None, mean, variance]
+    told = [target, source.to(dtype), neighbor.to(dtype), *([] if own is None else [own.to(dtype)])]
+    told_anew, parts = _origin(origin), _parts(told)
+    if told_anew or not parts:
+        told, parts = [rows.contiguous() for rows in told], 1
+    mask = None if inputs.mask is None else inputs.mask.contiguous().view(torch.uint8)
+    fixed = [*plan, edge_index.contiguous(), mask, seed if dropout else None, mean, variance]
     nodes, edges, stats, _ = _messages(
-        *rows[:3], rows[3] if own is not None else None, edge_attr, weight, bias, scale, shift, fixed, inputs_of_rows,
+        *told, *[None] * (4 - len(told)), edge_attr, weight, bias, scale, shift, fixed, told_anew,
         norm_eps, training, residual, eps, dropout, site, parts, need_edges,
     )  # fmt: skip
     if training:
