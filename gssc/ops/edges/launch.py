@@ -18,11 +18,8 @@ class Grid:
     def __init__(self, nodes: int, edges: int, channels: int, device: torch.device) -> None:
         self.nodes, self.edges, self.channels = nodes, edges, channels
         # A power of two that divides C where one of 32 and more does; else the one above C, up to 128.
-        self.block_c = min(power_of_two(channels, 16), 128)
-        for width in WIDTHS:
-            if channels % width == 0:
-                self.block_c = width
-                break
+        widths = [width for width in WIDTHS if channels % width == 0]
+        self.block_c = widths[0] if widths else min(power_of_two(channels, 16), 128)
         # Edges that one step takes: about the mean degree, as far as one warp can hold them.
         self.block_e = min(power_of_two(-(-edges // max(nodes, 1)), 4), max(ELEMENTS // self.block_c, 4))
         # Nodes of a program.

@@ -50,26 +50,11 @@ MERGED_MOMENTS = 256  # partial moments that one step merges
 
 @op("gssc::gated_messages")
 def _messages(
-    target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
-    own: Tensor | None,
-    edge_attr: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    scale: Tensor | None,
-    shift: Tensor | None,
-    fixed: Sequence[Tensor | None],
-    origin: Sequence[Tensor],
-    norm_eps: float,
-    training: bool,
-    residual: bool,
-    eps: float,
-    dropout: float,
-    site: int,
-    parts: int,
-    need_edges: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor | None,
+    edge_attr: Tensor | None, weight: Tensor | None, bias: Tensor | None, scale: Tensor | None, shift: Tensor | None,
+    fixed: Sequence[Tensor | None], origin: Sequence[Tensor], norm_eps: float, training: bool, residual: bool,
+    eps: float, dropout: float, site: int, parts: int, need_edges: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """H [N, C] and e' [E, C] or [0, C], then statistics [5, C], d and maybe h, which only the backward pass needs.
 
     ``fixed`` are those without gradients: the plan, the edges, mask, seed, running mean and variance. ``origin`` is
@@ -109,6 +94,8 @@ def _messages(
 def _project(edge_attr: Tensor, weight: Tensor, bias: Tensor, into: Tensor) -> Tensor:
     """eWᵀ + b, of so many edges at a time that no product has 2³¹ numbers: where libraries count in 32 bits."""
     rows = max(LARGEST // edge_attr.shape[1], 1)
+    if edge_attr.shape[0] <= rows:
+        return torch.addmm(bias, edge_attr, weight.t(), out=into)
     for attr, place in zip(edge_attr.split(rows), into.split(rows), strict=True):
         torch.addmm(bias, attr, weight.t(), out=place)
     return into
@@ -336,7 +323,7 @@ def gated_messages(
 
 def _parts(rows: Sequence[Tensor]) -> int:
     """How many rows of C numbers lie from one node to the next in memory, in all alike; 0 where kernels need copies."""
-    if is_traced(*rows):
+    if is_traced():
         return 0
     stride, c = rows[0].stride(), rows[0].shape[1]
     if stride[1] != 1 or stride[0] < c or stride[0] % c:

@@ -17,7 +17,8 @@ share, more than 64 frequencies, gradients of P, whoever differentiates a gradie
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,29 +45,18 @@ def fits(x: Tensor, vectors: Tensor, ptr: Tensor, shared: bool) -> bool:
     return 0 < nodes <= MEAN_NODES * graphs and channels > 0
 
 
-class _Plan(NamedTuple):
-    """Sizes of the launches, one program per channel and graph: numbers only, made without a look at ``ptr``."""
-
-    nodes: int
-    graphs: int
-    k: int
-    c: int
-    precision: str
-
-    def over_nodes(self, kernel: Any, *tensors: Tensor | None) -> None:
-        self.over_pairs(kernel, *tensors, self.nodes, BLOCK_N=ROWS, PRECISION=self.precision)
-
-    def over_pairs(self, kernel: Any, *arguments: Any, **constants: Any) -> None:
-        block = power_of_two(self.k, 16)
-        launch(
-            kernel, (self.graphs * self.c,), *arguments, self.graphs,
-            K=self.k, C=self.c, BLOCK_K=block, **constants, num_warps=WARPS[block], num_stages=1,
-        )  # fmt: skip
+def _launch(graphs: int, k: int, c: int, kernel: Any, *arguments: Any, **constants: Any) -> None:
+    """One program per channel and graph: sizes are numbers that are known without a look at ``ptr``."""
+    block = power_of_two(k, 16)
+    launch(
+        kernel, (graphs * c,), *arguments, graphs,
+        K=k, C=c, BLOCK_K=block, **constants, num_warps=WARPS[block], num_stages=1,
+    )  # fmt: skip
 
 
-def _plan(x: Tensor, x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, ptr: Tensor) -> _Plan:
-    precision = "tf32x3" if wants_exact(x, x_o, x_s, vectors) else "tf32"
-    return _Plan(vectors.shape[0], ptr.shape[0] - 1, vectors.shape[1], x.shape[1], precision)
+def _node_blocks(*factors: Tensor | None) -> dict[str, Any]:
+    """How kernels that pass over nodes take and multiply them."""
+    return {"BLOCK_N": ROWS, "PRECISION": "tf32x3" if wants_exact(*factors) else "tf32"}
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
@@ -77,30 +67,22 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 @op("gssc::select")
 def select(
-    x: Tensor,
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    phi: Tensor,
-    pair_gains: Tensor,
-    dv: Tensor,
-    turns: Tensor,
-    vectors: Tensor,
-    ptr: Tensor,
-    normalize: bool,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    x: Tensor, x_o: Tensor | None, x_s: Tensor | None, phi: Tensor, pair_gains: Tensor, dv: Tensor, turns: Tensor,
+    vectors: Tensor, ptr: Tensor, normalize: bool, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """H [N, C], and for backward E, V, T, T_a in ``dtype``, channels times pairs of all graphs, and k_valid [G]."""
     from gssc.ops.selective import kernels
 
-    plan = _plan(x, x_o, x_s, vectors, ptr)
-    encoded = x.new_empty((plan.c, plan.graphs * plan.k**2), dtype=dtype)
-    counts = x.new_empty(plan.graphs, dtype=torch.float32)
-    plan.over_nodes(kernels.encode_forward, x, vectors, phi, ptr, encoded, counts)
+    (graphs, k, c), nodes = phi.shape, x.shape[0]
+    run, blocks = partial(_launch, graphs, k, c), _node_blocks(x, x_o, x_s, vectors)
+    encoded = x.new_empty((c, graphs * k**2), dtype=dtype)
+    counts = x.new_empty(graphs, dtype=torch.float32)
+    run(kernels.encode_forward, x, vectors, phi, ptr, encoded, counts, nodes, **blocks)
     value = _product(dv.to(dtype), encoded)
     tensor, out = torch.empty_like(value), torch.empty_like(x)
-    plan.over_pairs(kernels.tame_forward, value, pair_gains, counts if normalize else None, tensor)
+    run(kernels.tame_forward, value, pair_gains, counts if normalize else None, tensor)
     turned = _product(turns.to(dtype), tensor)
-    plan.over_nodes(kernels.mix_forward, x_o, x_s, vectors, ptr, turned, out)
+    run(kernels.mix_forward, x_o, x_s, vectors, ptr, turned, out, nodes, **blocks)
     return out, encoded, value, tensor, turned, counts
 
 
@@ -123,15 +105,17 @@ def select_backward(
     tensors: Any = inputs
     x, x_o, x_s, phi, pair_gains, dv, turns, vectors, ptr = tensors
     encoded, value, tensor, turned, counts = kept
-    plan = _plan(grad, x_o, x_s, vectors, ptr)
+    (graphs, k, c), nodes = phi.shape, x.shape[0]
+    run, blocks = partial(_launch, graphs, k, c), _node_blocks(grad, x_o, x_s, vectors)
     gradients = [None if part is None else torch.empty_like(part) for part in (x, x_o, x_s, phi, pair_gains)]
     d_x, d_o, d_s, d_phi, d_pair = gradients
     d_turned, d_value, taming = torch.empty_like(turned), torch.empty_like(value), counts if normalize else None
-    plan.over_nodes(kernels.mix_backward, grad.contiguous(), x_o, x_s, vectors, ptr, turned, d_o, d_s, d_turned)
+    mixed = (grad.contiguous(), x_o, x_s, vectors, ptr, turned, d_o, d_s, d_turned)
+    run(kernels.mix_backward, *mixed, nodes, **blocks)
     d_tensor = _product(turns.to(tensor.dtype).t(), d_turned)
-    plan.over_pairs(kernels.tame_backward, d_tensor, value, pair_gains, taming, d_value, d_pair)
+    run(kernels.tame_backward, d_tensor, value, pair_gains, taming, d_value, d_pair)
     d_encoded = _product(dv.to(value.dtype).t(), d_value)
-    plan.over_nodes(kernels.encode_backward, d_encoded, x, vectors, phi, ptr, d_x, d_phi)
+    run(kernels.encode_backward, d_encoded, x, vectors, phi, ptr, d_x, d_phi, nodes, **blocks)
     gradients += [_product(d_value, encoded.t()).to(dv.dtype), _product(d_turned, tensor.t()).to(turns.dtype)]
     return [gradient for gradient in gradients if gradient is not None]
 

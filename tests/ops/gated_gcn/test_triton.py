@@ -152,6 +152,7 @@ def test_columns_are_read_where_they_stand():
     assert kernels_form._parts(joint.chunk(4, 1)) == 4
     assert kernels_form._parts([part.contiguous() for part in joint.chunk(4, 1)]) == 1
     assert kernels_form._parts([joint[:, :5], joint[:, 5:10].contiguous()]) == 0
+    assert kernels_form._parts([*joint.chunk(2, 1), joint[:, :10]]) == 0  # gradients of three need three columns
     assert kernels_form._parts([torch.randn(5, 6, device=DEVICE).t()]) == 0
     assert kernels_form._parts([torch.randn(1, 5, device=DEVICE).expand(6, 5)]) == 0
     inputs = make("random", 5)
