@@ -123,15 +123,9 @@ def _(target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor | None, *oth
 
 @op("gssc::gated_messages_backward")
 def _messages_backward(
-    grad_nodes: Tensor,
-    grad_edges: Tensor | None,
-    saved: Sequence[Tensor | None],
-    training: bool,
-    residual: bool,
-    dropout: float,
-    site: int,
-    parts: int,
-) -> list[Tensor]:
+    grad_nodes: Tensor, grad_edges: Tensor | None, saved: Sequence[Tensor | None],
+    training: bool, residual: bool, dropout: float, site: int, parts: int,
+) -> list[Tensor]:  # fmt: skip
     """∂t, ∂s and ∂b, or one tensor with them and ∂a as columns; with e ∂e, ∂W, ∂bias; with a norm ∂β, ∂γ in one."""
     from gssc.ops.gated_gcn import kernels
 

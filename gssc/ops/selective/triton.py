@@ -97,14 +97,14 @@ def _(x: Tensor, x_o: Any, x_s: Any, phi: Tensor, pair_gains: Any, dv: Any, turn
 
 @op("gssc::select_backward")
 def select_backward(
-    grad: Tensor, inputs: Sequence[Tensor | None], kept: Sequence[Tensor], normalize: bool
+    grad: Tensor, inputs: Sequence[Tensor | None], results: Sequence[Tensor], normalize: bool
 ) -> list[Tensor]:
     """Gradients of what ``select`` was given, up to W_a: those that are there. Not differentiable."""
     from gssc.ops.selective import kernels
 
     tensors: Any = inputs
     x, x_o, x_s, phi, pair_gains, dv, turns, vectors, ptr = tensors
-    encoded, value, tensor, turned, counts = kept
+    encoded, value, tensor, turned, counts = results
     (graphs, k, c), nodes = phi.shape, x.shape[0]
     run, blocks = partial(_launch, graphs, k, c), _node_blocks(grad, x_o, x_s, vectors)
     gradients = [None if part is None else torch.empty_like(part) for part in (x, x_o, x_s, phi, pair_gains)]
@@ -134,10 +134,10 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 def _backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 11
-    inputs, kept = ctx.saved_tensors[:9], ctx.saved_tensors[9:]
+    inputs, results = ctx.saved_tensors[:9], ctx.saved_tensors[9:]
     if torch.is_grad_enabled():  # somebody will differentiate the result
         return (*_composed_gradients(ctx, inputs, grad), *[None] * 4)
-    gradients = iter(select_backward(grad, inputs, kept, ctx.normalize))
+    gradients = iter(select_backward(grad, inputs, results, ctx.normalize))
     return (*[None if tensor is None else next(gradients) for tensor in inputs[:7]], *[None] * 4)
 
 
