@@ -1,6 +1,7 @@
 """The whole model: encoders → φ once → layers → head."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
@@ -27,13 +28,11 @@ from gssc.nn import (
     joint_gains,
 )
 from gssc.nn.copies import Source, copies
-from gssc.nn.encoders import EmbeddingInit, Features
+from gssc.nn.encoders import HEAD_FORMS, LEVELS, EmbeddingInit, Features, HeadForm, Level, Pool
 from gssc.nn.gssconv import Kernel
-from gssc.nn.heads import HEAD_FORMS, LEVELS, HeadForm, Level, Pool
 from gssc.nn.local import Local, make_locals
 from gssc.nn.norm import NormName
-from gssc.nn.recompute import recomputed
-from gssc.ops import dropout_seeds
+from gssc.nn.recompute import recomputed_layers
 from gssc.padding import blank
 from gssc.spectra.packed import edges_of
 
@@ -156,7 +155,6 @@ class GSSC(nn.Module):
         if recompute:
             check_positive("recompute", recompute)
         self.level, self.jumping_knowledge, self.recompute = level, jumping_knowledge, recompute
-        self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
         self.local, self.glob = (part if isinstance(part, str) else "own" for part in (local, glob))
 
         own_glob = not isinstance(glob, str)
@@ -203,6 +201,10 @@ class GSSC(nn.Module):
             GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm)
             for parts in zip(locals_, globals_, strict=True)
         )
+        # Whose dropout gets its seeds from the context, in one draw for all.
+        dropouts = any((dropout_local, dropout_global, dropout_ffn))
+        parts = (part for layer in self.layers for part in (layer, layer.local))
+        self._seeded = [part for part in parts if isinstance(part, nn.Module) and dropouts]
         width = channels * layers if jumping_knowledge else channels
         self.head = (
             GraphHead(width, out_channels, pool, head) if level == "graph" else MLPHead(width, out_channels, head)
@@ -255,15 +257,16 @@ class GSSC(nn.Module):
             [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
         """
         context = self._context(
-            x, edge_index, eigvals, eigvecs, batch, num_graphs, num_nodes, node_mask, edge_mask, ptr, largest
-        )
-        x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
-        self._check_values(x=x, edge_attr=edge_attr, rwse=rwse, eigvals=eigvals, eigvecs=eigvecs)
-        phi = None if self.phi is None else self._encode_spectrum(eigvals, eigvecs, eigmask, context)
+            x, edge_index, eigvals, eigvecs, eigmask, batch, edge_attr, rwse,
+            num_graphs, num_nodes, node_mask, edge_mask, ptr, largest,
+        )  # fmt: skip
+        if node_mask is not None:
+            x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
+        phi = None if self.phi is None else self.phi(eigvals, eigmask)
         h = self._encode_nodes(x, rwse, phi, eigvecs, context)
-        self._share(phi, context)
         # Edge features are handed over without a name, so that they can go as soon as the first layer has read them.
-        outputs = self._through_layers(h, self._encode_edges(edge_attr, edge_index), edge_index, phi, eigvecs, context)
+        encode = (lambda *_: None) if self.edge_encoder is None else self.edge_encoder
+        outputs = self._through_layers(h, encode(edge_attr, edge_index.shape[1]), phi, eigvecs, context)
         h = torch.cat(outputs, dim=1) if self.jumping_knowledge else outputs[-1]
         return self.head(h, context) if self.level == "graph" else self.head(h)
 
@@ -273,7 +276,10 @@ class GSSC(nn.Module):
         edge_index: Tensor,
         eigvals: Tensor | None,
         eigvecs: Tensor | None,
+        eigmask: Tensor | None,
         batch: Tensor | None,
+        edge_attr: Tensor | None,
+        rwse: Tensor | None,
         num_graphs: int | None,
         num_nodes: int | None,
         node_mask: Tensor | None,
@@ -281,7 +287,10 @@ class GSSC(nn.Module):
         ptr: Tensor | None,
         largest: int | None,
     ) -> GraphContext:
-        """The batch as the layers see it; numbers of nodes and graphs from whatever tells them."""
+        """The batch as the layers see it, after a check of its numbers; sizes from whatever tells them.
+
+        Numbers must be finite (on a CPU: a GPU is not made to wait) and of the weights' type.
+        """
         nodes = num_nodes
         for tensor in (eigvecs, x):
             nodes = nodes if tensor is None else tensor.shape[0]
@@ -294,35 +303,33 @@ class GSSC(nn.Module):
                 fail("eigvals", f"one row for each of num_graphs = {num_graphs} graphs", graphs)
         elif graphs is None and batch is not None:
             fail("num_graphs", "the number of graphs, where batch is given without eigvals", "None")
-        masks: dict[str, Any] = {"node_mask": node_mask, "edge_mask": edge_mask}
-        return graph_context(
-            nodes, 1 if graphs is None else graphs, batch, edge_index, ptr=ptr, largest=largest, **masks
-        )
-
-    def _check_values(self, **inputs: Tensor | None) -> None:
-        """Fail on numbers that are not finite (on a CPU: a GPU is not made to wait) or not of the weights' type."""
-        if torch.compiler.is_compiling():
-            return
-        weights = next(self.parameters()).dtype
-        readers = {"x": self.node_encoder.linear, "edge_attr": self.edge_encoder, "rwse": self.rwse_encoder}
-        for name, tensor in inputs.items():
-            if tensor is None or not tensor.is_floating_point():
-                continue
-            if name in readers and tensor.device.type == "cpu" and not bool(torch.isfinite(tensor).all()):
-                fail(name, "finite numbers", f"{int((~torch.isfinite(tensor)).sum())} non-finite of {tensor.numel()}")
-            read = readers.get(name, self.phi) is not None
-            if read and tensor.dtype != weights and not torch.is_autocast_enabled(tensor.device.type):
-                fail(name, f"{weights}, the type of the model's weights (data.apply, model.to)", tensor.dtype)
-
-    def _encode_spectrum(
-        self, eigvals: Tensor | None, eigvecs: Tensor | None, eigmask: Tensor | None, context: GraphContext
-    ) -> Tensor:
-        """Φ = φ(λ), [G, K, c]."""
-        assert self.phi is not None
-        if eigvals is None or eigvecs is None or eigmask is None:
-            fail("eigvals", "eigvals, eigvecs and eigmask (apply gssc.LaplacianSpectrum to the data)", "None")
-        check_shape("eigvecs", eigvecs, context.nodes, eigvals.shape[1])
-        return self.phi(eigvals, eigmask)
+        if self.phi is not None:
+            if eigvals is None or eigvecs is None or eigmask is None:
+                fail("eigvals", "eigvals, eigvecs and eigmask (apply gssc.LaplacianSpectrum to the data)", "None")
+            if eigvecs.shape != (nodes, eigvals.shape[1]):
+                check_shape("eigvecs", eigvecs, nodes, eigvals.shape[1])
+        context = graph_context(
+            nodes, 1 if graphs is None else graphs, batch, edge_index, ptr=ptr, largest=largest,
+            node_mask=node_mask, edge_mask=edge_mask, seeded=self._seeded if self.training else (),
+        )  # fmt: skip
+        if not torch.compiler.is_compiling():
+            weights = next(self.parameters()).dtype
+            for name, numbers, reader, mask in (
+                ("x", x, self.node_encoder.linear, node_mask),
+                ("edge_attr", edge_attr, self.edge_encoder, edge_mask),
+                ("rwse", rwse, self.rwse_encoder, node_mask),
+                ("eigvals", eigvals, self.phi, None),
+                ("eigvecs", eigvecs, self.phi, None),
+            ):
+                if numbers is None or reader is None or not numbers.is_floating_point():
+                    continue
+                if reader is not self.phi and numbers.device.type == "cpu":
+                    finite = torch.isfinite(numbers if mask is None else blank(numbers, mask))  # type: ignore[arg-type]
+                    if not bool(finite.all()):
+                        fail(name, "finite numbers", f"{int((~finite).sum())} non-finite of {numbers.numel()}")
+                if numbers.dtype != weights and not torch.is_autocast_enabled(numbers.device.type):
+                    fail(name, f"{weights}, the type of the model's weights (data.apply, model.to)", numbers.dtype)
+        return context
 
     def _encode_nodes(
         self, x: Tensor | None, rwse: Tensor | None, phi: Tensor | None, eigvecs: Tensor | None, context: GraphContext
@@ -332,52 +339,26 @@ class GSSC(nn.Module):
         if self.rwse_encoder is not None:
             if rwse is None:
                 fail("rwse", "random-walk encodings (apply gssc.RandomWalkSE to the data)", "None")
-            check_shape("rwse", rwse, context.nodes, self.rwse_encoder.linear.in_features)
+            if rwse.shape != (context.nodes, self.rwse_encoder.linear.in_features):
+                check_shape("rwse", rwse, context.nodes, self.rwse_encoder.linear.in_features)
             pieces.append(self.rwse_encoder(rwse, context.node_mask))
         if self.diagonal_encoder is not None:
             pieces.append(self.diagonal_encoder(phi, eigvecs, context))
         return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
 
-    def _encode_edges(self, edge_attr: Tensor | None, edge_index: Tensor) -> Tensor | None:
-        return None if self.edge_encoder is None else self.edge_encoder(edge_attr, edge_index.shape[1])
-
-    def _share(self, phi: Tensor | None, context: GraphContext) -> None:
-        """What is cheaper to make for all layers at once: gains, seeds of dropout; and whose edges nobody reads."""
-        layers = [layer for layer in self.layers if isinstance(layer, GSSCLayer)]
-        if phi is not None:
-            context.gains = joint_gains([layer.glob for layer in layers], phi)
-        if self.dropouts and self.training:
-            modules = [module for layer in layers for module in (layer, layer.local) if module is not None]
-            context.seeds = dropout_seeds(modules, context.ptr.device)
-        context.final = layers[-1].local
-
     def _through_layers(
-        self,
-        h: Tensor,
-        e: Tensor | None,
-        edge_index: Tensor,
-        phi: Tensor | None,
-        eigvecs: Tensor | None,
-        context: GraphContext,
+        self, h: Tensor, e: Tensor | None, phi: Tensor | None, eigvecs: Tensor | None, context: GraphContext
     ) -> list[Tensor]:
-        """Node features after every layer. See ``recompute``."""
-        again = self.recompute if torch.is_grad_enabled() else 0
-
-        def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
-            return self.layers[number](h, edge_index, phi, eigvecs, context.batch, e, context=context)
-
-        def group(first: int, h: Tensor, e: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
-            outputs = []
-            for number in range(first, min(first + max(again, 1), len(self.layers))):
-                h, e = recomputed(run, self.layers[number], number, h, e) if again else run(number, h, e)
-                outputs.append(h)
-            return outputs, e
-
-        outputs: list[Tensor] = []
-        for first in range(0, len(self.layers), max(again, 1)):
-            found, e = recomputed(group, self.layers, first, h, e) if again > 1 else group(first, h, e)
-            h = found[-1]
-            outputs += found
+        """Node features after every layer. Gains of all layers are made at once, as it is cheaper."""
+        if phi is not None:
+            context.gains = joint_gains([*map(attrgetter("glob"), self.layers)], phi)
+        context.final = self.layers[-1].local  # type: ignore[assignment]
+        if self.recompute and torch.is_grad_enabled():
+            return recomputed_layers(self.layers, self.recompute, h, e, phi, eigvecs, context)
+        outputs = []
+        for layer in self.layers:
+            h, e = layer(h, context.edge_index, phi, eigvecs, context.batch, e, context=context)
+            outputs.append(h)
         return outputs
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from gssc.checks import check_shape, fail
+from gssc.checks import fail
 
 NODE_ROWS = ("x", "eigvecs", "rwse")
 GRAPH_ROWS = ("eigvals", "eigmask")
@@ -71,27 +71,6 @@ def blank(rows: Tensor | None, mask: Tensor | None) -> Tensor | None:
     if rows is None or mask is None or mask.shape[:1] != rows.shape[:1]:
         return rows
     return torch.where(mask if rows.dim() == 1 else mask.unsqueeze(1), rows, 0)
-
-
-def check_masks(node_mask: Tensor | None, edge_mask: Tensor | None, nodes: int, edges: int) -> None:
-    """Fail unless the masks are boolean and fit."""
-    for name, mask, rows in (("node_mask", node_mask, nodes), ("edge_mask", edge_mask, edges)):
-        if mask is not None:
-            check_shape(name, mask, rows)
-            if mask.dtype != torch.bool:
-                fail(name, "a boolean tensor (True = real)", mask.dtype)
-    if node_mask is None and edge_mask is not None:
-        fail("node_mask", "given where edge_mask is: padding edges join padding nodes", "None")
-
-
-def check_padding(node_mask: Tensor, edge_mask: Tensor | None, edge_index: Tensor, batch: Tensor | None) -> None:
-    """Fail where an edge or a graph holds real and padding nodes. Looks at values: for the CPU."""
-    if batch is None:
-        fail("batch", "the graph number of every node, where node_mask is given", "None")
-    if not bool((node_mask[edge_index] == (True if edge_mask is None else edge_mask)).all()):
-        fail("edge_mask", "real edges among real nodes and padding edges among padding nodes", "others")
-    if bool((node_mask[1:] != node_mask[:-1])[batch[1:] == batch[:-1]].any()):
-        fail("node_mask", "real nodes and padding nodes in different graphs", "a graph with both")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Fixtures shared by all tests."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -47,6 +48,19 @@ def poisoned() -> Iterator[None]:
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``pretend_gpu(on, *ops)``: let the kernels of these ops stand for what they compute here too, or not."""
+
+    def switch(on: bool, *ops: Any) -> None:
+        for module in ops:
+            monkeypatch.setattr(module, "can_fuse", lambda *tensors: on)
+        if not torch.cuda.is_available():
+            monkeypatch.setattr(torch.Tensor, "is_cuda", on)
+
+    return switch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

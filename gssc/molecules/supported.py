@@ -15,9 +15,8 @@ from gssc.model import GSSC
 from gssc.molecules.data import MAX_BONDS
 from gssc.nn import GSSCLayer, GSSConv
 from gssc.nn.dropout import Dropout
-from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder
+from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
 from gssc.nn.gine import GINE
-from gssc.nn.heads import GraphHead
 from gssc.nn.layer import FeedForward
 from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi

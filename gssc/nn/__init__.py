@@ -1,14 +1,11 @@
 """Layers with parameters. Each is a function of tensors; none reads a configuration."""
 
 from gssc.nn.attention import SoftmaxAttention
-from gssc.nn.context import GraphContext, graph_context
-from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder
-from gssc.nn.gains import joint_gains
+from gssc.nn.encoders import FeatureEncoder, GraphHead, MLPHead, RandomWalkEncoder, SpectralDiagonalEncoder
 from gssc.nn.gated_gcn import GatedGCN
 from gssc.nn.gcn import LocalGCN
 from gssc.nn.gine import GINE
-from gssc.nn.gssconv import GSSConv
-from gssc.nn.heads import GraphHead, MLPHead
+from gssc.nn.gssconv import GSSConv, joint_gains
 from gssc.nn.layer import GSSCLayer
 from gssc.nn.local import make_local, make_locals
 from gssc.nn.norm import BatchNorm, reestimate_batch_norms, synchronize_batch_norms
@@ -23,6 +20,7 @@ from gssc.nn.phi import (
     TransformerPhi,
 )
 from gssc.nn.pna import LocalPNA
+from gssc.ops.context import GraphContext, graph_context
 
 __all__ = [
     "GINE",

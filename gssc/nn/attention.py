@@ -3,9 +3,9 @@
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_shape, fail
-from gssc.nn.context import GraphContext
 from gssc.ops import batch_to_ptr
 from gssc.ops.attention import attention
+from gssc.ops.context import GraphContext
 
 
 class SoftmaxAttention(nn.Module):

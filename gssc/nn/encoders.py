@@ -1,21 +1,31 @@
-"""Encoders: from raw node, edge and structural features to channels."""
+"""Both ends of a model: encoders, from raw features to channels, and heads, from channels to predictions."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
-from gssc.nn.context import GraphContext
 from gssc.nn.norm import BatchNorm
-from gssc.ops import Branch, embedding_sum, gssc_conv, residual_norm
+from gssc.ops import Branch, graph_pool, gssc_conv, residual_norm
+from gssc.ops.context import GraphContext
+from gssc.ops.op import unmodified
 
 # What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
 Features = int | Sequence[int] | None
 
 EmbeddingInit = Literal["normal", "xavier"]
 EMBEDDING_INITS = ("normal", "xavier")
+MAX_ENTRIES = 2**25  # of the zeros and ones that stand for categories: 128 MB
+
+Level = Literal["node", "graph"]
+HeadForm = Literal["halving", "wide", "linear"]
+Pool = Literal["sum", "mean", "max"]
+LEVELS = ("node", "graph")
+HEAD_FORMS = ("halving", "wide", "linear")
+POOLS = ("sum", "mean", "max")
 
 
 class FeatureEncoder(nn.Module):
@@ -67,25 +77,56 @@ class FeatureEncoder(nn.Module):
             fail(self.name, "a tensor of features", "None")
         columns = raw.unsqueeze(1) if raw.dim() == 1 else raw
         if self.linear is not None:
-            check_shape(self.name, columns, rows, self.linear.in_features)
+            if columns.shape != (rows, self.linear.in_features):
+                check_shape(self.name, columns, rows, self.linear.in_features)
             if not columns.is_floating_point():
                 fail(self.name, "floating-point features (a sequence of vocabulary sizes means categories)", raw.dtype)
             return self.linear(columns)
         assert self.embeddings is not None
-        check_shape(self.name, columns, rows, len(self.embeddings))
+        if columns.shape != (rows, len(self.embeddings)):
+            check_shape(self.name, columns, rows, len(self.embeddings))
         if columns.is_floating_point():
             fail(self.name, "integer categories (an integer number of features means continuous)", raw.dtype)
-        if torch.compiler.is_compiling():
-            return embedding_sum(columns, self.embeddings)
         try:
             return embedding_sum(columns, self.embeddings)
-        except IndexError:  # on a CPU; a GPU has no words for it
+        except (IndexError, RuntimeError):  # on a CPU; a GPU has no words for it
+            if columns.is_cuda or torch.compiler.is_compiling():
+                raise
             for i, embedding in enumerate(self.embeddings):
                 size, column = int(embedding.weight.shape[0]), columns[:, i]  # type: ignore[index]
                 if bool(((column < 0) | (column >= size)).any()):
                     span = f"{int(column.min())}..{int(column.max())}"
                     fail(f"{self.name}, column {i}", f"categories in 0..{size - 1}", span)
             raise
+
+
+def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleList) -> Tensor:
+    """Σ_i embedding_i(column i) of integer columns [N, I]: [N, C].
+
+    Where that is small, as zeros and ones [N, V] times all tables [V, C]: the gradient of the tables is one product as
+    well. That of an embedding sorts its indices on a GPU, some ten launches for each of a molecule's twelve columns.
+    """
+    tables: list[Tensor] = []
+    categories = 0
+    for e in embeddings:
+        if isinstance(e, nn.Embedding) and unmodified(e, kind=nn.Embedding):
+            if e.padding_idx is None and e.max_norm is None and not (e.sparse or e.scale_grad_by_freq):
+                tables.append(e.weight)
+            categories += e.num_embeddings
+    simple = len(tables) == len(embeddings) and not torch.compiler.is_compiling()
+    if not simple or columns.shape[0] * categories > MAX_ENTRIES:
+        total: Tensor = embeddings[0](columns[:, 0])
+        for column, embedding in list(enumerate(embeddings))[1:]:
+            total = total + embedding(columns[:, column])
+        return total
+    ones = tables[0].new_zeros(columns.shape[0], categories)
+    start = 0
+    for column, table in zip(columns.T, tables, strict=True):
+        # Column by column, so that a category beyond its table fails as in an embedding.
+        ones[:, start : start + table.shape[0]].scatter_(1, column.long().unsqueeze(1), 1.0)
+        start += table.shape[0]
+    with torch.autocast(columns.device.type, enabled=False):
+        return ones @ torch.cat(tables)
 
 
 class RandomWalkEncoder(nn.Module):
@@ -120,3 +161,45 @@ class SpectralDiagonalEncoder(nn.Module):
         diagonal = gssc_conv(None, ones, vectors, None, phi * sizes, context.ptr)
         normed = residual_norm(None, [Branch(diagonal, self.norm)], context.node_mask, training=False)
         return self.linear(normed)
+
+
+class MLPHead(nn.Sequential):
+    """From C channels to the outputs, with ReLU between linear maps.
+
+    Args:
+        channels: C, width of the input.
+        out_channels: Number of outputs.
+        form: ``"halving"``: C → C/2 → C/4 → out; ``"wide"``: C → C → C → out; ``"linear"``: C → out.
+    """
+
+    def __init__(self, channels: int, out_channels: int, form: HeadForm = "halving") -> None:
+        check_positive("out_channels", out_channels)
+        check_choice("form", form, HEAD_FORMS)
+        widths = [channels]
+        if form != "linear":
+            factor = 2 if form == "halving" else 1
+            widths += [max(1, channels // factor), max(1, channels // factor**2)]
+        steps: list[nn.Module] = []
+        for wide, narrow in pairwise(widths):
+            steps += [nn.Linear(wide, narrow), nn.ReLU()]
+        super().__init__(*steps, nn.Linear(widths[-1], out_channels))
+
+
+class GraphHead(nn.Module):
+    """Pool the nodes of every graph, then an MLP: [N, C] -> [G, out].
+
+    Args:
+        channels: C, width of the input.
+        out_channels: Number of outputs.
+        pool: ``"sum"``, ``"mean"`` or ``"max"``; a graph without nodes pools to zero.
+        form: Of the MLP, see ``MLPHead``.
+    """
+
+    def __init__(self, channels: int, out_channels: int, pool: Pool = "mean", form: HeadForm = "halving") -> None:
+        super().__init__()
+        check_choice("pool", pool, POOLS)
+        self.pool = pool
+        self.mlp = MLPHead(channels, out_channels, form)
+
+    def forward(self, x: Tensor, context: GraphContext) -> Tensor:
+        return self.mlp(graph_pool(x, context.batch, context.ptr, self.pool))

@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_probability, check_shape
-from gssc.nn.context import GraphContext, graph_context
 from gssc.nn.norm import NormName, make_norm
+from gssc.ops.context import GraphContext, graph_context
 from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.linears import linears
 from gssc.ops.norm import Branch, residual_norm

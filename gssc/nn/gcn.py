@@ -5,7 +5,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from gssc.checks import check_positive, check_shape
-from gssc.nn.context import GraphContext, graph_context
+from gssc.ops.context import GraphContext, graph_context
 from gssc.ops.gine import neighbor_sum
 
 

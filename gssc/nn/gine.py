@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
 from gssc.checks import check_positive, check_shape
-from gssc.nn.context import GraphContext, graph_context
+from gssc.ops.context import GraphContext, graph_context
 from gssc.ops.gine import gine_messages
 
 

@@ -1,14 +1,15 @@
 """The graph state space convolution as a module."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
-from gssc.nn.context import Gains, GraphContext
-from gssc.ops import batch_to_ptr, conv_features, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
-from gssc.ops.conv.features import Projection
+from gssc.ops import conv_features, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
+from gssc.ops.context import Gains, GraphContext, batch_to_ptr
+from gssc.ops.conv import Projection, joint_frequency_gains
 
 Kernel = Literal["channel", "shared"]
 KERNELS = ("channel", "shared")
@@ -168,3 +169,25 @@ class GSSConv(nn.Module):
             f"selective={self.selective}, normalize={self.normalize}, self_term={self.self_term}, "
             f"degree_scaling={self.degree_scale is not None}, out_proj={self.lin_out is not None}"
         )
+
+
+def joint_gains(convolutions: Sequence[Any], phi: Tensor) -> dict[nn.Module, Gains]:
+    """A and A_s (``None`` without self term) by convolution: `GSSConv.gains` of all layers at once.
+
+    They depend on φ alone, and small products are dear. Empty where convolutions are not of one kind, or where it is
+    not worth it: then each makes its own.
+    """
+    kinds = set()
+    queries, keys = [], []
+    for conv in convolutions:
+        if type(conv) is not GSSConv or conv.selective:
+            return {}
+        kinds.add((conv.kernel, conv.self_term, conv.channels, conv.phi_channels))
+        queries += [conv.lin_q, conv.lin_sq] if conv.self_term else [conv.lin_q]
+        keys += [conv.lin_k, conv.lin_sk] if conv.self_term else [conv.lin_k]
+    gains = joint_frequency_gains(phi, queries, keys, convolutions[0].kernel == "shared") if len(kinds) == 1 else None
+    if gains is None:
+        return {}
+    both = convolutions[0].self_term
+    pairs = zip(gains[::2], gains[1::2], strict=True) if both else zip(gains, [None] * len(gains), strict=True)
+    return dict(zip(convolutions, pairs, strict=True))

@@ -1,15 +1,16 @@
 """One layer: a local and a global part in parallel, then a feed-forward network."""
 
 import inspect
+from typing import Any
 
 from torch import Tensor, nn
 from torch_geometric.nn import CGConv
 
 from gssc.checks import check_positive, check_probability, fail
-from gssc.nn.context import GraphContext, graph_context, number_of_graphs
 from gssc.nn.dropout import Dropout
 from gssc.nn.norm import NormName, make_norm
 from gssc.ops import Branch, relu_dropout, residual_norm
+from gssc.ops.context import GraphContext, graph_context, number_of_graphs
 
 LOCAL_ARGUMENTS = ("edge_attr", "edge_weight", "context")
 
@@ -101,9 +102,11 @@ class GSSCLayer(nn.Module):
         mask, seed = context.node_mask, context.seeds.get(self)
         branches = []
         if self.local is not None and self.norm_local is not None:
-            features = {"edge_attr": edge_attr, "edge_weight": edge_weight, "context": context}
-            taken = {name: features[name] for name in self._local_takes if features[name] is not None}
-            h = self.local(x, edge_index, **taken)
+            features: dict[str, Any] = {"edge_attr": edge_attr, "edge_weight": edge_weight, "context": context}
+            for name, value in list(features.items()):
+                if value is None or name not in self._local_takes:
+                    del features[name]
+            h = self.local(x, edge_index, **features)
             h, edge_attr = h if isinstance(h, tuple) else (h, edge_attr)
             # One that adds the residual itself drops out itself.
             dropout = 0.0 if self._local_adds_residual else self.dropout_local
@@ -122,11 +125,7 @@ class FeedForward(nn.Sequential):
     def __init__(self, channels: int, dropout: float) -> None:
         inner, outer = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
         super().__init__(inner, nn.ReLU(), Dropout(dropout), outer, Dropout(dropout))
-
-    @property
-    def dropout(self) -> float:
-        """Of both places."""
-        return self[2].p  # type: ignore[return-value]
+        self.dropout = dropout
 
     def forward(self, h: Tensor, seed: Tensor | None = None) -> Tensor:
         return self[3](relu_dropout(self[0](h), self.dropout, self.training, seed, site=2))

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.nn.moments import Moments, joined_moments, moments_over_ranks, row_moments
-from gssc.ops import NormState
 
 NormName = Literal["batch", "layer", "none"]
 NORMS = ("batch", "layer", "none")
@@ -30,15 +29,6 @@ class BatchNorm(nn.BatchNorm1d):
 
     synchronized = False
     process_group: dist.ProcessGroup | None = None
-
-    def kernel_state(self) -> NormState | None:
-        """For kernels; None where they cannot stand for the module: over processes, or where somebody watches it."""
-        weight, mean, variance, batches = self.weight, self.running_mean, self.running_var, self.num_batches_tracked
-        if self.synchronized or self._forward_pre_hooks or self._forward_hooks or weight is None:
-            return None
-        if mean is None or variance is None or batches is None:
-            return None
-        return NormState(weight, self.bias, mean, variance, batches, self.eps, self.momentum, self.training)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is not None:

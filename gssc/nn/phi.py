@@ -25,8 +25,9 @@ class Phi(nn.Module, ABC):
     channels: int
 
     def forward(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
-        check_shape("eigvals", eigvals, None, None)
-        check_shape("eigmask", eigmask, *eigvals.shape)
+        if eigvals.dim() != 2 or eigmask.shape != eigvals.shape:
+            check_shape("eigvals", eigvals, None, None)
+            check_shape("eigmask", eigmask, *eigvals.shape)
         if eigmask.dtype != torch.bool:
             fail("eigmask", "a boolean tensor (True = valid)", eigmask.dtype)
         encoded = self.encode(eigvals.masked_fill(~eigmask, 0.0), eigmask)

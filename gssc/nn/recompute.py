@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from gssc.ops.context import GraphContext
 
 Result = TypeVar("Result")
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -39,3 +41,32 @@ def scratch_statistics(modules: nn.Module) -> Iterator[None]:
     finally:
         for norm, name, buffer in kept:
             norm._buffers[name] = buffer
+
+
+def recomputed_layers(
+    layers: nn.ModuleList,
+    size: int,
+    h: Tensor,
+    e: Tensor | None,
+    phi: Tensor | None,
+    vectors: Tensor | None,
+    context: GraphContext,
+) -> list[Tensor]:
+    """Node features after every layer; of groups of ``size`` layers only the inputs are kept until their turn."""
+
+    def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return layers[number](h, context.edge_index, phi, vectors, context.batch, e, context=context)
+
+    def group(start: int, h: Tensor, e: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
+        outputs = []
+        for number in range(start, min(start + size, len(layers))):
+            h, e = recomputed(run, layers[number], number, h, e)
+            outputs.append(h)
+        return outputs, e
+
+    outputs: list[Tensor] = []
+    for start in range(0, len(layers), size):
+        after, e = recomputed(group, layers, start, h, e) if size > 1 else group(start, h, e)
+        h = after[-1]
+        outputs += after
+    return outputs

@@ -1,21 +1,17 @@
 """Fast maths on tensors, without parameters or configuration.
 
 Each op is a folder: ``__init__.py`` is the public function with its checks and the one choice of backend, ``naive.py``
-the judge, ``torch.py`` made of PyTorch's ops, ``triton.py`` launches ``kernels.py``.
+the judge, ``torch.py`` made of PyTorch's ops (short ones stand in the public function), ``triton.py`` launches
+``kernels.py``. ``context.py`` is what all of them share of a batch.
 """
 
+from gssc.ops.context import EdgePlan, batch_to_ptr, edge_plan, new_seeds
 from gssc.ops.conv import conv_features, frequency_gains, gssc_conv, joint_frequency_gains
-from gssc.ops.edges.plan import EdgePlan, edge_plan
-from gssc.ops.embedding import embedding_sum
 from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.gine import gine_messages, neighbor_sum
-from gssc.ops.graph_sums import from_state, segment_sum, to_state
-from gssc.ops.norm import Branch, NormState, residual_norm
+from gssc.ops.graph_sums import from_state, graph_pool, segment_sum, to_state
+from gssc.ops.norm import Branch, NormState, degree_scale, dropout, relu_dropout, residual_norm
 from gssc.ops.phi import deep_set
-from gssc.ops.pool import graph_pool
-from gssc.ops.ptr import batch_to_ptr
-from gssc.ops.rowwise import degree_scale, dropout, relu_dropout
-from gssc.ops.seeds import dropout_seeds, new_seeds
 from gssc.ops.selective import selective_gssc_conv
 
 __all__ = [
@@ -27,9 +23,7 @@ __all__ = [
     "deep_set",
     "degree_scale",
     "dropout",
-    "dropout_seeds",
     "edge_plan",
-    "embedding_sum",
     "frequency_gains",
     "from_state",
     "gated_messages",

@@ -6,38 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.ops.op import is_traced
+from gssc.ops.op import is_traced, unmodified
 
 MERGED = 1 << 21  # numbers of the input, N × C, up to which one product pays: launches take longer than products
 
 
-def unmodified(module: nn.Module | None, kind: type[nn.Module] = nn.Linear) -> bool:
-    """Whether the weights of a module may be used without calling it: PyTorch's own class, and nobody listens.
-
-    One that was replaced (adapters, quantisation) or has hooks (pruning, spectral norm, probes) must be called.
-    """
-    if type(module) is not kind:
-        return False
-    assert module is not None
-    state = module.__dict__
-    return not (state["_forward_hooks"] or state["_forward_pre_hooks"] or state["_backward_hooks"]
-                or state["_backward_pre_hooks"])  # fmt: skip
-
-
-def unmodified_linears(*modules: nn.Module | None) -> bool:
-    """Whether `unmodified` holds for all that are there; one call, as layers ask it often."""
-    for module in modules:
-        if module is not None:
-            state = module.__dict__
-            if type(module) is not nn.Linear or state["_forward_hooks"] or state["_forward_pre_hooks"] \
-                    or state["_backward_hooks"] or state["_backward_pre_hooks"]:  # fmt: skip
-                return False
-    return True
-
-
 def products(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-    """``x Wᵀ`` of every weight [C, D], for x [N, D]; on a GPU results may be columns of one tensor."""
-    if not x.is_cuda or x.numel() > MERGED or is_traced(x):
+    """``x Wᵀ`` of every weight [C, D], for x [N, D]; results may be columns of one tensor."""
+    if is_traced(x) or x.numel() > MERGED:
         return tuple([F.linear(x, weight) for weight in weights])
     columns: tuple[Tensor, ...] = _Columns.apply(F.linear(x, torch.cat(weights)), len(weights))
     return columns
@@ -45,23 +21,14 @@ def products(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
 
 def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
     """``module(x)`` of every module, for x [N, D]; results may be columns of one tensor."""
-    if is_traced(x) or x.numel() > MERGED or not _mergeable(modules):
+    biased = getattr(modules[0], "bias", None) is not None
+    alike = unmodified(*modules, bias=biased) and len({module.out_features for module in modules}) == 1
+    if not alike or is_traced(x) or x.numel() > MERGED:
         return tuple(module(x) for module in modules)
     weight = torch.cat([module.weight for module in modules])  # type: ignore[misc]
-    bias = None
-    if modules[0].bias is not None:
-        bias = torch.cat([module.bias for module in modules])  # type: ignore[misc]
-    return _Columns.apply(F.linear(x, weight, bias), len(modules))
-
-
-def _mergeable(modules: tuple[nn.Module, ...]) -> bool:
-    biased = getattr(modules[0], "bias", None) is not None
-    for module in modules:
-        if not unmodified(module) or module.out_features != modules[0].out_features:
-            return False
-        if (module.bias is not None) != biased:
-            return False
-    return True
+    bias = torch.cat([module.bias for module in modules]) if biased else None  # type: ignore[misc]
+    columns: tuple[Tensor, ...] = _Columns.apply(F.linear(x, weight, bias), len(modules))
+    return columns
 
 
 class _Columns(torch.autograd.Function):

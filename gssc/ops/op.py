@@ -1,4 +1,4 @@
-"""One source for both ways to call an op: directly, or as a ``torch.library`` op where a program is traced.
+"""One source for both ways to call an op, and when a shortcut must not be taken because somebody watches.
 
 Compilers, exporters, dispatch modes and ``torch.func`` must see an op as a whole, as ``torch.library`` offers it. To
 others that way costs 0.7 ms a call: there the same functions run as a ``torch.autograd.Function``, or as they are where
@@ -57,6 +57,24 @@ def is_traced(*values: Any) -> bool:
         if isinstance(value, Tensor) and type(value) not in PLAIN_TYPES:
             return True
     return False
+
+
+def unmodified(*modules: nn.Module | None, kind: type[nn.Module] = nn.Linear, bias: bool | None = None) -> bool:
+    """Whether the weights of modules may be used without calling them: PyTorch's own class, and nobody listens.
+
+    One that was replaced (adapters, quantisation) or has hooks (pruning, spectral norm, probes) must be called. Where a
+    ``bias`` matters, all are to have one or none. What is ``None`` stands in nobody's way.
+    """
+    for module in modules:
+        if module is None:
+            continue
+        state = module.__dict__
+        if type(module) is not kind or state["_forward_hooks"] or state["_forward_pre_hooks"] \
+                or state["_backward_hooks"] or state["_backward_pre_hooks"]:  # fmt: skip
+            return False
+        if bias is not None and (module.bias is not None) != bias:
+            return False
+    return True
 
 
 def composed_gradients(

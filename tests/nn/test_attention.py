@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from gssc import SoftmaxAttention
-from gssc.nn.context import GraphContext
+from gssc.ops.context import GraphContext
 from gssc.testing import assert_close
 
 

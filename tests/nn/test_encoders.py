@@ -3,8 +3,7 @@ import torch
 from graphs import random_graph
 
 from gssc import DeepSetPhi, LaplacianSpectrum
-from gssc.nn import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder, graph_context
-from gssc.ops.embedding import sum_of_rows
+from gssc.nn import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder, encoders, graph_context
 from gssc.testing import assert_basis_invariant, assert_close
 
 
@@ -32,11 +31,13 @@ def test_first_values_of_embeddings():
         FeatureEncoder(sizes, 64, embedding_init="zero")
 
 
-def test_embeddings_as_one_product(float64):
+def test_embeddings_as_one_product(float64, monkeypatch):
     encode = FeatureEncoder([3, 5, 2], 4)
     tables = [embedding.weight for embedding in encode.embeddings]
     x = torch.stack([torch.randint(size, (11,)) for size in (3, 5, 2)], dim=1)
-    actual, expected = sum_of_rows(x, tables), encode(x, 11)
+    actual = encode(x, 11)
+    monkeypatch.setattr(encoders, "MAX_ENTRIES", 0)
+    expected = encode(x, 11)
     assert_close(actual, expected)
     (weights,) = torch.randn(1, 11, 4)
     for found, wanted in zip(
@@ -45,9 +46,20 @@ def test_embeddings_as_one_product(float64):
         strict=True,
     ):
         assert_close(found, wanted)
-    with pytest.raises(RuntimeError, match="out of bounds"):
-        sum_of_rows(torch.tensor([[3, 0, 0]]), tables)
-    assert sum_of_rows(x[:0], tables).shape == (0, 4)
+    assert encode(x[:0], 0).shape == (0, 4)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}, {"padding_idx": 0}, {"sparse": True}])
+def test_embeddings_that_must_be_called_are(options):
+    encode, calls = FeatureEncoder([3], 4), []
+    encode.embeddings[0] = torch.nn.Embedding(3, 4, **options)
+    encode.embeddings[0].register_forward_hook(lambda *_: calls.append(1))
+    if options:
+        encode.embeddings[0]._forward_hooks.clear()
+        forward = encode.embeddings[0].forward
+        encode.embeddings[0].forward = lambda x: calls.append(1) or forward(x)
+    encode(torch.tensor([[0], [2]]), 2)
+    assert calls == [1]
 
 
 def test_numbers_go_through_a_linear_and_nothing_becomes_a_constant():

@@ -5,10 +5,10 @@ import torch
 from graphs import edgeless, random_graph
 
 from gssc.nn import GatedGCN
-from gssc.nn.context import GraphContext
 from gssc.ops import gated_gcn as gated_op
 from gssc.ops import linears as products
 from gssc.ops import norm as norm_op
+from gssc.ops.context import GraphContext
 from gssc.ops.gated_gcn import triton as kernels_form
 from gssc.testing import assert_close
 
@@ -69,15 +69,10 @@ def test_bad_input():
 
 
 @pytest.fixture
-def fuses(monkeypatch):
+def fuses(pretend_gpu):
     """Switches the kernels, which on a CPU run through Triton's interpreter, on and off."""
     pytest.importorskip("triton")
-
-    def switch(on):
-        for module in (gated_op, norm_op):
-            monkeypatch.setattr(module, "can_fuse", lambda *tensors: on)
-
-    return switch
+    return lambda on: pretend_gpu(on, gated_op, norm_op)
 
 
 def context_of(data, device, **masks):

@@ -34,7 +34,7 @@ def test_weighted_edges_are_pygs(float64):
     assert_close(conv(x, edge_index, weight), theirs(x, edge_index, weight))
 
 
-def test_fused_is_the_same_module(monkeypatch):
+def test_fused_is_the_same_module(pretend_gpu):
     pytest.importorskip("triton")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     nodes, pairs = EDGES["random"]
@@ -42,7 +42,7 @@ def test_fused_is_the_same_module(monkeypatch):
     x = torch.randn(nodes, 5, device=device, requires_grad=True)
     results = []
     for on in (True, False):
-        monkeypatch.setattr(gine_op, "can_fuse", lambda *tensors, on=on: on)
+        pretend_gpu(on, gine_op)
         out = conv(x, edge_index)
         results.append([out, *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])])
     for actual, expected in zip(*results, strict=True):

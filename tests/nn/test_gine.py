@@ -7,8 +7,8 @@ from torch_geometric.nn import GINEConv
 
 from gssc import ops
 from gssc.nn import GINE
-from gssc.nn.context import graph_context
 from gssc.ops import gine as gine_op
+from gssc.ops.context import graph_context
 from gssc.testing import assert_close
 
 
@@ -26,7 +26,7 @@ def test_no_edge_features_count_as_zero(float64):
 
 
 @pytest.mark.parametrize("with_edges", [True, False])
-def test_fused_is_the_same_module(monkeypatch, with_edges):
+def test_fused_is_the_same_module(pretend_gpu, with_edges):
     pytest.importorskip("triton")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     conv, data = GINE(5).to(device), random_graph(6)
@@ -34,7 +34,7 @@ def test_fused_is_the_same_module(monkeypatch, with_edges):
     e = torch.randn(data.num_edges, 5, device=device) if with_edges else None
     results = []
     for on in (True, False):
-        monkeypatch.setattr(gine_op, "can_fuse", lambda *tensors, on=on: on)
+        pretend_gpu(on, gine_op)
         out = conv(x, data.edge_index.to(device), e)
         results.append([out, *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])])
     for actual, expected in zip(*results, strict=True):

@@ -12,8 +12,8 @@ from batches import make_ptr, make_vectors
 
 from gssc import GSSConv
 from gssc.nn import gssconv
-from gssc.nn.context import GraphContext
 from gssc.ops import gssc_conv
+from gssc.ops.context import GraphContext
 from gssc.testing import assert_close
 
 pytestmark = pytest.mark.usefixtures("float64")

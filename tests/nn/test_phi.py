@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -15,6 +17,7 @@ from gssc import (
     ResistancePhi,
     TransformerPhi,
 )
+from gssc.nn import phi as phi_modules
 from gssc.ops import phi as phi_ops
 from gssc.testing import assert_close
 
@@ -145,11 +148,11 @@ def widen(phi):
 
 
 @pytest.fixture
-def on_gpu(monkeypatch):
+def on_gpu(monkeypatch, pretend_gpu):
     """As on a GPU: the kernels run where they can; a list of the calls of their op."""
     pytest.importorskip("triton")
     calls, op = [], phi_ops.triton.deep_set
-    monkeypatch.setattr(phi_ops, "can_fuse", lambda *tensors: True)
+    pretend_gpu(True, phi_ops)
     monkeypatch.setattr(phi_ops.triton, "deep_set", lambda *args: calls.append(1) or op(*args))
     return calls
 
@@ -180,7 +183,7 @@ def test_kernels_are_not_asked_for_what_they_cannot_do(on_gpu):
 
 def test_kernels_in_a_compiled_module(monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.setattr(phi_ops, "can_fuse", lambda *tensors: True)
+    monkeypatch.setattr(phi_modules, "deep_set", partial(phi_ops.deep_set, backend="triton"))
     phi, batches = DeepSetPhi(16, 1).float().to(DEVICE), [spectrum(graphs) for graphs in (2, 3)]
     counter, found, compilations = CompileCounterWithBackend("aot_eager"), [], []
     for call in (torch.compile(phi, backend=counter, fullgraph=True, dynamic=True), phi):

@@ -3,25 +3,23 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from gssc.ops.embedding import _simple
-from gssc.ops.linears import empty_columns, joined, linears, unmodified
+from gssc.ops.linears import empty_columns, joined, linears
+from gssc.ops.op import unmodified
 from gssc.testing import assert_close
 
 
 def test_modules_that_must_be_called():
     linear, embedding = nn.Linear(2, 2), nn.Embedding(2, 2)
-    assert unmodified(linear)
-    assert _simple(embedding)
+    assert unmodified(linear, None, nn.Linear(3, 3))
+    assert unmodified(linear, bias=True)
+    assert not unmodified(linear, nn.Linear(3, 3, bias=False), bias=True)
+    assert unmodified(embedding, kind=nn.Embedding)
     linear.register_forward_hook(lambda *_: None)
     embedding.register_forward_pre_hook(lambda *_: None)
     assert not unmodified(linear)
-    assert not _simple(embedding)
-    assert not unmodified(nn.Identity())
-    assert not unmodified(None)
+    assert not unmodified(embedding, kind=nn.Embedding)
+    assert not unmodified(nn.Linear(3, 3), nn.Identity())
     assert not unmodified(parametrizations.weight_norm(nn.Linear(2, 2)))
-    assert not _simple(nn.Embedding(2, 2, max_norm=1.0))
-    assert not _simple(nn.Embedding(2, 2, padding_idx=0))
-    assert not _simple(nn.Embedding(2, 2, sparse=True))
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -1,24 +1,26 @@
-"""The graph state space convolution of a packed batch of graphs."""
+"""The graph state space convolution of a packed batch of graphs, and what it is made of: features and gains."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, bmm, nn, stack
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.conv import naive as _naive
 from gssc.ops.conv import torch as _torch
 from gssc.ops.conv import triton as _triton
-from gssc.ops.conv.features import Projection, conv_features
-from gssc.ops.conv.gains import frequency_gains, joint_frequency_gains
-from gssc.ops.linears import unmodified
+from gssc.ops.linears import products
+from gssc.ops.op import unmodified
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["conv_features", "frequency_gains", "gssc_conv", "joint_frequency_gains"]
 
+Projection = nn.Module | Tensor | None
 # Each gives H, and what else it has made.
 FORMS: dict[str, Callable[..., Any]] = {"naive": _naive.conv, "torch": _torch.conv, "triton": _triton.conv_triton}
+LARGEST = 1 << 23  # numbers of the products of all layers; where there are more, a GPU is busy with one layer
 
 
 def gssc_conv(
@@ -54,14 +56,31 @@ def gssc_conv(
     Returns:
         H, [N, C].
     """
-    _check(x_o, x_s, vectors, gains, self_gains, ptr)
+    if x_o is None and x_s is None:
+        fail("x_o", "a tensor, or None only where x_s is given", "None")
+    if ptr.dim() != 1 or ptr.shape[0] < 1:
+        check_shape("ptr", ptr, None)
+        fail("ptr", "at least one element", "none")
+    if vectors.dim() != 2:
+        check_shape("vectors", vectors, None, None)
+    (nodes, frequencies), graphs, channels = vectors.shape, ptr.shape[0] - 1, None
+    for name, x, gain_name, gain in (("x_o", x_o, "gains", gains), ("x_s", x_s, "self_gains", self_gains)):
+        if (x is None) != (gain is None):
+            fail(gain_name, f"given exactly when {name} is", "only one of the two")
+        if x is None or gain is None:
+            continue
+        if x.dim() != 2 or x.shape[0] != nodes or (channels is not None and x.shape[1] != channels):
+            check_shape(name, x, nodes, channels)
+        channels = x.shape[1]
+        if gain.shape != (graphs, frequencies, 1) and gain.shape != (graphs, frequencies, channels):
+            check_shape(gain_name, gain, graphs, frequencies, channels)
     if backend == "auto":
-        few = vectors.is_cuda and vectors.shape[1] <= _triton.MAX_FREQUENCIES
+        few = vectors.is_cuda and frequencies <= _triton.MAX_FREQUENCIES
         backend = "triton" if few and can_fuse(x_o, x_s, vectors, gains, self_gains) else "torch"
     elif backend == "triton":
         check_fusible(x_o=x_o, x_s=x_s, vectors=vectors, gains=gains, self_gains=self_gains)
-        if vectors.shape[1] > _triton.MAX_FREQUENCIES:
-            fail("vectors", f"at most {_triton.MAX_FREQUENCIES} frequencies for backend='triton'", vectors.shape[1])
+        if frequencies > _triton.MAX_FREQUENCIES:
+            fail("vectors", f"at most {_triton.MAX_FREQUENCIES} frequencies for backend='triton'", frequencies)
     else:
         check_choice("backend", backend, ("auto", *FORMS))
     convolve = FORMS[backend]
@@ -77,32 +96,52 @@ def gssc_conv(
     return out
 
 
-def _check(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    ptr: Tensor,
-) -> None:
-    if (x_o is None) != (gains is None):
-        fail("gains", "given exactly when x_o is", "only one of the two")
-    if (x_s is None) != (self_gains is None):
-        fail("self_gains", "given exactly when x_s is", "only one of the two")
-    if x_o is None and x_s is None:
-        fail("x_o", "a tensor, or None only where x_s is given", "None")
-    if ptr.dim() != 1:
-        check_shape("ptr", ptr, None)
-    if ptr.shape[0] < 1:
-        fail("ptr", "at least one element", "none")
-    if vectors.dim() != 2:
-        check_shape("vectors", vectors, None, None)
-    (nodes, frequencies), graphs, channels = vectors.shape, ptr.shape[0] - 1, None
-    for name, x, gain_name, gain in (("x_o", x_o, "gains", gains), ("x_s", x_s, "self_gains", self_gains)):
-        if x is None or gain is None:
-            continue
-        if x.dim() != 2 or x.shape[0] != nodes or (channels is not None and x.shape[1] != channels):
-            check_shape(name, x, nodes, channels)
-        channels = x.shape[1]
-        if gain.shape != (graphs, frequencies, 1) and gain.shape != (graphs, frequencies, channels):
-            check_shape(gain_name, gain, graphs, frequencies, channels)
+def conv_features(
+    x: Tensor, lin_o: nn.Module, lin_s: nn.Module | None, projection: nn.Module | None, *, shared: bool
+) -> tuple[Tensor, Tensor | None, Projection]:
+    """X_o = lin_o(x), X_s = lin_s(x) [N, C] and the projection that is left to do.
+
+    A gain that all channels share (``shared``) commutes with a Linear after the global term: its weight is multiplied
+    into that of ``lin_o``, and its bias is left. Modules that are not as PyTorch made them are called.
+    """
+    if not unmodified(lin_o, lin_s, bias=False):
+        return lin_o(x), None if lin_s is None else lin_s(x), projection
+    weight: Tensor = lin_o.weight  # type: ignore[assignment]
+    rest: Projection = projection
+    if projection is not None and shared and unmodified(projection):
+        weight, rest = projection.weight @ weight, projection.bias  # type: ignore[operator]
+    if lin_s is None or not x.is_cuda:
+        return F.linear(x, weight), None if lin_s is None else F.linear(x, lin_s.weight), rest  # type: ignore[arg-type]
+    x_o, x_s = products(x, weight, lin_s.weight)  # type: ignore[arg-type]
+    return x_o, x_s, rest
+
+
+def frequency_gains(phi: Tensor, query: nn.Module, key: nn.Module, shared: bool) -> Tensor:
+    """A = (ΦW_q) ⊙ (ΦW_k) [G, K, C]; ``shared``, its sum over channels, diag(Φ W_q W_kᵀ Φᵀ) [G, K, 1]."""
+    if shared and unmodified(query, key, bias=False):
+        form = query.weight.t() @ key.weight  # type: ignore[operator]
+        return ((phi @ form) * phi).sum(-1, keepdim=True)
+    gains: Tensor = query(phi) * key(phi)
+    return gains.sum(-1, keepdim=True) if shared else gains
+
+
+def joint_frequency_gains(
+    phi: Tensor, queries: Sequence[nn.Module], keys: Sequence[nn.Module], shared: bool
+) -> tuple[Tensor, ...] | None:
+    """`frequency_gains` of all pairs of equal shape in a few operations; ``None`` where it is not worth it."""
+    if not unmodified(*queries, *keys, bias=False):
+        return None
+    (graphs, frequencies, width), pairs = phi.shape, len(queries)
+    rows = phi.reshape(-1, width)
+    weights = stack([*map(attrgetter("weight"), (*queries, *keys))]).unflatten(0, (2, pairs))
+    if shared:
+        # a_k = φ_kᵀ (W_qᵀ W_k) φ_k, with all forms W_qᵀ W_k [c, c] side by side in one product.
+        forms = bmm(weights[0].transpose(1, 2), weights[1])
+        turned = (rows @ forms.transpose(0, 1).reshape(width, -1)).view(-1, pairs, width)
+        gains = (turned * rows.unsqueeze(1)).sum(-1).t().contiguous()
+        return gains.view(pairs, graphs, frequencies, 1).unbind()
+    channels = weights.shape[2]
+    if phi.device.type == "cpu" or 2 * pairs * channels * graphs * frequencies > LARGEST:
+        return None
+    q, k = (rows @ weights.reshape(-1, width).t()).view(-1, 2, pairs, channels).unbind(1)
+    return (q * k).transpose(0, 1).contiguous().view(pairs, graphs, frequencies, channels).unbind()

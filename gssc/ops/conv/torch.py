@@ -72,55 +72,43 @@ def conv(
     like = x_o if x_o is not None else x_s
     assert like is not None
     pieces, dtype = eigenvectors_once(vectors, ptr, x_o, x_s, gains, self_gains, bias)
-    if len(pieces) == 1 and pieces[0][0].graphs is None:
-        out, state = _convolve(pieces[0], dtype, x_o, x_s, gains, self_gains)
-    else:
-        out = like.new_empty(like.shape, dtype=dtype)
-        state = out.new_zeros((0,) if x_o is None else (ptr.shape[0] - 1, vectors.shape[1], like.shape[1]))
-        for piece in pieces:
-            nodes, graphs = piece[0].nodes, piece[0].graphs
-            part = _convolve(piece, dtype, *_rows(nodes, x_o, x_s), *_rows(graphs, gains, self_gains))
-            _put(nodes, part[:1], (out,))
-            _put(graphs, part[1:], (state,))
+    whole = len(pieces) == 1 and pieces[0][0].graphs is None
+    out = like.new_empty(0 if whole else like.shape, dtype=dtype)
+    state = out.new_zeros(0 if whole or x_o is None else (ptr.shape[0] - 1, vectors.shape[1], like.shape[1]))
+    for bucket, p, squares in pieces:
+        part, u = None, state
+        o, s, a, a_s = (x_o, x_s, gains, self_gains) if whole else _of(bucket, (x_o, x_s), (gains, self_gains))
+        if o is not None and a is not None:
+            padded = o if bucket.sources is None else o.index_select(0, bucket.sources)
+            u = torch.bmm(p.transpose(1, 2), padded.to(dtype).view(bucket.count, bucket.size, o.shape[1]))
+            part = torch.bmm(p, a.to(dtype) * u).flatten(0, 1)
+            part = part if bucket.slots is None else part.index_select(0, bucket.slots)
+        if s is not None and a_s is not None:
+            scale = torch.bmm(squares, a_s.to(dtype)).flatten(0, 1)
+            scale = scale if bucket.slots is None else scale.index_select(0, bucket.slots)
+            part = scale * s.to(dtype) if part is None else part.addcmul_(scale, s.to(dtype))
+        assert part is not None
+        if whole:
+            out, state = part, u
+        else:
+            _put((out, bucket.nodes, part), (state, bucket.graphs, u))
     if bias is not None:
         out += bias
     return (out if like.dtype == dtype else out.to(output_dtype(x_o, x_s, bias))), state
 
 
-def _convolve(
-    piece: Piece,
-    dtype: torch.dtype,
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """H and U of one bucket of graphs, without bias."""
-    bucket, p, squares = piece
-    out, state = None, p.new_empty(0)
-    if x_o is not None and gains is not None:
-        padded = x_o if bucket.sources is None else x_o.index_select(0, bucket.sources)
-        state = torch.bmm(p.transpose(1, 2), padded.to(dtype).view(bucket.count, bucket.size, x_o.shape[1]))
-        out = torch.bmm(p, gains.to(dtype) * state).flatten(0, 1)
-        out = out if bucket.slots is None else out.index_select(0, bucket.slots)
-    if x_s is not None and self_gains is not None:
-        scale = torch.bmm(squares, self_gains.to(dtype)).flatten(0, 1)
-        scale = scale if bucket.slots is None else scale.index_select(0, bucket.slots)
-        out = scale * x_s.to(dtype) if out is None else out.addcmul_(scale, x_s.to(dtype))
-    assert out is not None
-    return out, state
+def _of(bucket: Bucket, node_rows: Sequence[Any], graph_rows: Sequence[Any]) -> list[Any]:
+    """The rows of its nodes, and of its graphs."""
+    pairs = [(bucket.nodes, rows) for rows in node_rows] + [(bucket.graphs, rows) for rows in graph_rows]
+    return [None if rows is None else rows.index_select(0, index) for index, rows in pairs]
 
 
-def _rows(index: Tensor | None, *tensors: Tensor | None) -> list[Tensor | None]:
-    assert index is not None
-    return [None if tensor is None else tensor.index_select(0, index) for tensor in tensors]
-
-
-def _put(index: Tensor | None, rows: Sequence[Tensor], into: Sequence[Tensor]) -> None:
-    assert index is not None
-    for source, target in zip(rows, into, strict=True):
+def _put(*parts: tuple[Tensor, Tensor | None, Tensor]) -> None:
+    """Write rows to their places in tensors, but in empty ones."""
+    for target, index, rows in parts:
+        assert index is not None
         if target.numel():
-            target.index_copy_(0, index, source)
+            target.index_copy_(0, index, rows)
 
 
 def output_dtype(*tensors: Tensor | None) -> torch.dtype:
@@ -133,21 +121,15 @@ def output_dtype(*tensors: Tensor | None) -> torch.dtype:
     return dtype
 
 
-@conv.register_fake
-def _(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    bias: Tensor | None,
-    ptr: Tensor,
-) -> tuple[Tensor, Tensor]:
+def empty_results(inputs: Sequence[Any], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """H, and U of this type, for inputs as of `conv`: their shapes."""
+    x_o, x_s, vectors, _, _, bias, ptr = inputs
     like = x_o if x_o is not None else x_s
-    assert like is not None
     shape = (0,) if x_o is None else (ptr.shape[0] - 1, vectors.shape[1], x_o.shape[1])
-    state = vectors.new_empty(shape, dtype=accumulate_dtype(vectors, x_o, x_s, gains, self_gains, bias))
-    return like.new_empty(like.shape, dtype=output_dtype(x_o, x_s, bias)), state
+    return like.new_empty(like.shape, dtype=output_dtype(x_o, x_s, bias)), vectors.new_empty(shape, dtype=dtype)
+
+
+conv.register_fake(lambda *inputs: empty_results(inputs, accumulate_dtype(*inputs[:6])))
 
 
 @op("gssc::conv_backward")
@@ -161,73 +143,53 @@ def conv_backward(
     state: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s [N, C], ∂A and ∂A_s like A and A_s; empty for a term that is not there. Not differentiable."""
-    inputs = (grad, x_s, gains, self_gains, state)
     if torch.is_autocast_enabled(vectors.device.type):
         with torch.autocast(vectors.device.type, enabled=False):
             return conv_backward.function(grad, x_s, vectors, gains, self_gains, ptr, state)
-    pieces, dtype = eigenvectors_once(vectors, ptr, *inputs)
-    if len(pieces) == 1 and pieces[0][0].graphs is None:
-        return _gradients(pieces[0], dtype, *inputs)
-    shapes = [None if gains is None else grad.shape, None if x_s is None else grad.shape]
-    shapes += [None if gain is None else gain.shape for gain in (gains, self_gains)]
-    d_o, d_s, d_a, d_as = (grad.new_zeros(0 if shape is None else shape) for shape in shapes)
-    for piece in pieces:
-        nodes, graphs = piece[0].nodes, piece[0].graphs
-        (g, x), (a, a_s) = _rows(nodes, grad, x_s), _rows(graphs, gains, self_gains)
-        u = state if gains is None else _rows(graphs, state)[0]
-        assert g is not None
-        assert u is not None
-        part = _gradients(piece, dtype, g, x, a, a_s, u)
-        _put(nodes, part[:2], (d_o, d_s))
-        _put(graphs, part[2:], (d_a, d_as))
-    return d_o, d_s, d_a, d_as
-
-
-def _gradients(
-    piece: Piece,
-    dtype: torch.dtype,
-    grad: Tensor,
-    x_s: Tensor | None,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    state: Tensor,
-) -> Gradients:
-    """The same of one bucket of graphs."""
-    bucket, p, squares = piece
+    pieces, dtype = eigenvectors_once(vectors, ptr, grad, x_s, gains, self_gains, state)
+    whole = len(pieces) == 1 and pieces[0][0].graphs is None
     wanted, grad = grad.dtype, grad.to(dtype)
-    d_o, d_s, d_a, d_as = grad.new_empty(0), grad.new_empty(0), grad.new_empty(0), grad.new_empty(0)
-    if gains is not None:
-        padded = grad if bucket.sources is None else grad.index_select(0, bucket.sources)
-        answer = torch.bmm(p.transpose(1, 2), padded.view(bucket.count, bucket.size, grad.shape[1]))
-        d_o = torch.bmm(p, gains.to(dtype) * answer).flatten(0, 1)
-        d_o = d_o if bucket.slots is None else d_o.index_select(0, bucket.slots)
-        d_a = answer.mul_(state)
-        d_a = d_a.sum(2, keepdim=True) if gains.shape[2] == 1 else d_a
-    if x_s is not None and self_gains is not None:
-        scale = torch.bmm(squares, self_gains.to(dtype)).flatten(0, 1)
-        d_s = (scale if bucket.slots is None else scale.index_select(0, bucket.slots)) * grad
-        product = grad * x_s.to(dtype)
-        product = product.sum(1, keepdim=True) if self_gains.shape[2] == 1 else product
-        padded = product if bucket.sources is None else product.index_select(0, bucket.sources)
-        d_as = torch.bmm(squares.transpose(1, 2), padded.view(bucket.count, bucket.size, product.shape[1]))
+    d_o = d_s = d_a = d_as = grad.new_empty(0)
+    if not whole:
+        d_o, d_s, d_a, d_as = empty_gradients(grad, x_s, gains, self_gains)
+        d_a.zero_()
+        d_as.zero_()
+    for bucket, p, squares in pieces:
+        part_o, part_s, part_a, part_as = grad.new_empty(0), grad.new_empty(0), grad.new_empty(0), grad.new_empty(0)
+        g, s, a, a_s, u = grad, x_s, gains, self_gains, state
+        if not whole:
+            g, s, a, a_s, u = _of(bucket, (grad, x_s), (gains, self_gains, None if gains is None else state))
+        if a is not None:
+            padded = g if bucket.sources is None else g.index_select(0, bucket.sources)
+            answer = torch.bmm(p.transpose(1, 2), padded.view(bucket.count, bucket.size, g.shape[1]))
+            part_o = torch.bmm(p, a.to(dtype) * answer).flatten(0, 1)
+            part_o = part_o if bucket.slots is None else part_o.index_select(0, bucket.slots)
+            part_a = answer.mul_(u)
+            part_a = part_a.sum(2, keepdim=True) if a.shape[2] == 1 else part_a
+        if s is not None and a_s is not None:
+            scale = torch.bmm(squares, a_s.to(dtype)).flatten(0, 1)
+            part_s = (scale if bucket.slots is None else scale.index_select(0, bucket.slots)) * g
+            product = g * s.to(dtype)
+            product = product.sum(1, keepdim=True) if a_s.shape[2] == 1 else product
+            padded = product if bucket.sources is None else product.index_select(0, bucket.sources)
+            part_as = torch.bmm(squares.transpose(1, 2), padded.view(bucket.count, bucket.size, product.shape[1]))
+        if whole:
+            d_o, d_s, d_a, d_as = part_o, part_s, part_a, part_as
+        else:
+            _put((d_o, bucket.nodes, part_o), (d_s, bucket.nodes, part_s))
+            _put((d_a, bucket.graphs, part_a), (d_as, bucket.graphs, part_as))
     return d_o.to(wanted), d_s.to(wanted), d_a.to(wanted), d_as.to(wanted)
 
 
-@conv_backward.register_fake
-def fake_gradients(
-    grad: Tensor,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    ptr: Tensor,
-    state: Tensor,
-) -> Gradients:
-    """Shapes of the gradients."""
+def empty_gradients(grad: Tensor, x_s: Tensor | None, gains: Tensor | None, self_gains: Tensor | None) -> Gradients:
+    """∂X_o, ∂X_s, ∂A and ∂A_s, uninitialised; empty for a term that is not there."""
     shapes = [None if gains is None else grad.shape, None if x_s is None else grad.shape]
     shapes += [None if gain is None else gain.shape for gain in (gains, self_gains)]
     d_o, d_s, d_a, d_as = (grad.new_empty(0 if shape is None else shape) for shape in shapes)
     return d_o, d_s, d_a, d_as
+
+
+conv_backward.register_fake(lambda grad, x_s, _, *rest: empty_gradients(grad, x_s, *rest[:2]))
 
 
 def setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Tensor]) -> None:

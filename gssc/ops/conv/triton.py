@@ -191,21 +191,7 @@ def conv_triton(
     return out, state
 
 
-@conv_triton.register_fake
-def _(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    bias: Tensor | None,
-    ptr: Tensor,
-) -> tuple[Tensor, Tensor]:
-    like = x_o if x_o is not None else x_s
-    assert like is not None
-    shape = (0,) if x_o is None else (ptr.shape[0] - 1, vectors.shape[1], x_o.shape[1])
-    out = like.new_empty(like.shape, dtype=collapsed.output_dtype(x_o, x_s, bias))
-    return out, like.new_empty(shape, dtype=torch.float32)
+conv_triton.register_fake(lambda *inputs: collapsed.empty_results(inputs, torch.float32))
 
 
 @op("gssc::conv_triton_backward")
@@ -313,16 +299,9 @@ def _launch_backward(
 
 
 @conv_triton_backward.register_fake
-def _(
-    grad: Tensor,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    ptr: Tensor,
-    state: Tensor,
-) -> collapsed.Gradients:
-    d_o, d_s, *_ = collapsed.fake_gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
+def _(grad: Tensor, x_s: Tensor | None, *rest: Any) -> collapsed.Gradients:
+    _, gains, self_gains, _, state = rest
+    d_o, d_s = collapsed.empty_gradients(grad, x_s, gains, self_gains)[:2]
     d_a = state.new_empty(0) if gains is None else gains.new_empty(gains.shape)
     return d_o, d_s, d_a, state.new_empty(0) if self_gains is None else self_gains.new_empty(self_gains.shape)
 

@@ -6,12 +6,11 @@ from torch import Tensor, nn
 from torch import bool as boolean
 
 from gssc.checks import check_choice, check_probability, check_shapes, fail
-from gssc.ops.edges.plan import EdgePlan, edge_plan
+from gssc.ops.context import EdgePlan, edge_plan, new_seeds
 from gssc.ops.gated_gcn import naive, torch, triton
 from gssc.ops.gated_gcn.naive import Inputs
-from gssc.ops.linears import unmodified
-from gssc.ops.norm.types import NormState
-from gssc.ops.seeds import new_seeds
+from gssc.ops.norm import NormState, norm_state
+from gssc.ops.op import unmodified
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["gated_messages"]
@@ -106,7 +105,7 @@ def gated_messages(
         dropout = 0.0
     elif dropout and seed is None and backend in ("naive", "triton"):
         seed = new_seeds(1, target.device)[0]
-    if not hasattr(norm, "kernel_state"):  # others look at no other rows: what is padding does not matter to them
+    if not hasattr(norm, "synchronized"):  # others look at no other rows: what is padding does not matter to them
         mask = None
     told = (target, source, neighbor, own)
     inputs = Inputs(*told, edge_index, edge_attr, lin_edge, norm, mask, residual, eps, dropout, seed, site)
@@ -122,10 +121,9 @@ def gated_messages(
 
 def _for_kernels(lin_edge: nn.Module | None, norm: nn.Module | None) -> tuple[bool, NormState | None]:
     """Whether the kernels can stand for these modules, and the state of the norm where there is one."""
-    if lin_edge is not None and not (unmodified(lin_edge) and lin_edge.bias is not None):
+    if not unmodified(lin_edge, bias=True):
         return False, None
-    if norm is None or unmodified(norm, nn.Identity):
+    if unmodified(norm, kind=nn.Identity):
         return True, None
-    kernel_state = getattr(norm, "kernel_state", None)
-    state = None if kernel_state is None else kernel_state()
+    state = norm_state(norm)
     return state is not None, state

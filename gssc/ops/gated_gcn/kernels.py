@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from gssc.ops.edges.kernels import channels, edge_block, gather, inside, put_row, row, scatter
-from gssc.ops.rowwise.kernels import kept
+from gssc.ops.norm.kernels.rows import kept
 
 
 @triton.jit

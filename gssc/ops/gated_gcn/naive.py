@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gssc.ops.rowwise.naive import dropped
+from gssc.ops.norm.naive import dropped
 
 
 class Inputs(NamedTuple):

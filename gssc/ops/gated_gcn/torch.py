@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.gated_gcn.naive import Inputs
-from gssc.ops.rowwise.torch import dropout
+from gssc.ops.norm import dropout
 
 
 def gated_messages(inputs: Inputs) -> tuple[Tensor, Tensor]:

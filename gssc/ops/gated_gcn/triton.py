@@ -30,16 +30,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_shapes
+from gssc.ops.context import EdgePlan
 from gssc.ops.edges.launch import Grid
-from gssc.ops.edges.plan import EdgePlan
 from gssc.ops.gated_gcn.naive import Inputs
 from gssc.ops.gated_gcn.torch import composed
 from gssc.ops.launch import launch
-from gssc.ops.linears import MERGED, unmodified
+from gssc.ops.linears import MERGED
+from gssc.ops.norm import naive as random
 from gssc.ops.norm.triton import move_running_statistics
 from gssc.ops.norm.types import NormState
-from gssc.ops.op import composed_gradients, is_traced, op
-from gssc.ops.rowwise import naive as rowwise
+from gssc.ops.op import composed_gradients, is_traced, op, unmodified
 from gssc.ops.triton_support import exporting
 
 PIECE = 1 << 14  # edges of which the gradient is multiplied at a time, at least
@@ -112,7 +112,7 @@ def _empty_results(target: Tensor, own: Tensor | None, scale: Tensor | None, edg
 @lru_cache(maxsize=64)
 def _drop_numbers(dropout: float) -> tuple[int, float]:
     """What kernels that drop out need to know."""
-    return rowwise.threshold(dropout), rowwise.scale(dropout)
+    return random.threshold(dropout), random.scale(dropout)
 
 
 @_messages.register_fake
@@ -257,7 +257,7 @@ def _composed_gradients(ctx: Any, saved: list[Any], *grads: Tensor | None) -> tu
         def update(logits: Tensor) -> Tensor:
             if scale is not None:
                 logits = _normalized(logits, scale, shift, mask, stats, norm_eps)
-            return rowwise.dropped(logits.relu(), seed, site, dropout)
+            return random.dropped(logits.relu(), seed, site, dropout)
 
         def project(rows: Tensor) -> Tensor:
             return F.linear(rows, weight, bias)
@@ -336,6 +336,6 @@ def _origin(origin: tuple[Tensor, Sequence[nn.Module]] | None) -> list[Any]:
     if origin is None or exporting() or origin[0].numel() <= MERGED:
         return []
     x, modules = origin
-    if not all(unmodified(module) and module.bias is not None for module in modules):
+    if not unmodified(*modules, bias=True):
         return []
     return [x, *(tensor for module in modules for tensor in (module.weight, module.bias))]

@@ -1,4 +1,4 @@
-"""The sums of GINE and GCN edge by edge: the judge of every faster form."""
+"""The sums of GINE and GCN edge by edge, the judge; and operation by operation, what second derivatives are made of."""
 
 import torch
 from torch import Tensor
@@ -23,3 +23,12 @@ def _summed(x: Tensor, messages: list[Tensor], edge_index: Tensor) -> Tensor:
     for message, target in zip(messages, edge_index[1].tolist(), strict=True):
         rows[target] = rows[target] + message
     return torch.stack(rows) if rows else torch.zeros_like(x)
+
+
+def gathered_messages(x: Tensor, edge_attr: Tensor | None, eps: Tensor | None, edge_index: Tensor) -> Tensor:
+    """GINE's sum operation by operation: three tensors [E, C]."""
+    message = x.index_select(0, edge_index[0])
+    if edge_attr is not None:
+        message = message + edge_attr
+    total = x.new_zeros(x.shape).index_add(0, edge_index[1], message.relu().to(x.dtype))
+    return total if eps is None else total + (1 + eps) * x

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gssc.ops.context import EdgePlan
 from gssc.ops.edges.launch import Grid
-from gssc.ops.edges.plan import EdgePlan
-from gssc.ops.gine.torch import gathered_messages
+from gssc.ops.gine.naive import gathered_messages
 from gssc.ops.op import composed_gradients, op
 
 
@@ -62,7 +62,7 @@ def _messages_backward(
     need_edges: bool,
 ) -> list[Tensor]:
     """∂x and, where needed, ∂e."""
-    gradients = _empty_gradients(grad, x, edge_attr, eps, edge_index, by_source, targets, source_ptr, need_edges)
+    gradients = _empty_gradients(grad, x, edge_attr, need_edges)
     if x.numel():
         from gssc.ops.gine import kernels
 
@@ -77,17 +77,8 @@ def _messages_backward(
 
 
 @_messages_backward.register_fake
-def _empty_gradients(
-    grad: Tensor,
-    x: Tensor,
-    edge_attr: Tensor | None,
-    eps: Tensor | None,
-    edge_index: Tensor,
-    by_source: Tensor,
-    targets: Tensor,
-    source_ptr: Tensor,
-    need_edges: bool,
-) -> list[Tensor]:
+def _empty_gradients(grad: Tensor, x: Tensor, edge_attr: Tensor | None, *rest: Any) -> list[Tensor]:
+    need_edges = rest[-1]
     like = [x] if edge_attr is None or not need_edges else [x, edge_attr]
     return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
 

@@ -1,12 +1,12 @@
 """Products and sums between the nodes of a packed batch and its graphs."""
 
-from torch import Tensor
+from torch import Tensor, diff
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.graph_sums import naive, torch, triton
 from gssc.ops.triton_support import can_fuse, check_fusible
 
-__all__ = ["from_state", "segment_sum", "to_state"]
+__all__ = ["from_state", "graph_pool", "segment_sum", "to_state"]
 
 FORMS = {"naive": naive, "torch": torch, "triton": triton}
 
@@ -60,12 +60,34 @@ def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor, backend: str = "au
     Returns:
         s, [G, C].
     """
-    check_shape("x", x, None, None)
-    if batch is not None:
-        check_shape("batch", batch, x.shape[0])
-    elif ptr.shape[0] != 2:
+    return graph_pool(x, batch, ptr, "sum", backend)
+
+
+def graph_pool(x: Tensor, batch: Tensor | None, ptr: Tensor, how: str, backend: str = "auto") -> Tensor:
+    """``"sum"``, ``"mean"`` or ``"max"`` over the nodes of every graph, [G, C]; zero for a graph without nodes.
+
+    Arguments as of `segment_sum`. Sums are made in a fixed order, so that results repeat bit by bit on a GPU too.
+    """
+    if x.dim() != 2:
+        check_shape("x", x, None, None)
+    if batch is None and ptr.shape[0] != 2:
         fail("batch", f"the graph number of every node for {ptr.shape[0] - 1} graphs", "None")
-    return FORMS[_chosen(backend, ptr, x=x)].segment_sum(x, batch, ptr)
+    if batch is not None and batch.shape != x.shape[:1]:
+        check_shape("batch", batch, x.shape[0])
+    if backend != "auto" or x.is_cuda or ptr.dim() != 1 or ptr.shape[0] < 1:
+        backend = _chosen(backend, ptr, x=x)
+    if how == "max":
+        zeros = x.new_zeros(ptr.shape[0] - 1, x.shape[1])
+        if batch is None:
+            return x.amax(0, keepdim=True) if x.shape[0] else zeros
+        return zeros.scatter_reduce(0, batch.unsqueeze(1).expand_as(x), x, "amax", include_self=False)
+    if backend in ("naive", "triton"):
+        total = FORMS[backend].segment_sum(x, batch, ptr)
+    elif batch is None:
+        total = x.sum(0, keepdim=True)
+    else:
+        total = x.new_zeros(ptr.shape[0] - 1, x.shape[1]).index_add(0, batch, x)
+    return total if how == "sum" else total / diff(ptr).clamp(min=1).unsqueeze(1).to(x.dtype)
 
 
 def _chosen(backend: str, ptr: Tensor, **tensors: Tensor) -> str:

@@ -140,10 +140,3 @@ def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     packed = both[:, row, column] * torch.where(row == column, 0.5, 1.0).to(state.dtype).unsqueeze(1)
     out: Tensor = from_state(vectors[:, row] * vectors[:, column], packed, ptr)
     return out
-
-
-def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
-    """s_g = Σ_{v in g} x_v, [G, C], by adding rows: on a GPU the last bits differ from run to run."""
-    if batch is None:
-        return x.sum(0, keepdim=True)
-    return x.new_zeros(ptr.shape[0] - 1, x.shape[1]).index_add(0, batch, x)

@@ -1,19 +1,23 @@
-"""Norms with what stands around them in a layer: residuals, dropout, ReLU."""
+"""What stands between the products of a layer: norms with residuals, dropout, ReLU, scales by degree."""
 
 from collections.abc import Sequence
 
-from torch import Tensor
-from torch import bool as boolean
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_probability, check_shape, fail
-from gssc.ops.norm import naive, torch, triton
+from gssc.ops.context import check_seed, new_seeds
+from gssc.ops.norm import naive, rowwise, triton
 from gssc.ops.norm.types import Branch, NormState
-from gssc.ops.seeds import check_seed, new_seeds
 from gssc.ops.triton_support import can_fuse, check_on_gpu
 
-__all__ = ["Branch", "NormState", "residual_norm"]
+__all__ = ["Branch", "NormState", "degree_scale", "dropout", "norm_state", "relu_dropout", "residual_norm"]
 
 BACKENDS = ("auto", "naive", "torch", "triton")
+# Probabilities in this range are divided into 256 steps, so that eight random numbers fit into one draw of 64 bits;
+# others into 65,536.
+FEW_STEPS = (1 / 32, 31 / 32)
 
 
 def residual_norm(
@@ -48,22 +52,49 @@ def residual_norm(
     Returns:
         y, [N, C].
     """
-    if backend in ("auto", "torch"):
-        # PyTorch's ops and the modules check for themselves.
-        states = None if backend == "torch" else _fusible(x, branches, training)
-        if states is None:
-            return torch.residual_norm(x, branches, mask, training, activation)
-        return triton.residual_norm(x, branches, states, mask, _drawn(seed, branches, training), site, activation)
-    check_choice("backend", backend, BACKENDS)
-    states = [state for branch in branches if (state := branch.state()) is not None]
-    _check(x, branches, states, mask, activation)
-    if not training:
-        branches, seed = [branch._replace(dropout=0.0) for branch in branches], None
-    check_seed(seed, any(branch.dropout for branch in branches))
-    if backend == "naive":
-        return naive.residual_norm(x, branches, states, mask, seed, site, activation)
-    check_on_gpu("rows", branches[0].rows)
-    return triton.residual_norm(x, branches, states, mask, seed, site, activation)
+    if backend in ("naive", "triton"):
+        return _by_state(x, branches, mask, training, seed, site, activation, backend)
+    if branches[0].rows.is_cuda and backend == "auto":
+        states = _fusible(x, branches, training)
+        if states is not None:
+            return triton.residual_norm(x, branches, states, mask, _drawn(seed, branches, training), site, activation)
+    total: Tensor | None = None
+    for rows, norm, p, residual in branches:
+        added = x if residual else None
+        h = rows if activation else dropout(rows, p, training, added)
+        state = norm_state(norm) if mask is None else None
+        if state is not None and state.momentum is not None and (h.shape[0] > 1 or not state.training):
+            # What the module does with an ordinary batch.
+            if state.training:
+                state.batches.add_(1)
+            weight, bias, mean, variance = state[:4]
+            h = F.batch_norm(h, mean, variance, weight, bias, state.training, state.momentum, state.eps)
+        else:
+            assert isinstance(norm, nn.Module)
+            # One that looks at other rows, `gssc.nn.BatchNorm`, is told which of them are real.
+            h = norm(h) if mask is None or not hasattr(norm, "synchronized") else norm(h, mask)
+        h = dropout(h.relu(), p, training, added) if activation else h
+        total = h if total is None else total + h
+    if total is None:
+        fail("branches", "one or two", "none")
+    return total
+
+
+def norm_state(norm: object) -> NormState | None:
+    """A `gssc.nn.BatchNorm` as its numbers, or such a state itself.
+
+    None where the module must be called: another norm, one over several processes, or one that somebody watches.
+    """
+    if isinstance(norm, NormState):
+        return norm
+    if not isinstance(norm, nn.BatchNorm1d) or getattr(norm, "synchronized", True):
+        return None
+    weight, mean, variance, batches = norm.weight, norm.running_mean, norm.running_var, norm.num_batches_tracked
+    if weight is None or mean is None or norm._forward_pre_hooks or norm._forward_hooks:
+        return None
+    assert variance is not None
+    assert batches is not None
+    return NormState(weight, norm.bias, mean, variance, batches, norm.eps, norm.momentum, norm.training)
 
 
 def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> list[NormState] | None:
@@ -71,12 +102,10 @@ def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> li
 
     Not where settings or modes differ, nor where a ``training`` layer, which drops out, holds norms that do not train.
     """
-    if not can_fuse(x, *[branch.rows for branch in branches]):
-        return None
     states: list[NormState] = []
     for branch in branches:
-        state = branch.state()
-        if state is None or (training and not state.training):
+        state = norm_state(branch.norm)
+        if state is None or (training and not state.training) or not can_fuse(x, branch.rows):
             return None
         if states and state[5:] != states[0][5:]:
             return None
@@ -91,9 +120,18 @@ def _drawn(seed: Tensor | None, branches: Sequence[Branch], training: bool) -> T
     return None
 
 
-def _check(
-    x: Tensor | None, branches: Sequence[Branch], states: list[NormState], mask: Tensor | None, activation: bool
-) -> None:
+def _by_state(
+    x: Tensor | None,
+    branches: Sequence[Branch],
+    mask: Tensor | None,
+    training: bool,
+    seed: Tensor | None,
+    site: int,
+    activation: bool,
+    backend: str,
+) -> Tensor:
+    """By the backends that need a `NormState`, after a check of everything."""
+    states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
     if len(branches) not in (1, 2) or (activation and len(branches) == 2):
         fail("branches", "one, or two without activation", len(branches))
     if len(states) != len(branches):
@@ -108,5 +146,85 @@ def _check(
         check_shape("x", x, rows, channels)
     if mask is not None:
         check_shape("mask", mask, rows)
-        if mask.dtype != boolean:
+        if mask.dtype != torch.bool:
             fail("mask", "a boolean tensor (True = real)", mask.dtype)
+    if not training:
+        branches, seed = [branch._replace(dropout=0.0) for branch in branches], None
+    check_seed(seed, any(branch.dropout for branch in branches))
+    if backend == "triton":
+        check_on_gpu("rows", branches[0].rows)
+    form = naive if backend == "naive" else triton
+    return form.residual_norm(x, branches, states, mask, seed, site, activation)
+
+
+def relu_dropout(
+    x: Tensor, p: float, training: bool = True, seed: Tensor | None = None, site: int = 0, backend: str = "auto"
+) -> Tensor:
+    """drop(ReLU(x)) of x [N, C]; ``training``, ``seed``, ``site`` and ``backend`` as for ``residual_norm``."""
+    if backend == "torch" or (backend == "auto" and not (x.is_cuda and can_fuse(x))):
+        return dropout(x.relu(), p, training)
+    p = p if training else 0.0
+    if backend == "auto":
+        seed = new_seeds(1, x.device)[0] if p and seed is None else seed
+        return rowwise.relu_dropout(x, p, seed, site)
+    check_choice("backend", backend, BACKENDS)
+    check_shape("x", x, None, None)
+    check_probability("p", p)
+    check_seed(seed, p > 0)
+    if backend == "triton":
+        check_on_gpu("x", x)
+    return (rowwise if backend == "triton" else naive).relu_dropout(x, p, seed, site)
+
+
+def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor, backend: str = "auto") -> Tensor:
+    r"""Features scaled by degree, :math:`x_v \odot (a + b \log(1 + d_v))`.
+
+    Args:
+        x: Node features, [N, C].
+        scale: a, [C].
+        log_scale: b, [C].
+        degree: d, [N].
+        backend: ``"triton"``, ``"torch"``, ``"naive"``, or ``"auto"``: triton where it can be, else torch.
+
+    Returns:
+        [N, C].
+    """
+    if backend != "auto":
+        check_choice("backend", backend, BACKENDS)
+        check_shape("x", x, None, None)
+        check_shape("degree", degree, x.shape[0])
+        for name, row in (("scale", scale), ("log_scale", log_scale)):
+            check_shape(name, row, x.shape[1])
+        if backend == "triton":
+            check_on_gpu("x", x)
+    if backend == "triton" or (backend == "auto" and x.is_cuda and can_fuse(x)):
+        return rowwise.degree_scale(x, scale, log_scale, degree)
+    if backend == "naive":
+        return naive.degree_scale(x, scale, log_scale, degree)
+    return x * torch.addcmul(scale, log_scale, torch.log1p(degree.to(x.dtype)).unsqueeze(1))
+
+
+def dropout(x: Tensor, p: float, training: bool, residual: Tensor | None = None) -> Tensor:
+    """Zero each entry with probability ``p`` and scale the others by 1 / (1 - p); then add ``residual``, if given.
+
+    On a CPU PyTorch draws a number for every entry, which costs more than a layer's products. Here one draw serves
+    eight entries: ``p`` is rounded up or down to a multiple of 1/256, at random so that an entry is dropped with
+    probability ``p``, and the scale with it, so that the mean stays exact.
+    """
+    if not training or p == 0.0:
+        return x if residual is None else residual + x
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        dropped = F.dropout(x, p, training)
+        return dropped if residual is None else residual + dropped
+    few = FEW_STEPS[0] <= p <= FEW_STEPS[1]
+    steps, kind, together = (1 << 8, torch.int8, 8) if few else (1 << 16, torch.int16, 4)
+    bits = torch.empty(1 - (-x.numel() // together), dtype=torch.int64).random_(-(2**63), None)
+    below, rest = divmod(p * steps, 1.0)
+    # The last draw rounds p: up with a probability of what is left of it.
+    below = min(int(below) + (rest > 0.5 + bits[-1].item() / 2.0**64), steps - 1)
+    # In place: comparisons that write booleans, and conversions of those, are not vectorised.
+    keep = bits.view(kind)[: x.numel()].view(x.shape).ge_(below - steps // 2)
+    scales = keep.to(x.dtype).mul_(steps / (steps - below))
+    if residual is None:
+        return x * scales
+    return torch.addcmul(residual, x, scales) if residual.dtype == x.dtype else residual + x * scales

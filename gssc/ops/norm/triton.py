@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from gssc.ops.launch import launch
+from gssc.ops.norm import naive as random
 from gssc.ops.norm.types import Branch, NormState
 from gssc.ops.op import composed_gradients, op
-from gssc.ops.rowwise import naive as random
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
 HELD = 2048  # rows that one program may hold

@@ -25,18 +25,11 @@ class NormState(NamedTuple):
 class Branch(NamedTuple):
     """What is normalised, rows [N, C], and by what.
 
-    ``norm`` is a module, called with the rows (and the mask, if it takes one) unless it has a method ``kernel_state``
-    that returns a `NormState`; or such a state itself.
+    ``norm`` is a module, called with the rows (and the mask, if it is a `gssc.nn.BatchNorm`) unless `norm_state` tells
+    its numbers; or such a state itself.
     """
 
     rows: Tensor
     norm: nn.Module | NormState
     dropout: float = 0.0
     residual: bool = True  # whether x, where it is given, is added
-
-    def state(self) -> NormState | None:
-        """For kernels; None where the module must be called."""
-        if isinstance(self.norm, NormState):
-            return self.norm
-        ask = getattr(self.norm, "kernel_state", None)
-        return None if ask is None else ask()

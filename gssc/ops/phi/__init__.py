@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
-from gssc.ops.linears import unmodified
-from gssc.ops.phi import naive, torch, triton
+from gssc.ops.op import unmodified
+from gssc.ops.phi import naive, triton
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["deep_set"]
@@ -42,20 +42,26 @@ def deep_set(
     Returns:
         Φ, zero where masked, [G, K, C].
     """
-    check_choice("backend", backend, BACKENDS)
-    check_shape("eigmask", eigmask, *eigvals.shape)
-    if backend == "torch" or (backend == "auto" and not can_fuse(eigvals)):
-        return torch.deep_set(eigvals, eigmask, embed, pool, update)
-    weights = unit_weights(embed, pool, update)
-    fits = weights is not None and triton.fits(eigvals, weights[0].shape[0])
-    if backend == "auto" and not fits:
-        return torch.deep_set(eigvals, eigmask, embed, pool, update)
-    if weights is None or (backend == "triton" and not fits):
-        came = f"{eigvals.dtype}, K = {eigvals.shape[1]}, requires_grad = {eigvals.requires_grad}"
-        fail("eigvals", f"what the kernels take (see backend) for backend={backend!r}", came)
-    if backend == "triton":
-        check_fusible(eigvals=eigvals, weights=weights[0])
-    return (naive if backend == "naive" else triton).deep_set(eigvals, eigmask, weights)
+    if eigmask.shape != eigvals.shape:
+        check_shape("eigmask", eigmask, *eigvals.shape)
+    if backend not in ("auto", "torch") or (backend == "auto" and eigvals.is_cuda and can_fuse(eigvals)):
+        check_choice("backend", backend, BACKENDS)
+        weights = unit_weights(embed, pool, update)
+        fits = weights is not None and triton.fits(eigvals, weights[0].shape[0])
+        if weights is not None and (fits or backend == "naive"):
+            if backend == "triton":
+                check_fusible(eigvals=eigvals, weights=weights[0])
+            return (naive if backend == "naive" else triton).deep_set(eigvals, eigmask, weights)
+        if backend != "auto":
+            came = f"{eigvals.dtype}, K = {eigvals.shape[1]}, requires_grad = {eigvals.requires_grad}"
+            fail("eigvals", f"what the kernels take (see backend) for backend={backend!r}", came)
+    e: Tensor = embed((eigvals.sign() * eigvals.abs().sqrt()).unsqueeze(-1))
+    masked = ~eigmask.unsqueeze(-1)
+    count = eigmask.sum(1).clamp(min=1).view(-1, 1, 1)
+    for mlp1, mlp2 in zip(pool, update, strict=True):
+        mean = mlp1(e).masked_fill(masked, 0.0).sum(1, keepdim=True) / count
+        e = e + mean * mlp2(e)
+    return e.masked_fill(masked, 0.0)
 
 
 def unit_weights(embed: nn.Module, pool: Sequence[nn.Module], update: Sequence[nn.Module]) -> list[Tensor] | None:
@@ -63,11 +69,13 @@ def unit_weights(embed: nn.Module, pool: Sequence[nn.Module], update: Sequence[n
     weights: list[Tensor] = []
     parts = [embed, *pool, *update]
     for place, part in enumerate(parts):
-        if not unmodified(part, nn.Sequential) or len(part) != (3 if place == 0 else 6):  # type: ignore[arg-type]
+        if not unmodified(part, kind=nn.Sequential) or len(part) != (3 if place == 0 else 6):  # type: ignore[arg-type]
             return None
         modules = list(part)  # type: ignore[call-overload]
         for linear, norm, activation in zip(modules[0::3], modules[1::3], modules[2::3], strict=True):
-            if not (unmodified(linear) and unmodified(norm, nn.LayerNorm) and unmodified(activation, nn.SiLU)):
+            if not (
+                unmodified(linear) and unmodified(norm, kind=nn.LayerNorm) and unmodified(activation, kind=nn.SiLU)
+            ):
                 return None
             if linear.bias is None or norm.bias is None or norm.eps != naive.EPS:
                 return None

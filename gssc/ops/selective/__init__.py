@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, check_shapes, fail
-from gssc.ops.conv.features import Projection
-from gssc.ops.linears import unmodified
+from gssc.ops.conv import Projection
+from gssc.ops.op import unmodified
 from gssc.ops.selective import naive, torch, triton
 from gssc.ops.selective.naive import Inputs, turn_names
 from gssc.ops.triton_support import can_fuse, check_fusible

@@ -9,7 +9,7 @@ from torch import nn
 from gssc import GINE, GatedGCN, GSSCLayer, GSSConv, graph_context
 from gssc.nn import BatchNorm
 from gssc.nn.norm import batch_norms, reestimate_batch_norms
-from gssc.ops import Branch, norm, rowwise
+from gssc.ops import Branch, norm
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")
@@ -19,14 +19,9 @@ BATCH = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2], device=DEVICE)
 
 
 @pytest.fixture
-def fusing(monkeypatch, float64):
+def fusing(pretend_gpu, float64):
     """Let the op stand for norms here too, and in float64, when called with True."""
-
-    def switch(on):
-        for module in (norm, rowwise):
-            monkeypatch.setattr(module, "can_fuse", lambda *tensors: on)
-
-    return switch
+    return lambda on: pretend_gpu(on, norm)
 
 
 def inputs(channels):

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from gssc.ops.norm.kernels.common import entering, real_rows
-from gssc.ops.rowwise.kernels import columns, kept, load, put, store, vector
+from gssc.ops.norm.kernels.rows import columns, kept, load, put, store, vector
 
 
 @triton.jit

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from gssc.ops.rowwise.kernels import kept, load
+from gssc.ops.norm.kernels.rows import kept, load
 
 
 @triton.jit

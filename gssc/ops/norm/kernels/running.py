@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from gssc.ops.rowwise.kernels import put, vector
+from gssc.ops.norm.kernels.rows import put, vector
 
 
 @triton.jit

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gssc.ops.launch import launch
+from gssc.ops.norm import naive
 from gssc.ops.op import op
-from gssc.ops.rowwise import naive
 from gssc.ops.triton_support import power_of_two
 
 HELD = 2048  # rows that one program may hold
@@ -30,7 +30,7 @@ def _launch_relu(kernel: Any, x: Tensor, tensors: tuple[Any, ...], p: float, sit
 @op("gssc::relu_dropout")
 def _relu_forward(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
     """drop(ReLU(x)), [N, C]."""
-    from gssc.ops.rowwise import kernels
+    from gssc.ops.norm.kernels import rows as kernels
 
     x = x.contiguous()
     out = torch.empty_like(x)
@@ -47,7 +47,7 @@ def _(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
 @op("gssc::relu_dropout_backward")
 def _relu_backward(grad: Tensor, x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
     """∂x."""
-    from gssc.ops.rowwise import kernels
+    from gssc.ops.norm.kernels import rows as kernels
 
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if x.numel():
@@ -95,7 +95,7 @@ def _launch_degree(kernel: Any, x: Tensor, held: bool, *arguments: Any) -> None:
 @op("gssc::degree_scale")
 def _degree_forward(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
     """Y [N, C]."""
-    from gssc.ops.rowwise import kernels
+    from gssc.ops.norm.kernels import rows as kernels
 
     x = x.contiguous()
     out = torch.empty_like(x)
@@ -114,7 +114,7 @@ def _degree_backward(
     grad: Tensor, x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor
 ) -> tuple[Tensor, Tensor]:
     """∂x [N, C], and ∂a and ∂b [2, C]."""
-    from gssc.ops.rowwise import kernels
+    from gssc.ops.norm.kernels import rows as kernels
 
     d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     held = x.shape[0] <= HELD

@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from gssc import GSSConv
-from gssc.nn.gains import joint_gains
-from gssc.ops.conv import gains
+from gssc.nn.gssconv import joint_gains
+from gssc.ops import conv as conv_op
+from gssc.ops.conv import joint_frequency_gains
 from gssc.testing import assert_close
 
 
@@ -33,27 +34,17 @@ def some(**settings):
     return convolutions, torch.randn(2, 5, 4, requires_grad=True)
 
 
-@pytest.mark.parametrize("kernel", ["shared", "channel"])
-def test_products_of_all_pairs_are_gains_of_each(float64, kernel):
-    convolutions, phi = some(kernel=kernel, self_term=False)
-    pairs = [(conv.lin_q.weight, conv.lin_k.weight) for conv in convolutions]
-    assert_same(gains._by_products(pairs, phi, kernel == "shared").unbind(), convolutions, phi)
-
-
 def test_forms_of_all_pairs_give_what_eq_4_prints(float64):
     convolutions, phi = some(kernel="shared", self_term=False)
-    pairs = [(conv.lin_q.weight, conv.lin_k.weight) for conv in convolutions]
-    found = gains._by_forms(pairs, phi).unbind()
-    assert_same(found, convolutions, phi)
-    for conv, part in zip(convolutions, found, strict=True):
+    queries, keys = ([getattr(conv, name) for conv in convolutions] for name in ("lin_q", "lin_k"))
+    together = joint_frequency_gains(phi, queries, keys, True)
+    assert_same(together, convolutions, phi)
+    for conv, part in zip(convolutions, together, strict=True):
         assert_close(part, (conv.lin_q(phi) * conv.lin_k(phi)).sum(-1, keepdim=True))
 
 
-@pytest.mark.parametrize("products", [True, False], ids=["products", "forms"])
 @pytest.mark.parametrize("self_term", [True, False])
-def test_gains_of_all_layers_go_to_their_layers(float64, monkeypatch, self_term, products):
-    if products:  # as on a GPU
-        monkeypatch.setattr(gains, "_by_forms", lambda pairs, phi: gains._by_products(pairs, phi, True))
+def test_gains_of_all_layers_go_to_their_layers(float64, self_term):
     convolutions, phi = some(kernel="shared", self_term=self_term)
     together = joint_gains(convolutions, phi)
     assert list(together) == convolutions
@@ -62,7 +53,18 @@ def test_gains_of_all_layers_go_to_their_layers(float64, monkeypatch, self_term,
     assert_same([*gains_, *(part for part in self_gains if part is not None)], convolutions, phi)
 
 
-def test_not_where_it_does_not_pay_or_does_not_apply(monkeypatch):
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="on a CPU each layer makes its own")
+@pytest.mark.parametrize("self_term", [True, False])
+def test_gains_per_channel_of_all_layers(float64, self_term, monkeypatch):
+    convolutions, phi = some(kernel="channel", self_term=self_term)
+    convolutions, phi = [conv.cuda() for conv in convolutions], phi.detach().cuda().requires_grad_()
+    gains_, self_gains = zip(*joint_gains(convolutions, phi).values(), strict=True)
+    assert_same([*gains_, *(part for part in self_gains if part is not None)], convolutions, phi)
+    monkeypatch.setattr(conv_op, "LARGEST", 100)
+    assert joint_gains(convolutions, phi) == {}
+
+
+def test_not_where_it_does_not_pay_or_does_not_apply():
     phi = torch.randn(2, 5, 4)
     assert joint_gains([], phi) == {}
     assert joint_gains([torch.nn.Identity()], phi) == {}
@@ -74,6 +76,3 @@ def test_not_where_it_does_not_pay_or_does_not_apply(monkeypatch):
     assert joint_gains([shared, GSSConv(5, 4, kernel="shared")], phi) == {}
     shared.lin_sk.register_forward_hook(lambda *args: None)
     assert joint_gains([shared], phi) == {}
-    monkeypatch.setattr(gains, "LARGEST", 100)
-    conv = GSSConv(4)
-    assert gains._by_products([(conv.lin_q.weight, conv.lin_k.weight)] * 2, phi, False) is None

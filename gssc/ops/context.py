@@ -1,0 +1,231 @@
+"""What all layers and ops share of a batch, made once: where graphs begin, masks, degrees, edges in order, seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gssc.checks import check_shape, fail
+from gssc.ops.op import op
+from gssc.ops.triton_support import HAS_TRITON
+
+Gains = tuple[Tensor, Tensor | None]
+SEED_WORDS = 4  # two are used; four keep rows of a table of seeds aligned
+
+
+@dataclass
+class GraphContext:
+    """A packed batch of graphs as its layers see it; `graph_context` makes and checks it.
+
+    Layers take it in place of ``batch``: what would else be counted, sorted or drawn by every layer is here once. Made
+    for a batch, not kept beyond it.
+
+    Args:
+        nodes: N.
+        graphs: G.
+        ptr: First node of every graph and, last, N: [G + 1].
+        batch: Graph number of every node, sorted, [N]; ``None`` for one graph.
+        edge_index: Edges, [2, E]; ``None`` where only global layers are called.
+        node_mask: Real nodes of a padded batch, [N]; ``None`` where all are.
+        edge_mask: Real edges of a padded batch, [E]; ``None`` where all are.
+        largest: A number of nodes that no graph exceeds, but those of padding; ``None``: not known.
+        known_degree: Node degrees, [N], where the caller knows better than ``edge_index``.
+        known_plan: The order of the edges, where it was made already.
+        gains: A and A_s by convolution, where they were made for all layers at once.
+        seeds: Of dropout, by module, from ``gssc.ops.new_seeds``; modules that are not there draw their own.
+        final: The local part whose edge features nobody reads.
+    """
+
+    nodes: int
+    graphs: int
+    ptr: Tensor
+    batch: Tensor | None = None
+    edge_index: Tensor | None = None
+    node_mask: Tensor | None = None
+    edge_mask: Tensor | None = None
+    largest: int | None = None
+    known_degree: Tensor | None = None
+    known_plan: "EdgePlan | None" = None
+    gains: Mapping[nn.Module, Gains] = field(default_factory=dict)
+    seeds: Mapping[nn.Module, Tensor] = field(default_factory=dict)
+    final: nn.Module | None = None
+
+    @property
+    def plan(self) -> "EdgePlan":
+        """Edges in the order of their targets and of their sources; made when it is first asked for."""
+        if self.known_plan is None:
+            assert self.edge_index is not None
+            self.known_plan = edge_plan(self.edge_index, self.nodes)
+        return self.known_plan
+
+    @property
+    def degree(self) -> Tensor:
+        """Number of edges that enter a node, [N], unless the caller knew better."""
+        if self.known_degree is None:
+            if self.edge_index is None:
+                fail("degree", "the degree of every node [N], for degree_scaling", "None")
+            ones = torch.ones(self.edge_index.shape[1], device=self.ptr.device)
+            zeros = torch.zeros(self.nodes, device=self.ptr.device)
+            self.known_degree = zeros.index_add(0, self.edge_index[1], ones)
+        return self.known_degree
+
+
+def graph_context(
+    nodes: int,
+    graphs: int = 1,
+    batch: Tensor | None = None,
+    edge_index: Tensor | None = None,
+    *,
+    ptr: Tensor | None = None,
+    degree: Tensor | None = None,
+    node_mask: Tensor | None = None,
+    edge_mask: Tensor | None = None,
+    largest: int | None = None,
+    device: torch.device | None = None,
+    seeded: Sequence[nn.Module] = (),
+) -> GraphContext:
+    """The context of a batch, after a check that its parts fit; ``ptr`` is trusted to agree with ``batch``.
+
+    What looks at values runs on the CPU only: a GPU is not made to wait. Modules that are to be ``seeded`` get their
+    seeds of dropout in one draw, where kernels run; elsewhere dropout draws otherwise.
+    """
+    if edge_index is not None:
+        if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+            check_shape("edge_index", edge_index, 2, None)
+        device = edge_index.device
+        if node_mask is not None or edge_mask is not None:
+            _check_masks(node_mask, edge_mask, nodes, edge_index.shape[1])
+    if graphs < 1:
+        fail("batch", "at least one graph", "an empty batch")
+    if ptr is None:
+        ptr = batch_to_ptr(batch, nodes, graphs, device or torch.device("cpu"))
+    if ptr.dim() != 1 or ptr.shape[0] != graphs + 1:
+        check_shape("ptr", ptr, graphs + 1)
+    if degree is not None and degree.shape != (nodes,):
+        check_shape("degree", degree, nodes)
+    if edge_index is not None and edge_index.device.type == "cpu" and not torch.compiler.is_compiling():
+        if edge_index.numel() and not (int(edge_index.min()) >= 0 and int(edge_index.max()) < nodes):
+            span = f"{int(edge_index.min())}..{int(edge_index.max())}"
+            fail("edge_index", f"node numbers in 0..{nodes - 1}", span)
+        if node_mask is not None:
+            _check_padding(node_mask, edge_mask, edge_index, batch)
+    context = GraphContext(nodes, graphs, ptr, batch, edge_index, node_mask, edge_mask, largest, degree)
+    if seeded and ptr.is_cuda and HAS_TRITON:
+        context.seeds = dict(zip(seeded, new_seeds(len(seeded), ptr.device).unbind(), strict=True))
+    return context
+
+
+def number_of_graphs(per_graph: Tensor | None, batch: Tensor | None) -> int:
+    """G, from what has a row for every graph, such as Φ; else by a look at ``batch``."""
+    if per_graph is not None:
+        return per_graph.shape[0]
+    return 1 if batch is None or not batch.numel() else int(batch.max()) + 1
+
+
+def _check_masks(node_mask: Tensor | None, edge_mask: Tensor | None, nodes: int, edges: int) -> None:
+    """Fail unless the masks are boolean and fit."""
+    for name, mask, rows in (("node_mask", node_mask, nodes), ("edge_mask", edge_mask, edges)):
+        if mask is not None:
+            check_shape(name, mask, rows)
+            if mask.dtype != torch.bool:
+                fail(name, "a boolean tensor (True = real)", mask.dtype)
+    if node_mask is None and edge_mask is not None:
+        fail("node_mask", "given where edge_mask is: padding edges join padding nodes", "None")
+
+
+def _check_padding(node_mask: Tensor, edge_mask: Tensor | None, edge_index: Tensor, batch: Tensor | None) -> None:
+    """Fail where an edge or a graph holds real and padding nodes. Looks at values: for the CPU."""
+    if batch is None:
+        fail("batch", "the graph number of every node, where node_mask is given", "None")
+    if not bool((node_mask[edge_index] == (True if edge_mask is None else edge_mask)).all()):
+        fail("edge_mask", "real edges among real nodes and padding edges among padding nodes", "others")
+    if bool((node_mask[1:] != node_mask[:-1])[batch[1:] == batch[:-1]].any()):
+        fail("node_mask", "real nodes and padding nodes in different graphs", "a graph with both")
+
+
+def batch_to_ptr(batch: Tensor | None, num_nodes: int, num_graphs: int, device: torch.device) -> Tensor:
+    """Where each graph of PyG's sorted ``batch`` [N] begins, [G + 1]; ``batch=None`` is one graph.
+
+    That it is sorted is checked on the CPU only; on a GPU nothing waits for the device.
+    """
+    if batch is None:
+        if num_graphs != 1:
+            fail("batch", f"the graph number of every node for {num_graphs} graphs", "None")
+        return torch.arange(2, dtype=torch.int64, device=device) * num_nodes
+    if batch.shape != (num_nodes,):
+        check_shape("batch", batch, num_nodes)
+    if batch.dtype not in (torch.int64, torch.int32):
+        fail("batch", "an integer tensor", batch.dtype)
+    ptr: Tensor = _batch_to_ptr(batch, num_graphs)
+    return ptr
+
+
+@op("gssc::batch_to_ptr")
+def _batch_to_ptr(batch: Tensor, num_graphs: int) -> Tensor:
+    if batch.numel() and batch.device.type == "cpu":
+        if bool((batch[1:] < batch[:-1]).any()):
+            fail("batch", "graph numbers in ascending order (sorted, as PyG makes them)", "an unsorted tensor")
+        low, high = int(batch[0]), int(batch[-1])
+        if low < 0 or high >= num_graphs:
+            fail("batch", f"graph numbers in 0..{num_graphs - 1}", f"{low}..{high}")
+    numbers = torch.arange(num_graphs + 1, dtype=batch.dtype, device=batch.device)
+    return torch.searchsorted(batch.contiguous(), numbers)
+
+
+@_batch_to_ptr.register_fake
+def _(batch: Tensor, num_graphs: int) -> Tensor:
+    return torch.empty(num_graphs + 1, dtype=torch.int64, device=batch.device)
+
+
+class EdgePlan(NamedTuple):
+    """Edges in the order of their targets and in that of their sources: permutations and starts, int32.
+
+    A sum over the edges that enter a node, or leave it, is then a loop of one program over a stretch of edges: no
+    atomics, so results repeat bit by bit.
+
+    Position p of the order by targets is edge ``by_target[p]``, which comes from node ``sources[p]``; node i is
+    entered by positions ``target_ptr[i]`` to ``target_ptr[i + 1]``. Likewise for the order by sources.
+    """
+
+    by_target: Tensor  # [E]
+    sources: Tensor  # [E]
+    target_ptr: Tensor  # [N + 1]
+    by_source: Tensor  # [E]
+    targets: Tensor  # [E]
+    source_ptr: Tensor  # [N + 1]
+
+
+def edge_plan(edge_index: Tensor, num_nodes: int, sorted_by_target: bool = False) -> EdgePlan:
+    """The plan of ``edge_index`` [2, E], made without a look at it from the host.
+
+    ``sorted_by_target`` saves one sort where its second row already ascends.
+    """
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        check_shape("edge_index", edge_index, 2, None)
+    source, target = edge_index.to(torch.int32).contiguous()
+    nodes = torch.arange(num_nodes + 1, dtype=torch.int32, device=edge_index.device)
+    if sorted_by_target:
+        by_target = torch.arange(target.shape[0], dtype=torch.int32, device=edge_index.device)
+        sources, keys = source, target
+    else:
+        keys, order = torch.sort(target, stable=True)
+        by_target, sources = order.to(torch.int32), source[order]
+    target_ptr = torch.searchsorted(keys, nodes, out_int32=True)
+    keys, order = torch.sort(source, stable=True)
+    source_ptr = torch.searchsorted(keys, nodes, out_int32=True)
+    return EdgePlan(by_target, sources, target_ptr, order.to(torch.int32), target[order], source_ptr)
+
+
+def new_seeds(count: int, device: torch.device) -> Tensor:
+    """Seeds of dropout in kernels [count, 4], drawn on the device by its default generator in one launch."""
+    return torch.randint(-(2**31), 2**31, (count, SEED_WORDS), dtype=torch.int32, device=device)
+
+
+def check_seed(seed: Tensor | None, needed: bool) -> None:
+    """Fail where dropout has no seed, or something else."""
+    if needed and seed is None:
+        fail("seed", "a seed from new_seeds, for dropout", "None")
+    if seed is not None:
+        check_shape("seed", seed, SEED_WORDS)
