@@ -64,8 +64,8 @@ def forward_nodes(
 ):  # fmt: skip
     """a_i + Σ_j σ ⊙ b_j / (Σ_j σ + ε) and the denominator for a share of the nodes, and the moments of its logits.
 
-    With KEEP the fraction is also kept, as it was before rounding. ``moments`` has the means of all programs, then
-    their Σ(ℓ - mean)², then how many edges each had.
+    With KEEP the fraction is also kept, as it was before rounding. Moments [programs, 3, C] are the number of edges,
+    the mean and Σ(ℓ - mean)².
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
@@ -107,50 +107,12 @@ def forward_nodes(
             mean += row(own, node * PARTS, c, C, BLOCK_C)
         put_row(out, node, c, mean, C, BLOCK_C)
     if moments is not None:
-        program, programs = tl.program_id(0), tl.num_programs(0)
         n = tl.sum(number, 0)
         center = plain / tl.maximum(n, 1.0)
-        put_row(moments, program, c, pivot + center, C, BLOCK_C)
-        put_row(moments, programs + program, c, tl.maximum(square - plain * center, 0.0), C, BLOCK_C)
-        tl.store(moments + 2 * programs * C + program, n, mask=tl.program_id(1) == 0)
-
-
-@triton.jit(do_not_specialize=["programs", "eps"])
-def merge_moments(
-    moments, running_mean, running_variance, stats, eps, programs,
-    C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """Statistics [5, C]: the mean and 1/√(variance + ε) to normalise by, then mean, Σ(ℓ - mean)² and n of all edges.
-
-    Without programs there were no edges: the former two are those of the running statistics, the others zero.
-    """
-    c = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
-    counts = moments + 2 * programs * C
-    number = tl.zeros([ROWS], dtype=tl.float32)
-    total = tl.zeros([ROWS, BLOCK_C], dtype=tl.float32)
-    for first in range(0, programs, ROWS):
-        rows = first + tl.arange(0, ROWS)
-        valid = rows < programs
-        n = tl.load(counts + rows, mask=valid, other=0.0)
-        number += n
-        total += n[:, None] * gather(moments, rows, valid, c, C, BLOCK_C)
-    n_all = tl.sum(number, 0)
-    center = tl.sum(total, 0) / tl.maximum(n_all, 1.0)
-    total = tl.zeros([ROWS, BLOCK_C], dtype=tl.float32)
-    for first in range(0, programs, ROWS):
-        rows = first + tl.arange(0, ROWS)
-        valid = rows < programs
-        n = tl.load(counts + rows, mask=valid, other=0.0)
-        away = gather(moments, rows, valid, c, C, BLOCK_C) - center[None, :]
-        total += gather(moments, programs + rows, valid, c, C, BLOCK_C) + n[:, None] * away * away
-    both = tl.sum(total, 0)
-    enough = n_all >= 2.0
-    variance = tl.where(enough, both / tl.maximum(n_all, 1.0), row(running_variance, 0, c, C, BLOCK_C))
-    tl.store(stats + c, tl.where(enough, center, row(running_mean, 0, c, C, BLOCK_C)), mask=c < C)
-    tl.store(stats + C + c, 1.0 / tl.sqrt(variance + eps), mask=c < C)
-    tl.store(stats + 2 * C + c, center, mask=c < C)
-    tl.store(stats + 3 * C + c, both, mask=c < C)
-    tl.store(stats + 4 * C + c, center * 0.0 + n_all, mask=c < C)
+        place = tl.program_id(0) * 3
+        put_row(moments, place, c, tl.zeros_like(center) + n, C, BLOCK_C)
+        put_row(moments, place + 1, c, pivot + center, C, BLOCK_C)
+        put_row(moments, place + 2, c, tl.maximum(square - plain * center, 0.0), C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["edges", "threshold", "rescale"])

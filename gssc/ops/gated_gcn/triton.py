@@ -62,7 +62,10 @@ def _messages(
     use, then mean, Σ(ℓ - mean)² and n of the batch. The last are d and, in half precision or with a, h unrounded
     [1 or 2, N, C].
     """
+    import triton.language as tl
+
     from gssc.ops.gated_gcn import kernels
+    from gssc.ops.norm.kernels import forward_merge as merge_moments
 
     tensors: Any = fixed
     by_target, sources, target_ptr, _, _, _, edge_index, mask, seed, running_mean, running_variance = tensors
@@ -71,16 +74,15 @@ def _messages(
     out, new_edges, stats, kept = _empty_results(target, own, scale, edges if need_edges or weight is not None else 0)
     if edge_attr is not None and weight is not None and bias is not None:
         projected = _project(edge_attr, weight, bias, new_edges)
-    moments = stats.new_empty(grid.programs * (2 * c + 1)) if training else None
+    moments = stats.new_empty(grid.programs if training else 0, 3, c)
     grid.over_nodes(
         kernels.forward_nodes, target, source, neighbor, own, projected, by_target, sources, target_ptr, mask, out,
-        kept, moments, eps, PARTS=parts, KEEP=kept.shape[0] == 2,
+        kept, moments if training else None, eps, PARTS=parts, KEEP=kept.shape[0] == 2,
     )  # fmt: skip
     if scale is not None:
         launch(
-            kernels.merge_moments, (-(-c // 32),), stats if moments is None else moments, running_mean,
-            running_variance, stats, norm_eps, 0 if moments is None else grid.programs,
-            C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
+            merge_moments, (1, -(-c // 32)), moments, running_mean, running_variance, None, None, stats, len(moments),
+            EPS=norm_eps, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, ACC=tl.float32, TWO=False, num_warps=8,
         )  # fmt: skip
     if need_edges:
         grid.over_rows(
