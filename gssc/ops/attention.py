@@ -21,38 +21,8 @@ from gssc.ops.op import op
 from gssc.ops.segments import buckets
 
 
-def _per_graph(
-    function: Callable[..., tuple[Tensor, ...]], rows: tuple[Tensor, ...], ptr: Tensor, heads: int, largest: int
-) -> tuple[Tensor, ...]:
-    """Apply a function of [B, heads, n, D] tensors and a key mask [B, 1, 1, n] (or None) to packed rows [N, C]."""
-    nodes, channels = rows[0].shape
-
-    def split(padded: Tensor) -> Tensor:
-        return padded.unflatten(2, (heads, -1)).transpose(1, 2)
-
-    def merge(heads_apart: Tensor) -> Tensor:
-        return heads_apart.transpose(1, 2).flatten(2)
-
-    if largest:
-        with torch.autocast(rows[0].device.type, enabled=False):
-            padding = _Padding(ptr, nodes, largest)
-            results = function(*(split(padding.pad(row)) for row in rows), visible=padding.visible)
-            return tuple(padding.unpad(merge(result)) for result in results)
-    out: tuple[Tensor, ...] = ()
-    with torch.autocast(rows[0].device.type, enabled=False):
-        for bucket in buckets(ptr, nodes):
-            visible = None
-            if bucket.slots is not None:
-                visible = bucket.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]
-            results = function(*(split(bucket.pad(row)) for row in rows), visible=visible)
-            out = out or tuple(row.new_empty(nodes, channels) for row in results)
-            for result, into in zip(results, out, strict=True):
-                bucket.unpad(merge(result), into)
-    return out
-
-
 class _Padding:
-    """Every graph of a batch padded to one size, found on the device.
+    """Every graph of a batch padded to one size, found on the device: what `Bucket` is to graphs that are sorted.
 
     Nodes of a graph beyond ``largest`` (only those of padding may be) neither attend nor are attended to: zeros.
     """
@@ -65,7 +35,7 @@ class _Padding:
         self.sources = torch.where(place < counts, ptr[:-1, None] + place, nodes)
         graph = torch.searchsorted(ptr[1:].contiguous(), node, right=True)
         within = node - ptr.index_select(0, graph)
-        self.inside = (within < largest).unsqueeze(1)
+        self.outside = (within >= largest).unsqueeze(1)
         self.slots = graph * size + within.clamp(max=size - 1)
         # An empty graph sees a row of zeros: a softmax over nothing would not be a number.
         self.visible = (place < counts.clamp(min=1))[:, None, None, :]
@@ -74,9 +44,29 @@ class _Padding:
         """Rows [N, C] as [G, size, C]."""
         return torch.cat([rows, rows.new_zeros(1, rows.shape[1])])[self.sources]
 
-    def unpad(self, padded: Tensor) -> Tensor:
+    def unpad(self, padded: Tensor, into: Tensor) -> None:
         """The other way round."""
-        return torch.where(self.inside, padded.flatten(0, 1).index_select(0, self.slots), 0)
+        torch.index_select(padded.flatten(0, 1), 0, self.slots, out=into).masked_fill_(self.outside, 0)
+
+
+def _per_graph(
+    function: Callable[..., Any], rows: tuple[Tensor, ...], out: Any, ptr: Tensor, heads: int, largest: int
+) -> Any:
+    """Apply a function of [B, heads, n, D] tensors and a key mask [B, 1, 1, n] (or None) to packed rows [N, C].
+
+    Results are written into ``out``, which is returned.
+    """
+    nodes = rows[0].shape[0]
+    layouts: Any = [_Padding(ptr, nodes, largest)] if largest else buckets(ptr, nodes)
+    with torch.autocast(ptr.device.type, enabled=False):
+        for layout in layouts:
+            visible = layout.visible if largest else None
+            if not largest and layout.slots is not None:
+                visible = layout.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]
+            split = [layout.pad(row).unflatten(2, (heads, -1)).transpose(1, 2) for row in rows]
+            for result, into in zip(function(*split, visible), out, strict=True):
+                layout.unpad(result.transpose(1, 2).flatten(2), into)
+    return out
 
 
 def _forward_padded(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> tuple[Tensor, ...]:
@@ -97,41 +87,41 @@ def _backward_padded(
     return d_scores @ k, d_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ grad
 
 
+def _like(*rows: Tensor) -> tuple[Tensor, ...]:
+    return tuple([row.new_empty(row.shape) for row in rows])
+
+
 @op("gssc::attention")
 def _attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int) -> Tensor:
-    out = _per_graph(_forward_padded, (q, k, v), ptr, heads, largest)
-    return out[0] if out else q.new_empty(q.shape)
+    out: Tensor = _per_graph(_forward_padded, (q, k, v), _like(q), ptr, heads, largest)[0]
+    return out
 
 
 @op("gssc::attention_backward")
 def _attention_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    out = _per_graph(_backward_padded, (grad, q, k, v), ptr, heads, largest)
-    return (out[0], out[1], out[2]) if out else (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape))
+    gradients: Any = _per_graph(_backward_padded, (grad, q, k, v), _like(q, k, v), ptr, heads, largest)
+    return gradients
 
 
 @_attention.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int) -> Tensor:
+def _(q: Tensor, *_: Any) -> Tensor:
     return q.new_empty(q.shape)
 
 
 @_attention_backward.register_fake
-def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ...]:
+    return _like(q, k, v)
 
 
-def _setup(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int, int], output: Tensor) -> None:
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:4])
-    ctx.heads, ctx.largest = inputs[4:]
+    ctx.sizes = inputs[4:]
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-    q, k, v, ptr = ctx.saved_tensors
-    d_q, d_k, d_v = _attention_backward(grad, q, k, v, ptr, ctx.heads, ctx.largest)
-    return d_q, d_k, d_v, None, None, None
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (*_attention_backward(grad, *ctx.saved_tensors, *ctx.sizes), None, None, None)
 
 
 _attention.register_autograd(_backward, setup_context=_setup)

@@ -9,10 +9,10 @@ def row(base, number, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
     """One row of a [·, C] tensor as float32, zero beyond C."""
     where = base + number * tl.full([], C, tl.int64) + c
     if C % BLOCK_C == 0:
-        found = tl.load(where).to(tl.float32)
+        numbers = tl.load(where)
     else:
-        found = tl.load(where, mask=c < C, other=0.0).to(tl.float32)
-    return found
+        numbers = tl.load(where, mask=c < C, other=0.0)
+    return numbers.to(tl.float32)
 
 
 @triton.jit

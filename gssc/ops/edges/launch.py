@@ -18,11 +18,8 @@ class Grid:
     def __init__(self, nodes: int, edges: int, channels: int, device: torch.device) -> None:
         self.nodes, self.edges, self.channels = nodes, edges, channels
         # A power of two that divides C where one of 32 and more does; else the one above C, up to 128.
-        self.block_c = min(power_of_two(channels, 16), 128)
-        for width in WIDTHS:
-            if channels % width == 0:
-                self.block_c = width
-                break
+        widths = [width for width in WIDTHS if channels % width == 0]
+        self.block_c = widths[0] if widths else min(power_of_two(channels, 16), 128)
         # Edges that one step takes: about the mean degree, as far as one warp can hold them.
         self.block_e = min(power_of_two(-(-edges // max(nodes, 1)), 4), max(ELEMENTS // self.block_c, 4))
         # Nodes of a program.
@@ -36,15 +33,17 @@ class Grid:
 
         A program is one warp: its sums need no barrier.
         """
-        launch(
-            kernel, (self.programs, self.blocks), *arguments, self.nodes, self.share,
-            C=self.channels, BLOCK_E=self.block_e, BLOCK_C=self.block_c, **flags, num_warps=1, num_stages=1,
-        )  # fmt: skip
+        if self.nodes:
+            launch(
+                kernel, (self.programs, self.blocks), *arguments, self.nodes, self.share,
+                C=self.channels, BLOCK_E=self.block_e, BLOCK_C=self.block_c, **flags, num_warps=1, num_stages=1,
+            )  # fmt: skip
 
     def over_rows(self, kernel: Any, rows: int, *arguments: Any, **flags: Any) -> None:
         """The kernel takes, after its own arguments, the number of rows (nodes or edges), of which it has 32."""
-        launch(
-            kernel, (-(-rows // 32), self.blocks), *arguments, rows,
-            C=self.channels, BLOCK_E=32, BLOCK_C=self.block_c, **flags,
-            num_warps=max(1, min(32 * self.block_c // 512, 4)), num_stages=1,
-        )  # fmt: skip
+        if rows:
+            launch(
+                kernel, (-(-rows // 32), self.blocks), *arguments, rows,
+                C=self.channels, BLOCK_E=32, BLOCK_C=self.block_c, **flags,
+                num_warps=max(1, min(32 * self.block_c // 512, 4)), num_stages=1,
+            )  # fmt: skip

@@ -8,6 +8,7 @@ from torch import bool as boolean
 from gssc.checks import check_choice, check_probability, check_shapes, fail
 from gssc.ops.context import EdgePlan, edge_plan, new_seeds
 from gssc.ops.gated_gcn import naive, torch, triton
+from gssc.ops.gated_gcn.naive import Inputs
 from gssc.ops.norm import NormState, norm_state
 from gssc.ops.op import unmodified
 from gssc.ops.triton_support import can_fuse, check_fusible
@@ -90,41 +91,39 @@ def gated_messages(
     elif lin_edge is None:
         fail("lin_edge", "a module where edge_attr is given", "None")
     check_probability("dropout", dropout)
-    p = dropout if training else 0.0
+    if backend == "triton":
+        check_fusible(target=target, source=source, neighbor=neighbor, own=own, edge_attr=edge_attr)
+    elif backend != "auto":
+        check_choice("backend", backend, BACKENDS)
     state: NormState | None = None
     if backend == "triton" or (backend == "auto" and can_fuse(target, source, neighbor, own, edge_attr)):
         usable, state = _for_kernels(lin_edge, norm)
-        if backend == "triton":
-            check_fusible(target=target, source=source, neighbor=neighbor, own=own, edge_attr=edge_attr)
-            if not usable:
-                fail("backend", "'torch' or 'auto' for a lin_edge or norm that must be called", "'triton'")
+        if backend == "triton" and not usable:
+            fail("backend", "'torch' or 'auto' for a lin_edge or norm that must be called", "'triton'")
         backend = "triton" if usable else "torch"
-    inputs = (target, source, neighbor, own, edge_index, edge_attr, lin_edge)
-    if p and seed is None and backend in ("naive", "triton"):
+    if not training:
+        dropout = 0.0
+    elif dropout and seed is None and backend in ("naive", "triton"):
         seed = new_seeds(1, target.device)[0]
+    if not hasattr(norm, "synchronized"):  # others look at no other rows: what is padding does not matter to them
+        mask = None
+    told = (target, source, neighbor, own)
+    inputs = Inputs(*told, edge_index, edge_attr, lin_edge, norm, mask, residual, eps, dropout, seed, site)
     if backend == "triton":
         if plan is None:
             plan = edge_plan(edge_index, nodes)
         elif not isinstance(plan, EdgePlan):
             plan = plan()
-        settings = (residual, eps, p, seed, site, need_edges)
-        return triton.gated_messages(*inputs, state, mask, plan, origin, *settings)
-    if backend != "auto":
-        check_choice("backend", backend, BACKENDS)
-    if not hasattr(norm, "synchronized"):  # others look at no other rows: what is padding does not matter to them
-        mask = None
-    if backend == "naive":
-        new_nodes, new_edges = naive.gated_messages(*inputs, norm, mask, residual, eps, p, seed, site)
-    else:
-        new_nodes, new_edges = torch.gated_messages(*inputs, norm, mask, residual, eps, p)
+        return triton.gated_messages(inputs, state, plan, origin, need_edges)
+    new_nodes, new_edges = (naive if backend == "naive" else torch).gated_messages(inputs)
     return new_nodes, new_edges if need_edges else None
 
 
 def _for_kernels(lin_edge: nn.Module | None, norm: nn.Module | None) -> tuple[bool, NormState | None]:
     """Whether the kernels can stand for these modules, and the state of the norm where there is one."""
-    if lin_edge is not None and not (unmodified(lin_edge) and lin_edge.bias is not None):
+    if not unmodified(lin_edge, bias=True):
         return False, None
-    if norm is None or unmodified(norm, kind=nn.Identity):
+    if unmodified(norm, kind=nn.Identity):
         return True, None
     state = norm_state(norm)
     return state is not None, state

@@ -3,7 +3,7 @@
 ℓ = t_i + s_j (+ Z, the projected edge) is computed anew wherever it is needed; σ = sigmoid(ℓ).
 
 t, s, n and a, and their gradients, are tensors of their own (PARTS = 1), or side by side in one tensor [N, PARTS · C]:
-seen as one [PARTS · N, C], row PARTS · i of its pointer is what node i has there.
+seen as one [PARTS · N, C], row PARTS · i of its pointer is what node i has there. What is not there is None.
 """
 
 import triton
@@ -14,93 +14,86 @@ from gssc.ops.norm.kernels.rows import kept
 
 
 @triton.jit
-def vector(base, c, C: tl.constexpr):
-    """A vector [C] as float32."""
-    return tl.load(base + c, mask=c < C, other=0.0).to(tl.float32)
+def real_edges(mask, edge, valid):
+    """Which edges of a block enter the statistics."""
+    if mask is not None:
+        valid = valid & (tl.load(mask + edge, mask=valid, other=0) != 0)
+    return valid
 
 
 @triton.jit
 def update_gradient(
     logit, rows, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
-    C: tl.constexpr, BLOCK_C: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    SITE: tl.constexpr,
+    C: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
     """ℓ normalised, and the gradient of γℓ̂ + β (of ℓ itself without a norm): that of e' through dropout and ReLU."""
     hat = logit
     hidden = logit
-    if NORM:
-        hat = (logit - vector(stats, c, C)[None, :]) * vector(stats + C, c, C)[None, :]
-        hidden = hat * vector(scale, c, C)[None, :] + vector(shift, c, C)[None, :]
+    if scale is not None:
+        hat = (logit - row(stats, 0, c, C, BLOCK_C)[None, :]) * row(stats, 1, c, C, BLOCK_C)[None, :]
+        hidden = hat * row(scale, 0, c, C, BLOCK_C)[None, :] + row(shift, 0, c, C, BLOCK_C)[None, :]
     passes = hidden > 0.0
-    if HAS_MASK:
-        passes = passes & (tl.load(mask + rows, mask=valid, other=0) != 0)[:, None]
+    if mask is not None:
+        passes = passes & real_edges(mask, rows, valid)[:, None]
     change = tl.where(passes, gather(grad, rows, valid, c, C, BLOCK_C), 0.0)
-    if DROPOUT:
+    if seed is not None:
         change = tl.where(kept(seed, SITE, rows, c, threshold), change * rescale, 0.0)
     return hat, change
 
 
 @triton.jit
-def gate_gradient(logit, gate_change):
-    """σ(1-σ) ⊙ ∂σ."""
-    gate = tl.sigmoid(logit)
-    return gate * (1.0 - gate) * gate_change
-
-
-@triton.jit
-def real_edges(mask, edge, valid, HAS_MASK: tl.constexpr):
-    """Which edges of a block enter the statistics."""
-    real = valid
-    if HAS_MASK:
-        real = valid & (tl.load(mask + edge, mask=valid, other=0) != 0)
-    return real
+def edges_of(
+    at, end, order, others, told, tellers, projected, c,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """The next edges of a node that tells them ``told``: which there are, their numbers, the nodes beyond, and ℓ."""
+    position = at + tl.arange(0, BLOCK_E)
+    valid = position < end
+    edge = tl.load(order + position, mask=valid, other=0)
+    other = tl.load(others + position, mask=valid, other=0)
+    logit = gather(tellers, other * PARTS, valid, c, C, BLOCK_C) + told[None, :]
+    if projected is not None:
+        logit += gather(projected, edge, valid, c, C, BLOCK_C)
+    return valid, edge, other, logit
 
 
 @triton.jit(do_not_specialize=["nodes", "share", "eps"])
 def forward_nodes(
-    target, source, neighbor, own, projected, order, others, ptr, mask, out, weights, counts, means, squares, eps,
-    nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
-    HAS_EDGES: tl.constexpr, HAS_OWN: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, KEEP: tl.constexpr,
+    target, source, neighbor, own, projected, order, others, ptr, mask, out, weights, moments, eps, nodes, share,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     """a_i + Σ_j σ ⊙ b_j / (Σ_j σ + ε) and the denominator for a share of the nodes, and the moments of its logits.
 
-    With KEEP the fraction is also kept, as it was before rounding.
+    With KEEP the fraction is also kept, as it was before rounding. Moments [programs, 3, C] are the number of edges,
+    the mean and Σ(ℓ - mean)².
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     last = tl.minimum(first + share, nodes)
-    lane = tl.arange(0, BLOCK_E)
-    if MOMENTS:
+    if moments is not None:
         # Sums of differences to some logit, not of logits: a large mean costs no digits.
         begin = tl.load(ptr + first)
         some = begin < tl.load(ptr + last)
         pivot = row(target, first * PARTS, c, C, BLOCK_C)
         pivot += row(source, tl.load(others + begin, mask=some, other=0) * PARTS, c, C, BLOCK_C)
-        if HAS_EDGES:
+        if projected is not None:
             origin = tl.load(order + begin, mask=some, other=0).to(tl.int64)
             pivot += tl.load(projected + origin * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
         number = tl.zeros([BLOCK_E], dtype=tl.float32)
-        plain = tl.zeros([BLOCK_C], dtype=tl.float32)
-        square = tl.zeros([BLOCK_C], dtype=tl.float32)
+        plain, square = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
     for node in range(first, last):
         told = row(target, node * PARTS, c, C, BLOCK_C)
-        total = tl.zeros([BLOCK_C], dtype=tl.float32)
-        gates = tl.zeros([BLOCK_C], dtype=tl.float32)
+        total, gates = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            position = at + lane
-            valid = position < end
-            edge = tl.load(order + position, mask=valid, other=0)
-            other = tl.load(others + position, mask=valid, other=0)
-            logit = gather(source, other * PARTS, valid, c, C, BLOCK_C) + told[None, :]
-            if HAS_EDGES:
-                logit += gather(projected, edge, valid, c, C, BLOCK_C)
+            valid, edge, other, logit = edges_of(
+                at, end, order, others, told, source, projected, c, C, BLOCK_E, BLOCK_C, PARTS
+            )
             gate = tl.where(valid[:, None], tl.sigmoid(logit), 0.0)
             total += tl.sum(gate * gather(neighbor, other * PARTS, valid, c, C, BLOCK_C), 0)
             gates += tl.sum(gate, 0)
-            if MOMENTS:
-                real = real_edges(mask, edge, valid, HAS_MASK)
+            if moments is not None:
+                real = real_edges(mask, edge, valid)
                 away = tl.where(real[:, None], logit - pivot[None, :], 0.0)
                 number += real.to(tl.float32)
                 plain += tl.sum(away, 0)
@@ -110,61 +103,22 @@ def forward_nodes(
         put_row(weights, node, c, weight, C, BLOCK_C)
         if KEEP:
             put_row(weights, nodes + node, c, mean, C, BLOCK_C)
-        if HAS_OWN:
+        if own is not None:
             mean += row(own, node * PARTS, c, C, BLOCK_C)
         put_row(out, node, c, mean, C, BLOCK_C)
-    if MOMENTS:
-        program = tl.program_id(0)
+    if moments is not None:
         n = tl.sum(number, 0)
         center = plain / tl.maximum(n, 1.0)
-        tl.store(counts + program, n, mask=tl.program_id(1) == 0)
-        put_row(means, program, c, pivot + center, C, BLOCK_C)
-        put_row(squares, program, c, tl.maximum(square - plain * center, 0.0), C, BLOCK_C)
-
-
-@triton.jit(do_not_specialize=["programs", "eps"])
-def merge_moments(
-    counts, means, squares, running_mean, running_variance, stats, eps, programs,
-    C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """Statistics [5, C]: the mean and 1/√(variance + ε) to normalise by, then mean, Σ(ℓ - mean)² and n of all edges.
-
-    Without programs there were no edges: the former two are those of the running statistics, the others zero.
-    """
-    c = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
-    number = tl.zeros([ROWS], dtype=tl.float32)
-    total = tl.zeros([ROWS, BLOCK_C], dtype=tl.float32)
-    for first in range(0, programs, ROWS):
-        rows = first + tl.arange(0, ROWS)
-        valid = rows < programs
-        n = tl.load(counts + rows, mask=valid, other=0.0)
-        number += n
-        total += n[:, None] * gather(means, rows, valid, c, C, BLOCK_C)
-    n_all = tl.sum(number, 0)
-    center = tl.sum(total, 0) / tl.maximum(n_all, 1.0)
-    total = tl.zeros([ROWS, BLOCK_C], dtype=tl.float32)
-    for first in range(0, programs, ROWS):
-        rows = first + tl.arange(0, ROWS)
-        valid = rows < programs
-        n = tl.load(counts + rows, mask=valid, other=0.0)
-        away = gather(means, rows, valid, c, C, BLOCK_C) - center[None, :]
-        total += gather(squares, rows, valid, c, C, BLOCK_C) + n[:, None] * away * away
-    both = tl.sum(total, 0)
-    enough = n_all >= 2.0
-    variance = tl.where(enough, both / tl.maximum(n_all, 1.0), vector(running_variance, c, C))
-    tl.store(stats + c, tl.where(enough, center, vector(running_mean, c, C)), mask=c < C)
-    tl.store(stats + C + c, 1.0 / tl.sqrt(variance + eps), mask=c < C)
-    tl.store(stats + 2 * C + c, center, mask=c < C)
-    tl.store(stats + 3 * C + c, both, mask=c < C)
-    tl.store(stats + 4 * C + c, center * 0.0 + n_all, mask=c < C)
+        place = tl.program_id(0) * 3
+        put_row(moments, place, c, tl.zeros_like(center) + n, C, BLOCK_C)
+        put_row(moments, place + 1, c, pivot + center, C, BLOCK_C)
+        put_row(moments, place + 2, c, tl.maximum(square - plain * center, 0.0), C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["edges", "threshold", "rescale"])
 def forward_edges(
     target, source, projected, attr, index, mask, stats, scale, shift, seed, out, threshold, rescale, edges,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
-    HAS_EDGES: tl.constexpr, RESIDUAL: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    SITE: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
     """E' = e + drop(ReLU(γℓ̂ + β)) for a block of edges. ``out`` may be ``projected``."""
     c = channels(BLOCK_C)
@@ -172,17 +126,17 @@ def forward_edges(
     i = tl.load(index + edges + rows, mask=valid, other=0)
     j = tl.load(index + rows, mask=valid, other=0)
     hidden = gather(target, i * PARTS, valid, c, C, BLOCK_C) + gather(source, j * PARTS, valid, c, C, BLOCK_C)
-    if HAS_EDGES:
+    if projected is not None:
         hidden += gather(projected, rows, valid, c, C, BLOCK_C)
-    if NORM:
-        hat = (hidden - vector(stats, c, C)[None, :]) * vector(stats + C, c, C)[None, :]
-        hidden = hat * vector(scale, c, C)[None, :] + vector(shift, c, C)[None, :]
+    if scale is not None:
+        hat = (hidden - row(stats, 0, c, C, BLOCK_C)[None, :]) * row(stats, 1, c, C, BLOCK_C)[None, :]
+        hidden = hat * row(scale, 0, c, C, BLOCK_C)[None, :] + row(shift, 0, c, C, BLOCK_C)[None, :]
     update = tl.maximum(hidden, 0.0)
-    if HAS_MASK:
-        update = tl.where((tl.load(mask + rows, mask=valid, other=0) != 0)[:, None], update, 0.0)
-    if DROPOUT:
+    if mask is not None:
+        update = tl.where(real_edges(mask, rows, valid)[:, None], update, 0.0)
+    if seed is not None:
         update = tl.where(kept(seed, SITE, rows, c, threshold), update * rescale, 0.0)
-    if RESIDUAL:
+    if attr is not None:
         update += gather(attr, rows, valid, c, C, BLOCK_C)
     scatter(out, rows, valid, c, update, C, BLOCK_C)
 
@@ -190,7 +144,7 @@ def forward_edges(
 @triton.jit(do_not_specialize=["nodes"])
 def backward_start(
     grad, weights, means, u, w, d_own, nodes,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, HAS_OWN: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the passes need of nodes, u = ∂h / d and w = u ⊙ h, for a block of them; and ∂a = ∂h."""
     c = channels(BLOCK_C)
@@ -200,7 +154,7 @@ def backward_start(
     push = change / weight
     scatter(u, rows, valid, c, push, C, BLOCK_C)
     scatter(w, rows, valid, c, push * gather(means, rows, valid, c, C, BLOCK_C), C, BLOCK_C)
-    if HAS_OWN:
+    if d_own is not None:
         scatter(d_own, rows * PARTS, valid, c, change, C, BLOCK_C)
 
 
@@ -208,8 +162,7 @@ def backward_start(
 def backward_sources(
     target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, stats, scale, shift, seed,
     d_source, d_neighbor, hats, real_degrees, partial, threshold, rescale, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, HAS_EDGES: tl.constexpr,
-    HAS_GRAD: tl.constexpr, NORM: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr, SITE: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
     """∂b_j = Σ_i σ ⊙ u_i and, but for what statistics of the batch add, ∂s_j = Σ_i ∂ℓ_ij for a share of the nodes j.
 
@@ -218,41 +171,33 @@ def backward_sources(
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
-    lane = tl.arange(0, BLOCK_E)
-    statistics: tl.constexpr = HAS_GRAD and NORM
-    if statistics:
-        plain = tl.zeros([BLOCK_C], dtype=tl.float32)
-        along = tl.zeros([BLOCK_C], dtype=tl.float32)
-        factor = (vector(stats + C, c, C) * vector(scale, c, C))[None, :]
+    if partial is not None:
+        plain, along = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
+        factor = (row(stats, 1, c, C, BLOCK_C) * row(scale, 0, c, C, BLOCK_C))[None, :]
     for node in range(first, tl.minimum(first + share, nodes)):
         told = row(source, node * PARTS, c, C, BLOCK_C)
         value = row(neighbor, node * PARTS, c, C, BLOCK_C)
-        by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
-        by_message = tl.zeros([BLOCK_C], dtype=tl.float32)
-        if statistics:
+        by_logit, by_message = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
+        if partial is not None:
             all_hats = tl.zeros([BLOCK_C], dtype=tl.float32)
             number = tl.zeros([BLOCK_E], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            position = at + lane
-            valid = position < end
-            edge = tl.load(order + position, mask=valid, other=0)
-            other = tl.load(others + position, mask=valid, other=0)
-            logit = gather(target, other * PARTS, valid, c, C, BLOCK_C) + told[None, :]
-            if HAS_EDGES:
-                logit += gather(projected, edge, valid, c, C, BLOCK_C)
+            valid, edge, other, logit = edges_of(
+                at, end, order, others, told, target, projected, c, C, BLOCK_E, BLOCK_C, PARTS
+            )
             push = gather(u, other, valid, c, C, BLOCK_C)
-            by_message += tl.sum(push * tl.sigmoid(logit), 0)
-            change = gate_gradient(logit, push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
-            if HAS_GRAD:
+            gate = tl.sigmoid(logit)
+            by_message += tl.sum(push * gate, 0)
+            change = gate * (1.0 - gate) * (push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
+            if grad is not None:
                 hat, g = update_gradient(
-                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
-                    C, BLOCK_C, NORM, HAS_MASK, DROPOUT, SITE,
-                )  # fmt: skip
-                if NORM:
+                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale, C, BLOCK_C, SITE
+                )
+                if scale is not None:
                     plain += tl.sum(g, 0)
                     along += tl.sum(g * hat, 0)
-                    real = real_edges(mask, edge, valid, HAS_MASK)
+                    real = real_edges(mask, edge, valid)
                     all_hats += tl.sum(tl.where(real[:, None], hat, 0.0), 0)
                     number += real.to(tl.float32)
                     g *= factor
@@ -260,21 +205,21 @@ def backward_sources(
             by_logit += tl.sum(change, 0)
         put_row(d_source, node * PARTS, c, by_logit, C, BLOCK_C)
         put_row(d_neighbor, node * PARTS, c, by_message, C, BLOCK_C)
-        if statistics:
+        if partial is not None:
             put_row(hats, node, c, all_hats, C, BLOCK_C)
             tl.store(real_degrees + node, tl.sum(number, 0), mask=tl.program_id(1) == 0)
-    if statistics:
+    if partial is not None:
         put_row(partial, tl.program_id(0) * 2, c, plain, C, BLOCK_C)
         put_row(partial, tl.program_id(0) * 2 + 1, c, along, C, BLOCK_C)
 
 
 @triton.jit
-def common_part(stats, scale, sums, c, C: tl.constexpr):
+def common_part(stats, scale, sums, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
     """What statistics of the batch take from every ∂ℓ: γ/√v ⊙ (Σg + ℓ̂ Σgℓ̂)/n, as (constant, slope) in ℓ̂."""
     n = tl.load(stats + 4 * C)
     share = tl.where(n >= 2.0, 1.0 / tl.maximum(n, 1.0), 0.0)
-    factor = vector(stats + C, c, C) * vector(scale, c, C) * share
-    return factor * vector(sums, c, C), factor * vector(sums + C, c, C)
+    factor = row(stats, 1, c, C, BLOCK_C) * row(scale, 0, c, C, BLOCK_C) * share
+    return factor * row(sums, 0, c, C, BLOCK_C), factor * row(sums, 1, c, C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["nodes"])
@@ -285,7 +230,7 @@ def finish_sources(
     """∂s_j less what statistics of the batch take from its real edges, for a block of nodes."""
     c = channels(BLOCK_C)
     rows, valid = edge_block(nodes, BLOCK_E)
-    constant, slope = common_part(stats, scale, sums, c, C)
+    constant, slope = common_part(stats, scale, sums, c, C, BLOCK_C)
     number = tl.load(real_degrees + rows, mask=valid, other=0.0)
     less = number[:, None] * constant[None, :] + gather(hats, rows, valid, c, C, BLOCK_C) * slope[None, :]
     places = rows * PARTS
@@ -296,50 +241,41 @@ def finish_sources(
 def backward_targets(
     target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, stats, scale, shift, seed, sums,
     d_target, threshold, rescale, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, HAS_EDGES: tl.constexpr,
-    HAS_GRAD: tl.constexpr, NORM: tl.constexpr, TRAINING: tl.constexpr, HAS_MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    SITE: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
     """∂t_i = Σ_j ∂ℓ_ij for a share of the nodes i; with edge features ∂ℓ is written over ``projected``."""
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
-    lane = tl.arange(0, BLOCK_E)
-    if NORM:
-        if HAS_GRAD:
-            factor = (vector(stats + C, c, C) * vector(scale, c, C))[None, :]
-            if TRAINING:
-                constant, slope = common_part(stats, scale, sums, c, C)
+    if grad is not None and scale is not None:
+        factor = (row(stats, 1, c, C, BLOCK_C) * row(scale, 0, c, C, BLOCK_C))[None, :]
+        if sums is not None:
+            constant, slope = common_part(stats, scale, sums, c, C, BLOCK_C)
     for node in range(first, tl.minimum(first + share, nodes)):
         told = row(target, node * PARTS, c, C, BLOCK_C)
-        push = row(u, node, c, C, BLOCK_C)
-        pull = row(w, node, c, C, BLOCK_C)
+        push, pull = row(u, node, c, C, BLOCK_C), row(w, node, c, C, BLOCK_C)
         by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            position = at + lane
-            valid = position < end
-            edge = tl.load(order + position, mask=valid, other=0)
-            other = tl.load(others + position, mask=valid, other=0)
-            logit = gather(source, other * PARTS, valid, c, C, BLOCK_C) + told[None, :]
-            if HAS_EDGES:
-                logit += gather(projected, edge, valid, c, C, BLOCK_C)
+            valid, edge, other, logit = edges_of(
+                at, end, order, others, told, source, projected, c, C, BLOCK_E, BLOCK_C, PARTS
+            )
+            gate = tl.sigmoid(logit)
             change = gather(neighbor, other * PARTS, valid, c, C, BLOCK_C) * push[None, :] - pull[None, :]
-            change = gate_gradient(logit, change)
-            if HAS_GRAD:
+            change = gate * (1.0 - gate) * change
+            if grad is not None:
                 hat, g = update_gradient(
-                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale,
-                    C, BLOCK_C, NORM, HAS_MASK, DROPOUT, SITE,
-                )  # fmt: skip
-                if NORM:
+                    logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale, C, BLOCK_C, SITE
+                )
+                if scale is not None:
                     g *= factor
-                    if TRAINING:
+                    if sums is not None:
                         less = constant[None, :] + hat * slope[None, :]
-                        if HAS_MASK:
-                            less = tl.where(real_edges(mask, edge, valid, HAS_MASK)[:, None], less, 0.0)
+                        if mask is not None:
+                            less = tl.where(real_edges(mask, edge, valid)[:, None], less, 0.0)
                         g -= less
                 change += g
             change = tl.where(valid[:, None], change, 0.0)
-            if HAS_EDGES:
+            if projected is not None:
                 scatter(projected, edge, valid, c, change, C, BLOCK_C)
             by_logit += tl.sum(change, 0)
         put_row(d_target, node * PARTS, c, by_logit, C, BLOCK_C)

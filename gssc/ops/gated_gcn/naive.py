@@ -1,28 +1,36 @@
 """GatedGCN between its Linears, edge by edge: the judge of every faster form."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.ops.norm.naive import dropped
 
 
-def gated_messages(
-    target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
-    own: Tensor | None,
-    edge_index: Tensor,
-    edge_attr: Tensor | None,
-    lin_edge: nn.Module | None,
-    norm: nn.Module | None,
-    mask: Tensor | None,
-    residual: bool,
-    eps: float,
-    dropout: float,
-    seed: Tensor | None,
-    site: int,
-) -> tuple[Tensor, Tensor]:
+class Inputs(NamedTuple):
+    """Arguments of ``gssc.ops.gated_messages``, checked, as every form takes them."""
+
+    target: Tensor
+    source: Tensor
+    neighbor: Tensor
+    own: Tensor | None
+    edge_index: Tensor
+    edge_attr: Tensor | None
+    lin_edge: Callable[..., Any] | None
+    norm: Callable[..., Any] | None = None
+    mask: Tensor | None = None  # None, too, where the norm looks at no other rows
+    residual: bool = True
+    eps: float = 1e-6
+    dropout: float = 0.0  # what it is here and now: zero where nothing trains
+    seed: Tensor | None = None
+    site: int = 0
+
+
+def gated_messages(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """See ``gssc.ops.gated_gcn``."""
+    target, source, neighbor, own, edge_index, edge_attr, lin_edge, norm, mask, *_ = inputs
     logits = []
     total, gates = [[torch.zeros_like(row) for row in target] for _ in range(2)]
     for edge, (j, i) in enumerate(edge_index.T.tolist()):
@@ -32,7 +40,7 @@ def gated_messages(
         total[i] = total[i] + logit.sigmoid() * neighbor[j]
         gates[i] = gates[i] + logit.sigmoid()
         logits.append(logit)
-    nodes = [t / (g + eps) for t, g in zip(total, gates, strict=True)]
+    nodes = [t / (g + inputs.eps) for t, g in zip(total, gates, strict=True)]
     if own is not None:
         nodes = [a + h for a, h in zip(own, nodes, strict=True)]
     hidden = logits
@@ -42,6 +50,8 @@ def gated_messages(
         hidden = [torch.zeros_like(logit) for logit in logits]
         for edge, row in zip(real, normed, strict=True):
             hidden[edge] = row
-    update = dropped(torch.stack(hidden).relu() if hidden else target[:0], seed, site, dropout)
-    edges = edge_attr + update if residual and edge_attr is not None else update
+    rows = torch.stack(hidden).relu() if hidden else target[:0]
+    edges = dropped(rows, inputs.seed, inputs.site, inputs.dropout)
+    if inputs.residual and edge_attr is not None:
+        edges = edge_attr + edges
     return torch.stack(nodes) if nodes else target[:0], edges

@@ -3,48 +3,27 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from gssc.ops.gated_gcn.naive import Inputs
 from gssc.ops.norm import dropout
 
 
-def gated_messages(
-    target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
-    own: Tensor | None,
-    edge_index: Tensor,
-    edge_attr: Tensor | None,
-    lin_edge: nn.Module | None,
-    norm: nn.Module | None,
-    mask: Tensor | None,
-    residual: bool,
-    eps: float,
-    drop: float,
-) -> tuple[Tensor, Tensor]:
+def gated_messages(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """See ``gssc.ops.gated_gcn``; the modules are called."""
+    norm, mask = inputs.norm, inputs.mask
 
     def update(logits: Tensor) -> Tensor:
         if norm is not None:
             logits = norm(logits) if mask is None else norm(logits, mask)
-        return dropout(logits.relu(), drop, True)
+        return dropout(logits.relu(), inputs.dropout, True)
 
-    return composed(target, source, neighbor, own, edge_index, edge_attr, lin_edge, update, residual, eps)
+    return composed(inputs, update)
 
 
-def composed(
-    target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
-    own: Tensor | None,
-    edge_index: Tensor,
-    edge_attr: Tensor | None,
-    lin_edge: Callable[[Tensor], Tensor] | None,
-    update: Callable[[Tensor], Tensor],
-    residual: bool,
-    eps: float,
-) -> tuple[Tensor, Tensor]:
+def composed(inputs: Inputs, update: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     """The equations; ``update`` is what happens to ℓ on its way to e'."""
+    target, source, neighbor, own, edge_index, edge_attr, lin_edge, *_ = inputs
     j, i = edge_index[0], edge_index[1]
     # index_select: its gradient is a sum of rows, that of target[i] a sort on a CPU.
     logits = target.index_select(0, i) + source.index_select(0, j)
@@ -53,8 +32,8 @@ def composed(
     gate = torch.sigmoid(logits)
     message = gate * neighbor.index_select(0, j)
     zeros = message.new_zeros(target.shape)
-    nodes = zeros.index_add(0, i, message) / (zeros.index_add(0, i, gate) + eps)
+    nodes = zeros.index_add(0, i, message) / (zeros.index_add(0, i, gate) + inputs.eps)
     edges = update(logits)
-    if residual and edge_attr is not None:
+    if inputs.residual and edge_attr is not None:
         edges = edge_attr + edges
     return nodes if own is None else own + nodes, edges

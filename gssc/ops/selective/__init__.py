@@ -1,26 +1,20 @@
 """The convolution with selection: data-dependent positions."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.checks import check_choice, check_shape, fail
+from gssc.checks import check_choice, check_shape, check_shapes, fail
 from gssc.ops.conv import Projection
 from gssc.ops.op import unmodified
-from gssc.ops.selective import naive as _naive
-from gssc.ops.selective import torch as _torch
-from gssc.ops.selective import triton as _triton
+from gssc.ops.selective import naive, torch, triton
+from gssc.ops.selective.naive import Inputs, turn_names
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["selective_gssc_conv"]
 
-FORMS: dict[str, Callable[..., Tensor]] = {
-    "naive": _naive.selective_gssc_conv,
-    "torch": _torch.selective_gssc_conv,
-    "triton": _triton.selective_gssc_conv,
-}
+FORMS = {"naive": naive, "torch": torch, "triton": triton}
 
 
 def selective_gssc_conv(
@@ -64,47 +58,44 @@ def selective_gssc_conv(
     check_choice("backend", backend, ("auto", *FORMS))
     if x_o is None and x_s is None:
         fail("x_o", "a tensor, or None only where x_s is given", "None")
-    check_shape("vectors", vectors, None, None)
-    check_shape("ptr", ptr, None)
-    nodes, frequencies = vectors.shape
-    check_shape("x", x, nodes, None)
-    channels = x.shape[1]
-    for name, part in (("x_o", x_o), ("x_s", x_s)):
-        if part is not None:
-            check_shape(name, part, nodes, channels)
-    check_shape("phi", phi, ptr.shape[0] - 1, frequencies, channels)
-    check_shape("pair_gains", pair_gains, ptr.shape[0] - 1, frequencies, channels)
-    turns = _turns(weights, x_o, x_s, channels)
+    if projection is not None and x_o is None:
+        fail("projection", "None where x_o is", "one")
+    check_shapes(("vectors", vectors, (None, None)), ("ptr", ptr, (None,)), ("x", x, (vectors.shape[0], None)))
+    per_frequency = (ptr.shape[0] - 1, vectors.shape[1], x.shape[1])
+    check_shapes(
+        ("x_o", x_o, tuple(x.shape)),
+        ("x_s", x_s, tuple(x.shape)),
+        ("phi", phi, per_frequency),
+        ("pair_gains", pair_gains, per_frequency),
+    )
+    turns = {name: _turn(name, weights, x.shape[1]) for name in ("dv", *turn_names(x_o, x_s))}
     if backend == "triton":
         check_fusible(x=x, x_o=x_o, x_s=x_s, vectors=vectors, phi=phi)
     elif backend == "auto":
         backend = "triton" if can_fuse(x, x_o, x_s, vectors, phi) else "torch"
-    fixed = {"vectors": vectors, "phi": phi, "pair_gains": pair_gains, "weights": turns, "ptr": ptr}
-    select = partial(FORMS[backend], **fixed, shared=shared, normalize=normalize)
-    if projection is not None and x_o is None:
-        fail("projection", "None where x_o is", "one")
+
+    def select(x_o: Tensor | None, x_s: Tensor | None) -> Tensor:
+        inputs = Inputs(x, x_o, x_s, vectors, phi, pair_gains, turns, ptr, shared, normalize)
+        out: Tensor = FORMS[backend].selective_gssc_conv(inputs)
+        return out
+
     if isinstance(projection, nn.Module):
         if not shared or backend == "naive" or not unmodified(projection):
-            mixed: Tensor = projection(select(x, x_o, None))
-            return mixed if x_s is None else mixed + select(x, None, x_s)
+            mixed: Tensor = projection(select(x_o, None))
+            return mixed if x_s is None else mixed + select(None, x_s)
         # A kernel that all channels share commutes with it.
         x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
-    out = select(x, x_o, x_s)
+    out = select(x_o, x_s)
     return out + projection if isinstance(projection, Tensor) else out
 
 
-def _turns(
-    weights: Mapping[str, Tensor | nn.Module], x_o: Tensor | None, x_s: Tensor | None, channels: int
-) -> dict[str, Tensor | nn.Module]:
-    """What is needed of ``weights``: their tensors, where no module wants to be called."""
-    turns: dict[str, Tensor | nn.Module] = {}
-    for name in ("dv", *(("q", "k") if x_o is not None else ()), *(("sq", "sk") if x_s is not None else ())):
-        if name not in weights:
-            fail("weights", f"an entry {name!r}", sorted(weights))
-        turn = weights[name]
-        if isinstance(turn, nn.Linear) and unmodified(turn) and turn.bias is None:
-            turn = turn.weight
-        if isinstance(turn, Tensor):
-            check_shape(f"weights[{name!r}]", turn, channels, channels)
-        turns[name] = turn
-    return turns
+def _turn(name: str, weights: Mapping[str, Tensor | nn.Module], channels: int) -> Tensor | nn.Module:
+    """The weight of this name: its tensor, where no module wants to be called."""
+    if name not in weights:
+        fail("weights", f"an entry {name!r}", sorted(weights))
+    turn = weights[name]
+    if isinstance(turn, nn.Linear) and unmodified(turn) and turn.bias is None:
+        turn = turn.weight
+    if isinstance(turn, Tensor):
+        check_shape(f"weights[{name!r}]", turn, channels, channels)
+    return turn

@@ -10,44 +10,18 @@ Everything between the nodes and a graph is one of the four products of ``graph_
 ``triton.py`` calls this same function with the products that Triton makes.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from types import ModuleType
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.ops.graph_sums import torch as sums
-from gssc.ops.selective.naive import turned
-
-Product = Callable[[Tensor, Tensor, Tensor], Tensor]
+from gssc.ops.selective.naive import Inputs, turned
 
 
-class Products(NamedTuple):
-    """The products between nodes and graphs, see ``graph_sums``."""
-
-    to_state: Product
-    from_state: Product
-    pairs_to_state: Product
-    pairs_from_state: Product
-
-
-TORCH = Products(sums.to_state, sums.from_state, sums.pairs_to_state, sums.pairs_from_state)
-
-
-def selective_gssc_conv(
-    x: Tensor,
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    phi: Tensor,
-    pair_gains: Tensor,
-    weights: Mapping[str, Tensor | nn.Module],
-    ptr: Tensor,
-    shared: bool,
-    normalize: bool,
-    by: Products = TORCH,
-) -> Tensor:
-    """The collapsed form; arguments as in ``gssc.ops.selective_gssc_conv``."""
+def selective_gssc_conv(inputs: Inputs, by: ModuleType = sums) -> Tensor:
+    """The collapsed form; ``by`` has the products between nodes and graphs."""
+    x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared, normalize = inputs
     moments = by.pairs_to_state(vectors, x, ptr)
     tensor = turned(moments * phi.unsqueeze(1), weights["dv"]) * pair_gains.unsqueeze(2)
     if normalize:
@@ -75,7 +49,7 @@ def selective_gssc_conv(
     return out.to(x.dtype)
 
 
-def _taming(tensor: Tensor, vectors: Tensor, ptr: Tensor, by: Products) -> Tensor:
+def _taming(tensor: Tensor, vectors: Tensor, ptr: Tensor, by: ModuleType) -> Tensor:
     """1 / sqrt(1 + ‖T_c‖²_F / k_valid) per graph and channel, [G, 1, 1, C].
 
     The Frobenius norm over both indices is unchanged by a rotation T -> QᵀTQ inside an eigenspace; norms over rows,

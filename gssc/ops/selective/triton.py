@@ -16,20 +16,20 @@ with thousands of nodes have too few programs for it: those take the composition
 share, more than 64 frequencies, gradients of P, whoever differentiates a gradient, and modules that must be called.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.ops.graph_sums import triton as sums
 from gssc.ops.launch import launch
 from gssc.ops.op import composed_gradients, op
 from gssc.ops.selective import torch as composition
+from gssc.ops.selective.naive import Inputs, turn_names
 from gssc.ops.triton_support import exporting, power_of_two, wants_exact
 
-TRITON = composition.Products(sums.to_state, sums.from_state, sums.pairs_to_state, sums.pairs_from_state)
 MAX_FREQUENCIES = 64
 MEAN_NODES = 256  # of a graph, at most
 ROWS = 32  # nodes of a block
@@ -45,163 +45,84 @@ def fits(x: Tensor, vectors: Tensor, ptr: Tensor, shared: bool) -> bool:
     return 0 < nodes <= MEAN_NODES * graphs and channels > 0
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Sizes of the launches: numbers only, made without a look at ``ptr``."""
+def _launch(graphs: int, k: int, c: int, kernel: Any, *arguments: Any, **constants: Any) -> None:
+    """One program per channel and graph: sizes are numbers that are known without a look at ``ptr``."""
+    block = power_of_two(k, 16)
+    launch(
+        kernel, (graphs * c,), *arguments, graphs,
+        K=k, C=c, BLOCK_K=block, **constants, num_warps=WARPS[block], num_stages=1,
+    )  # fmt: skip
 
-    nodes: int
-    graphs: int
-    k: int
-    c: int
-    exact: bool
 
-    def over_nodes(self, kernel: Any, *tensors: Tensor | None, **flags: bool) -> None:
-        precision = "tf32x3" if self.exact else "tf32"
-        self._launch(kernel, *tensors, self.nodes, BLOCK_N=ROWS, PRECISION=precision, **flags)
+def _node_blocks(*factors: Tensor | None) -> dict[str, Any]:
+    """How kernels that pass over nodes take and multiply them."""
+    return {"BLOCK_N": ROWS, "PRECISION": "tf32x3" if wants_exact(*factors) else "tf32"}
 
-    def over_pairs(self, kernel: Any, *tensors: Tensor | None, **flags: bool) -> None:
-        self._launch(kernel, *tensors, **flags)
 
-    def _launch(self, kernel: Any, *arguments: Any, **flags: Any) -> None:
-        block, grid = power_of_two(self.k, 16), (self.graphs * self.c,)
-        sizes = {"K": self.k, "C": self.c, "BLOCK_K": block}
-        launch(kernel, grid, *arguments, self.graphs, **sizes, **flags, num_warps=WARPS[block], num_stages=1)
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """The product of two matrices in their own dtype, whatever autocast says."""
+    with torch.autocast(left.device.type, enabled=False):
+        return left @ right
 
 
 @op("gssc::select")
 def select(
-    x: Tensor,
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    phi: Tensor,
-    pair_gains: Tensor,
-    dv: Tensor,
-    turns: Tensor,
-    ptr: Tensor,
-    normalize: bool,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """H [N, C], and for backward E, V, T, T_a in ``dtype`` and k_valid [G]."""
+    x: Tensor, x_o: Tensor | None, x_s: Tensor | None, phi: Tensor, pair_gains: Tensor, dv: Tensor, turns: Tensor,
+    vectors: Tensor, ptr: Tensor, normalize: bool, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """H [N, C], and for backward E, V, T, T_a in ``dtype``, channels times pairs of all graphs, and k_valid [G]."""
     from gssc.ops.selective import kernels
 
-    plan = _plan(x, x_o, x_s, vectors, ptr)
-    encoded = x.new_empty((plan.c, plan.graphs, plan.k, plan.k), dtype=dtype)
-    counts = x.new_empty(plan.graphs, dtype=torch.float32)
-    vectors, ptr = vectors.contiguous(), ptr.contiguous()
-    plan.over_nodes(kernels.encode_forward, x.contiguous(), vectors, phi.contiguous(), ptr, encoded, counts)
+    (graphs, k, c), nodes = phi.shape, x.shape[0]
+    run, blocks = partial(_launch, graphs, k, c), _node_blocks(x, x_o, x_s, vectors)
+    encoded = x.new_empty((c, graphs * k**2), dtype=dtype)
+    counts = x.new_empty(graphs, dtype=torch.float32)
+    run(kernels.encode_forward, x, vectors, phi, ptr, encoded, counts, nodes, **blocks)
     value = _product(dv.to(dtype), encoded)
-    tensor = torch.empty_like(value)
-    plan.over_pairs(kernels.tame_forward, value, pair_gains.contiguous(), counts, tensor, NORM=normalize)
+    tensor, out = torch.empty_like(value), torch.empty_like(x)
+    run(kernels.tame_forward, value, pair_gains, counts if normalize else None, tensor)
     turned = _product(turns.to(dtype), tensor)
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    inputs = (_contiguous(x_o), _contiguous(x_s), vectors, ptr, turned, out)
-    plan.over_nodes(kernels.mix_forward, *inputs, HAS_GLOBAL=x_o is not None, HAS_SELF=x_s is not None)
+    run(kernels.mix_forward, x_o, x_s, vectors, ptr, turned, out, nodes, **blocks)
     return out, encoded, value, tensor, turned, counts
+
+
+@select.register_fake
+def _(x: Tensor, x_o: Any, x_s: Any, phi: Tensor, pair_gains: Any, dv: Any, turns: Tensor, *others: Any) -> Any:
+    (graphs, k, c), dtype = phi.shape, others[-1]
+    encoded, value, tensor, turned = (
+        x.new_empty((rows, graphs * k**2), dtype=dtype) for rows in (c, c, c, turns.shape[0])
+    )
+    return x.new_empty(x.shape), encoded, value, tensor, turned, x.new_empty(graphs, dtype=torch.float32)
 
 
 @op("gssc::select_backward")
 def select_backward(
-    grad: Tensor,
-    x: Tensor,
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    phi: Tensor,
-    pair_gains: Tensor,
-    dv: Tensor,
-    turns: Tensor,
-    ptr: Tensor,
-    normalize: bool,
-    encoded: Tensor,
-    value: Tensor,
-    tensor: Tensor,
-    turned: Tensor,
-    counts: Tensor,
+    grad: Tensor, inputs: Sequence[Tensor | None], results: Sequence[Tensor], normalize: bool
 ) -> list[Tensor]:
-    """∂x, ∂Φ, ∂D, ∂W_dv, ∂W_a, then ∂X_o and ∂X_s where these are given. Not differentiable."""
+    """Gradients of what ``select`` was given, up to W_a: those that are there. Not differentiable."""
     from gssc.ops.selective import kernels
 
-    plan = _plan(grad, x_o, x_s, vectors, ptr)
-    x_o, x_s, vectors, ptr = _contiguous(x_o), _contiguous(x_s), vectors.contiguous(), ptr.contiguous()
-    d_o, d_s = (None if part is None else torch.empty_like(part) for part in (x_o, x_s))
-    d_turned = torch.empty_like(turned)
-    inputs = (grad.contiguous(), x_o, x_s, vectors, ptr, turned, d_o, d_s, d_turned)
-    plan.over_nodes(kernels.mix_backward, *inputs, HAS_GLOBAL=x_o is not None, HAS_SELF=x_s is not None)
-    d_turns = _weight_gradient(d_turned, tensor)
+    tensors: Any = inputs
+    x, x_o, x_s, phi, pair_gains, dv, turns, vectors, ptr = tensors
+    encoded, value, tensor, turned, counts = results
+    (graphs, k, c), nodes = phi.shape, x.shape[0]
+    run, blocks = partial(_launch, graphs, k, c), _node_blocks(grad, x_o, x_s, vectors)
+    gradients = [None if part is None else torch.empty_like(part) for part in (x, x_o, x_s, phi, pair_gains)]
+    d_x, d_o, d_s, d_phi, d_pair = gradients
+    d_turned, d_value, taming = torch.empty_like(turned), torch.empty_like(value), counts if normalize else None
+    mixed = (grad.contiguous(), x_o, x_s, vectors, ptr, turned, d_o, d_s, d_turned)
+    run(kernels.mix_backward, *mixed, nodes, **blocks)
     d_tensor = _product(turns.to(tensor.dtype).t(), d_turned)
-    pair_gains, phi, x = pair_gains.contiguous(), phi.contiguous(), x.contiguous()
-    d_value, d_pair, d_phi = torch.empty_like(value), torch.empty_like(pair_gains), torch.empty_like(phi)
-    plan.over_pairs(kernels.tame_backward, d_tensor, value, pair_gains, counts, d_value, d_pair, NORM=normalize)
-    d_dv = _weight_gradient(d_value, encoded)
-    d_encoded, d_x = _product(dv.to(value.dtype).t(), d_value), torch.empty_like(x)
-    plan.over_nodes(kernels.encode_backward, d_encoded, x, vectors, phi, ptr, d_x, d_phi)
-    gradients = [d_x, d_phi, d_pair, d_dv.to(dv.dtype), d_turns.to(turns.dtype)]
-    return gradients + [part for part in (d_o, d_s) if part is not None]
-
-
-def _plan(x: Tensor, x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, ptr: Tensor) -> _Plan:
-    nodes, k = vectors.shape
-    return _Plan(nodes, ptr.shape[0] - 1, k, x.shape[1], wants_exact(x, x_o, x_s, vectors))
-
-
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
-
-
-def _product(weight: Tensor, pairs: Tensor) -> Tensor:
-    """W T over channels, which come first: [D, C], [C, G, K, K] -> [D, G, K, K]."""
-    with torch.autocast(pairs.device.type, enabled=False):
-        return torch.mm(weight, pairs.flatten(1)).view(weight.shape[0], *pairs.shape[1:])
-
-
-def _weight_gradient(grad: Tensor, pairs: Tensor) -> Tensor:
-    """∂W of the product above, [D, C]."""
-    with torch.autocast(pairs.device.type, enabled=False):
-        return torch.mm(grad.flatten(1), pairs.flatten(1).t())
-
-
-@select.register_fake
-def _(
-    x: Tensor,
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    phi: Tensor,
-    pair_gains: Tensor,
-    dv: Tensor,
-    turns: Tensor,
-    ptr: Tensor,
-    normalize: bool,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    graphs, k, c = phi.shape
-    encoded, value, tensor = (x.new_empty((c, graphs, k, k), dtype=dtype) for _ in range(3))
-    turned = x.new_empty((turns.shape[0], graphs, k, k), dtype=dtype)
-    return x.new_empty(x.shape), encoded, value, tensor, turned, x.new_empty(graphs, dtype=torch.float32)
+    run(kernels.tame_backward, d_tensor, value, pair_gains, taming, d_value, d_pair)
+    d_encoded = _product(dv.to(value.dtype).t(), d_value)
+    run(kernels.encode_backward, d_encoded, x, vectors, phi, ptr, d_x, d_phi, nodes, **blocks)
+    gradients += [_product(d_value, encoded.t()).to(dv.dtype), _product(d_turned, tensor.t()).to(turns.dtype)]
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 @select_backward.register_fake
-def _(
-    grad: Tensor,
-    x: Tensor,
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    phi: Tensor,
-    pair_gains: Tensor,
-    dv: Tensor,
-    turns: Tensor,
-    ptr: Tensor,
-    normalize: bool,
-    encoded: Tensor,
-    value: Tensor,
-    tensor: Tensor,
-    turned: Tensor,
-    counts: Tensor,
-) -> list[Tensor]:
-    inputs = (x, phi, pair_gains, dv, turns, x_o, x_s)
-    return [tensor.new_empty(tensor.shape) for tensor in inputs if tensor is not None]
+def _(grad: Tensor, inputs: Sequence[Tensor | None], *_: Any) -> list[Tensor]:
+    return [tensor.new_empty(tensor.shape) for tensor in inputs[:7] if tensor is not None]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -210,71 +131,43 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor | None, *others: Tensor | None) -> tuple[Tensor | None, ...]:
-    inputs, kept = ctx.saved_tensors[:9], ctx.saved_tensors[9:]
-    answers: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+def _backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad is None:
-        return tuple(answers)
+        return (None,) * 11
+    inputs, results = ctx.saved_tensors[:9], ctx.saved_tensors[9:]
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        return _differentiable_gradients(ctx, inputs, grad)
-    gradients = iter(select_backward(grad, *inputs, ctx.normalize, *kept))
-    for place in (0, 4, 5, 6, 7, 1, 2):
-        if inputs[place] is not None:
-            answers[place] = next(gradients)
-    return tuple(answers)
+        return (*_composed_gradients(ctx, inputs, grad), *[None] * 4)
+    gradients = iter(select_backward(grad, inputs, results, ctx.normalize))
+    return (*[None if tensor is None else next(gradients) for tensor in inputs[:7]], *[None] * 4)
 
 
-def _differentiable_gradients(ctx: Any, inputs: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+def _composed_gradients(ctx: Any, inputs: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients as functions of inputs and ``grad``, by way of the composition."""
+    vectors, ptr = inputs[7:]
 
-    def composed(
-        x: Tensor,
-        x_o: Tensor | None,
-        x_s: Tensor | None,
-        vectors: Tensor,
-        phi: Tensor,
-        pair_gains: Tensor,
-        dv: Tensor,
-        turns: Tensor,
-        ptr: Tensor,
-    ) -> Tensor:
-        names = _turn_names(x_o, x_s)
+    def composed(x: Tensor, x_o: Any, x_s: Any, phi: Tensor, pair_gains: Tensor, dv: Tensor, turns: Tensor) -> Tensor:
+        names = turn_names(x_o, x_s)
         weights = {"dv": dv, **dict(zip(names, turns.chunk(len(names)), strict=True))}
         with torch.autocast(x.device.type, dtype=ctx.dtype, enabled=ctx.dtype != torch.float32):
             return composition.selective_gssc_conv(
-                x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, False, ctx.normalize, by=TRITON
+                Inputs(x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, False, ctx.normalize), by=sums
             )
 
-    return (*composed_gradients(composed, inputs, ctx.needs_input_grad[:9], grad), None, None)
+    return composed_gradients(composed, inputs[:7], ctx.needs_input_grad[:7], grad)
 
 
 select.register_autograd(_backward, setup_context=_setup)
 
 
-def selective_gssc_conv(
-    x: Tensor,
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    phi: Tensor,
-    pair_gains: Tensor,
-    weights: Mapping[str, Tensor | nn.Module],
-    ptr: Tensor,
-    shared: bool,
-    normalize: bool,
-) -> Tensor:
+def selective_gssc_conv(inputs: Inputs) -> Tensor:
     """Arguments as in ``gssc.ops.selective_gssc_conv``; matrix products as autocast has them."""
-    inputs = (x, x_o, x_s, vectors, phi, pair_gains)
-    tensors = {name: weight for name, weight in weights.items() if isinstance(weight, Tensor)}
+    x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared, normalize = inputs
+    tensors = [weight for weight in weights.values() if isinstance(weight, Tensor)]
     if len(tensors) != len(weights) or not fits(x, vectors, ptr, shared):
-        return composition.selective_gssc_conv(*inputs, weights, ptr, shared, normalize, by=TRITON)
+        return composition.selective_gssc_conv(inputs, by=sums)
+    dv, *turns = tensors
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
-    turns = torch.cat([tensors[name] for name in _turn_names(x_o, x_s)])
-    out: Tensor = select(*inputs, tensors["dv"], turns, ptr, normalize, dtype)[0]
+    parts = [None if part is None else part.contiguous() for part in (x, x_o, x_s, phi, pair_gains)]
+    out: Tensor = select(*parts, dv, torch.cat(turns), vectors.contiguous(), ptr.contiguous(), normalize, dtype)[0]
     return out
-
-
-def _turn_names(x_o: Tensor | None, x_s: Tensor | None) -> list[str]:
-    """Names of the weights that turn T into T_a, in the order in which they are stacked."""
-    return (["q", "k"] if x_o is not None else []) + (["sq", "sk"] if x_s is not None else [])

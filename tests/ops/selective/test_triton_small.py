@@ -112,7 +112,7 @@ def test_opcheck():
     tensors = {name: value.requires_grad_() for name, value in inputs.items()}
     turns = torch.cat([tensors[name] for name in ("q", "k", "sq", "sk")]).detach().requires_grad_()
     x, x_o, x_s, phi, pair_gains, dv = (tensors[name] for name in ("x", "x_o", "x_s", "phi", "pair_gains", "dv"))
-    arguments = (x, x_o, x_s, fixed["vectors"], phi, pair_gains, dv, turns, fixed["ptr"], True, torch.float32)
+    arguments = (x, x_o, x_s, phi, pair_gains, dv, turns, fixed["vectors"], fixed["ptr"], True, torch.float32)
     torch.library.opcheck(torch.ops.gssc.select.default, arguments)
 
 
