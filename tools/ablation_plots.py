@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gssc.config import SECTIONS
-from gssc.report.figures import panels
 from gssc.report.runs import is_number
-from gssc.report.svg import GRID, INK, SERIES, drawing_style, drawn
+from gssc.report.svg import GRID, INK, SERIES, drawing_style, drawn, panels
 from gssc.report.variants import Spread
 from tools.ablations import Comparison, Setting
 
@@ -40,8 +39,7 @@ def _numeric(one: Comparison) -> bool:
 
 
 def _scores(setting: Setting, part: str) -> Spread:
-    variant = setting.recorded.variant
-    return (variant.spread(part) or Spread(float("nan"), 0.0, 0)).times(variant.factor)
+    return setting.recorded.variant.printed(part) or Spread(float("nan"), 0.0, 0)
 
 
 def _line(axis: Any, one: Comparison) -> None:

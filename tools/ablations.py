@@ -116,20 +116,20 @@ def comparison_table(one: Comparison, note: str = "") -> str:
     published = first.published_gssc()
     unit = " (%)" if first.factor == 100 else ""
     metric = f"{first.metric} {'↑' if first.higher_is_better else '↓'}{unit}"
-    base = first.spread("test") if one.base else None
+    base = first.printed("test") if one.base else None
     lines = [heading(f"{one.recipe}, {metric}", "validation", "test", "difference", "seeds", "parameters")]
     for setting in one.settings:
         variant = setting.recorded.variant
-        test, parameters = variant.spread("test"), variant.spread("parameters")
+        test, parameters = variant.printed("test"), variant.spread("parameters")
         stopped = setting.recorded.schedule
         cells = [
             one.label(setting) + (f" ({stopped})" if stopped and stopped != one.settings[0].recorded.schedule else ""),
-            *(spread_text(variant.spread(key), published) for key in ("validation", "test")),
+            *(spread_text(variant.printed(key), published) for key in ("validation", "test")),
         ]
         difference = ""
         if base is not None and test is not None and setting.beyond(one.common):
             digits = len(cells[2].split(" ")[0].partition(".")[2])
-            difference = f"{(test.mean - base.mean) * variant.factor:+.{digits}f}".replace("-", "−")
+            difference = f"{test.mean - base.mean:+.{digits}f}".replace("-", "−")
         cells += [difference, str(test.n if test else 0), f"{parameters.mean:,.0f}" if parameters else ""]
         lines.append(line(*cells))
     epochs = first.runs[0].section("train").get("epochs")

@@ -92,7 +92,7 @@ def _summary(
     note = short_note(notes, recipe) if short else notes.get(recipe, {}).get("data", "")
     mark = footnotes.mark(note, one.said("remarks"))
     row = our_row(one.variant)
-    text = spread_text(one.variant.spread("test"), published) + mark + (f" ({one.schedule})" if one.schedule else "")
+    text = spread_text(one.variant.printed("test"), published) + mark + (f" ({one.schedule})" if one.schedule else "")
     label = recipe if one.name == "main" else f"{recipe}, {one.name}"
     return (label, metric, text, str(row.seeds or 0), last[0], row.judged, best)
 

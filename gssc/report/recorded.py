@@ -57,7 +57,7 @@ def read_recorded(results: Path) -> list[Recorded]:
             if run.notes:
                 fail("results", "intact files", run.notes[0])
         recipe = folder.parent.name
-        base = find_recipe(recipe).to_dict() if recipe in recipe_names() else runs[0].config
-        variant = Variant(recipe, differences(runs[0].config, base), runs)
-        recorded.append(Recorded(recipe, folder.name, variant, read_object(folder / "run.json")))
+        overrides = differences(runs[0], find_recipe(recipe).to_dict()) if recipe in recipe_names() else ()
+        about = read_object(folder / "run.json")
+        recorded.append(Recorded(recipe, folder.name, Variant(recipe, overrides, runs), about))
     return recorded

@@ -6,7 +6,7 @@ from pathlib import Path
 from gssc.files import write_files
 from gssc.report.provenance import PROVENANCE, duration, provenance
 from gssc.report.runs import read_runs
-from gssc.report.tables import heading, line, our_row, spread_text
+from gssc.report.tables import heading, line, our_row
 from gssc.report.variants import Variant, group_variants
 
 HEADINGS = ("recipe", "variant", "seeds", "metric", "test", "published", "difference", "parameters", "time per seed")
@@ -54,7 +54,7 @@ def _cells(variant: Variant, mark: str) -> list[str]:
         variant.label,
         ", ".join(str(run.seed) for run in variant.finished),
         f"{variant.metric} {'↑' if variant.higher_is_better else '↓'}{', %' if variant.factor == 100 else ''}",
-        spread_text(variant.spread("test"), published),
+        row.text,
         published.text if published else "",
         row.difference,
         row.size,

@@ -7,11 +7,11 @@ paper's own result, with its sign: whether it is for the better depends on the m
 import csv
 import io
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gssc.report.published import Published
+from gssc.report.recorded import Recorded
 from gssc.report.runs import is_number
 from gssc.report.variants import Spread, Variant
 
@@ -73,7 +73,7 @@ class Comparison:
     higher_is_better: bool
     percent: bool
     rows: tuple[Row, ...]
-    protocols: tuple[Row, ...] = ()
+    protocols: tuple[Row, ...]
 
     @property
     def title(self) -> str:
@@ -86,14 +86,25 @@ class Comparison:
         return f"{self.metric} {'↑' if self.higher_is_better else '↓'}{' (%)' if self.percent else ''}"
 
 
-def compare(variants: Sequence[Variant]) -> Comparison:
-    """The table of one recipe: its variants, the paper's own result, its other rows."""
-    first = variants[0]
+def compare(variants: Sequence[Variant], recorded: Sequence[Recorded] = ()) -> Comparison:
+    """The table of one recipe: its variants, what was recorded of them, the paper's own result, its other rows.
+
+    Of ``recorded``, those of the same recipe and dataset count; of ablations, those with the settings of a variant.
+    """
+    first, settings = variants[0], {variant.overrides for variant in variants}
     rows = [our_row(variant) for variant in variants]
+    for one in recorded:
+        same_task = (one.recipe, one.variant.dataset) == (first.recipe, first.dataset)
+        if same_task and (not one.ablation or one.variant.overrides in settings):
+            model = f"recorded, {one.name}" + (f" ({one.schedule})" if one.schedule else "")
+            source = f"recorded: commit {one.said('commit')}, {one.said('hardware')}, {one.said('date')}"
+            rows.append(replace(our_row(one.variant), model=model, source=source))
     published = sorted(first.published(), key=lambda row: not row.own)
     rows += [published_row(row, first.published_gssc()) for row in published]
-    percent = any(row.factor == 100 for row in first.published())
-    return Comparison(first.recipe, first.dataset, first.metric, first.higher_is_better, percent, tuple(rows))
+    percent = any(row.factor == 100 for row in published)
+    protocols = tuple(row for variant in variants for row in protocol_rows(variant))
+    task = (first.recipe, first.dataset, first.metric, first.higher_is_better)
+    return Comparison(*task, percent, tuple(rows), protocols)
 
 
 def digits_for(value: float, published: Published | None = None) -> int:
@@ -102,14 +113,12 @@ def digits_for(value: float, published: Published | None = None) -> int:
     return min(6, max(published.decimals if published else 0, significant, 0))
 
 
-def spread_text(spread: Spread | None, published: Published | None) -> str:
-    """Mean ± deviation over seeds in the units of the print; one seed has no deviation."""
-    if spread is None:
+def spread_text(score: Spread | None, published: Published | None) -> str:
+    """Mean ± deviation over seeds, in the units and with the digits of the print; one seed has no deviation."""
+    if score is None:
         return ""
-    factor = published.factor if published else 1.0
-    digits = digits_for(spread.mean * factor, published)
-    mean = f"{spread.mean * factor:.{digits}f}"
-    return f"{mean} ± {spread.std * factor:.{digits}f}" if spread.n > 1 else mean
+    digits = digits_for(score.mean, published)
+    return f"{score.mean:.{digits}f}" + (f" ± {score.std:.{digits}f}" if score.n > 1 else "")
 
 
 def difference_text(value: float, digits: int, published: Published | None) -> tuple[str, str]:
@@ -125,25 +134,24 @@ def difference_text(value: float, digits: int, published: Published | None) -> t
 
 def our_row(variant: Variant) -> Row:
     """The line of a variant."""
-    test, status = variant.spread("test"), variant.status
-    source = "this run" if status == "finished" else f"this run; {status}"
+    test, parameters = variant.printed("test"), variant.spread("parameters")
+    source = "this run" if variant.status == "finished" else f"this run; {variant.status}"
     if test is None:
         return Row(variant.label, ours=True, text="–", source=source)
-    parameters = variant.spread("parameters")
-    row = _scored(variant, test, variant.spread("validation"))
-    return replace(row, parameters=round(parameters.mean) if parameters else None, source=source)
+    size = round(parameters.mean) if parameters else None
+    return replace(_scored(variant, test, variant.printed("validation")), parameters=size, source=source)
 
 
 def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
     """The line of a variant with these scores."""
-    published, value = variant.published_gssc(), test.mean * variant.factor
-    difference, verdict = difference_text(value, digits_for(value, published), published)
+    published = variant.published_gssc()
+    difference, verdict = difference_text(test.mean, digits_for(test.mean, published), published)
     return Row(
         variant.label,
         ours=True,
         seeds=test.n,
-        value=value,
-        std=test.std * variant.factor if test.n > 1 else None,
+        value=test.mean,
+        std=test.std if test.n > 1 else None,
         text=spread_text(test, published),
         difference=difference,
         verdict=verdict,
@@ -151,17 +159,13 @@ def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
     )
 
 
-def with_protocols(table: Comparison, variants: Sequence[Variant]) -> Comparison:
-    """The table of some variants, with a row for each protocol and kind of weights where they have followed several."""
-    return replace(table, protocols=tuple(row for variant in variants for row in protocol_rows(variant)))
-
-
 def protocol_rows(variant: Variant) -> list[Row]:
     """What one variant scored under the protocols that its summaries tell of; what is no number does not count."""
     rows = []
     for name, scores in variant.protocols().items():
         for weights, *keys in WEIGHTS:
-            test, validation = (Spread.of(one[key] for one in scores if is_number(one.get(key))) for key in keys)
+            spreads = [Spread.of(one[key] for one in scores if is_number(one.get(key))) for key in keys]
+            test, validation = (spread and spread.times(variant.factor) for spread in spreads)
             if test is not None:
                 rows.append(replace(_scored(variant, test, validation), source=weights, protocol=name))
     return rows
@@ -269,4 +273,4 @@ LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 
 def escape_latex(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    return re.sub("|".join(map(re.escape, LATEX)), lambda found: LATEX[found.group()], text)
+    return text.translate(str.maketrans(LATEX))

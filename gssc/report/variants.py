@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,9 @@ from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.runs import SeedRun, is_number
+from gssc.report.runs import SeedRun, group, is_number
 from gssc.tasks import METRICS
-
-# Settings that cannot change a result.
-NEUTRAL = {f"train.{key}" for key in ("checkpoint_every", "checkpoint_minutes", "tensorboard", "also", "also_every")}
-# Keys of recorded runs that recipes have no longer, at the values that changed nothing.
-RETIRED = {"accumulate": 1, "last_batch": "keep", "pad": False, "compile": False, "recombined": 0}
+from gssc.train.checkpoint import HABITS
 
 
 @dataclass(frozen=True)
@@ -65,11 +61,11 @@ class Variant:
     @property
     def status(self) -> str:
         """Finished, or which seeds are not."""
-        others: dict[str, list[str]] = {}
-        for run in self.runs:
-            if run.summary is None:
-                others.setdefault(run.status, []).append(str(run.seed))
-        said = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {status}" for status, seeds in others.items()]
+        unfinished = group((run for run in self.runs if run.summary is None), lambda run: run.status)
+        said = [
+            f"seed{'s' * (len(runs) > 1)} {', '.join(str(run.seed) for run in runs)} {status}"
+            for status, runs in unfinished.items()
+        ]
         return "; ".join(said) or "finished"
 
     @property
@@ -89,8 +85,13 @@ class Variant:
         return next((value for value in told if isinstance(value, bool)), METRICS.get(self.metric, True))
 
     def spread(self, key: str) -> Spread | None:
-        """Of a number in the summaries, e.g. ``"test"``."""
+        """Of a number in the summaries, e.g. ``"parameters"``."""
         return Spread.of(run.scores[key] for run in self.finished if is_number(run.scores.get(key)))
+
+    def printed(self, key: str) -> Spread | None:
+        """Of a score, ``"test"`` or ``"validation"``, in the units of the print."""
+        spread = self.spread(key)
+        return spread.times(self.factor) if spread else None
 
     @property
     def recipe_protocols(self) -> set[Any]:
@@ -131,53 +132,46 @@ def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:
     Seeds of one setting are taken together over all folders unless one of them occurs twice; then each folder stands
     for itself.
     """
-    by_task: dict[str, list[SeedRun]] = {}
     shipped = {name: find_recipe(name).data.dataset for name in recipe_names()}
-    for run in runs:
-        elsewhere = run.recipe in shipped and run.dataset_name != shipped[run.recipe]
-        by_task.setdefault(f"{run.recipe} on {run.dataset_name}" if elsewhere else run.recipe, []).append(run)
-    return {name: _variants(mine[0].recipe, mine) for name, mine in sorted(by_task.items())}
+
+    def task(run: SeedRun) -> str:
+        elsewhere = run.dataset_name != shipped.get(run.recipe, run.dataset_name)
+        return f"{run.recipe} on {run.dataset_name}" if elsewhere else run.recipe
+
+    return {name: _variants(mine) for name, mine in sorted(group(runs, task).items())}
 
 
-def differences(config: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a complete recipe changes in another, as ``section.key=value``."""
-    changed = []
-    for section in SECTIONS:
-        values, base_values = config.get(section), base.get(section) or {}
-        for key, value in values.items() if isinstance(values, Mapping) else ():
-            retired = section == "train" and (key, value) in RETIRED.items()
-            if f"{section}.{key}" in NEUTRAL or (base_values[key] == value if key in base_values else retired):
-                continue
-            changed.append(f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")
-    return tuple(changed)
+def differences(run: SeedRun, base: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """What the complete recipe of a run changes in another, as ``section.key=value``, but for `HABITS`."""
+    return tuple(
+        f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}"
+        for section in SECTIONS
+        for key, value in run.section(section).items()
+        if key not in base[section] or base[section][key] != value
+        if section != "train" or key not in HABITS
+    )
 
 
-def _variants(recipe: str, runs: list[SeedRun]) -> list[Variant]:
-    base = find_recipe(recipe).to_dict() if recipe in recipe_names() else _common(runs)
-    grouped: dict[tuple[str, ...], list[SeedRun]] = {}
-    for run in runs:
-        overrides = differences(run.config, base) if run.config else ("unknown settings",)
-        grouped.setdefault(overrides, []).append(run)
+def _variants(runs: Sequence[SeedRun]) -> list[Variant]:
+    recipe = runs[0].recipe
+    base = find_recipe(recipe).to_dict() if recipe in recipe_names() else _common([run for run in runs if run.config])
+    by_setting = group(runs, lambda run: differences(run, base) if run.config else ("unknown settings",))
     variants = []
-    for overrides, mine in sorted(grouped.items(), key=lambda item: (len(item[0]), item[0])):
-        seeds = [run.seed for run in mine]
-        if len(set(seeds)) == len(seeds):
+    for overrides, mine in sorted(by_setting.items(), key=lambda item: (len(item[0]), item[0])):
+        if len({run.seed for run in mine}) == len(mine):
             variants.append(Variant(recipe, overrides, tuple(sorted(mine, key=lambda run: run.seed or 0))))
-            continue
-        outs: dict[str, list[SeedRun]] = {}
-        for run in mine:
-            outs.setdefault(str(run.folder.parent), []).append(run)
-        variants += [Variant(recipe, overrides, tuple(inside), out) for out, inside in outs.items()]
+        else:
+            by_folder = group(mine, lambda run: str(run.folder.parent))
+            variants += [Variant(recipe, overrides, tuple(inside), folder) for folder, inside in by_folder.items()]
     return variants
 
 
-def _common(runs: list[SeedRun]) -> dict[str, Any]:
+def _common(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:
     """The settings that all runs of a recipe of one's own share: what differs between them names the variants."""
-    configs = [run.config for run in runs if run.config]
-    common: dict[str, Any] = {}
-    for section in SECTIONS:
-        sections = [config.get(section) for config in configs]
-        if sections and all(isinstance(one, Mapping) for one in sections):
-            shared = dict(sections[0] or {}).items()
-            common[section] = {k: v for k, v in shared if all(one and one.get(k) == v for one in sections)}
-    return common
+    shared: dict[str, dict[str, Any]] = {}
+    for name in SECTIONS:
+        first, *others = (run.section(name) for run in runs) if runs else ({},)
+        shared[name] = {
+            key: value for key, value in first.items() if all(section.get(key) == value for section in others)
+        }
+    return shared
