@@ -7,7 +7,7 @@ from gssc.report.provenance import duration
 from gssc.report.recorded import Recorded
 from gssc.report.runs import is_number
 
-# Remarks on the data of recipes, see gssc.pretrained.notes.
+# Remarks on the data of recipes, see gssc.pretrained.card.
 Notes = Mapping[str, Mapping[str, str]]
 
 

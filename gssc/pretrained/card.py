@@ -1,13 +1,19 @@
 """The README of a published model: what it predicts, how it came about, how good it is, what to beware of."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from gssc.checks import check_choice, fail
 from gssc.datasets.specs import OGB_ATOM
-from gssc.report.provenance import duration, provenance, public_command, schedule
+from gssc.report.provenance import duration, provenance, public_command
 from gssc.report.published import published_gssc
+from gssc.report.recorded import schedule
 from gssc.tasks import Task, score_text
 
+KEYS = ("data", "short", "licence")  # of notes
 NOT_STATED = "not stated by whoever published this model"
 
 
@@ -118,3 +124,24 @@ def _limits(about: Mapping[str, Any], molecules: bool) -> str:
     elif molecules:
         text += " Predictions are no substitute for an experiment, least of all for a decision about health."
     return text
+
+
+def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
+    """Remarks on datasets by recipe, as people wrote them into a YAML file; none without a file.
+
+    It has ``recipe: {data: …, short: …, licence: …}``; ``data`` is the footnote of the recipe's numbers and a section
+    of the card of a published model, ``short`` the footnote where there is little room.
+    """
+    if path is None:
+        return {}
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        fail("notes", "a YAML file", f"{path} ({str(error).splitlines()[0]})")
+    if not isinstance(value, dict) or not all(isinstance(entry, dict) for entry in value.values()):
+        fail("notes", "recipe: {data: …, licence: …}", str(path))
+    for recipe, entry in value.items():
+        for key in entry:
+            check_choice(f"notes, {recipe}", key, KEYS)
+    words = {recipe: {key: str(text).split() for key, text in entry.items()} for recipe, entry in value.items()}
+    return {str(recipe): {key: " ".join(text) for key, text in entry.items()} for recipe, entry in words.items()}

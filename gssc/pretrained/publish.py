@@ -12,9 +12,8 @@ import yaml
 from gssc.checks import fail
 from gssc.config import load_recipe
 from gssc.files import WEIGHTS, load_tensors, read_json, read_object, replace_folder, save_tensors, weights_file
-from gssc.pretrained.card import model_card
+from gssc.pretrained.card import model_card, read_notes
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
-from gssc.pretrained.notes import read_notes
 from gssc.report.provenance import public_command, public_config
 from gssc.report.runs import find_seed_folders
 from gssc.train.checkpoint import difference
@@ -42,7 +41,7 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
     Args:
         runs: A folder ``seed-N``, or the one that holds several of them.
         out: The folder to make; its name is the model's.
-        notes: A YAML file of remarks by recipe (`gssc.pretrained.notes`).
+        notes: A YAML file of remarks by recipe (`read_notes`).
         replace: Whether a published model may be replaced.
     """
     runs, out = Path(runs), Path(out)

@@ -19,9 +19,8 @@ from gssc import __version__
 from gssc.checks import fail
 from gssc.report.figures import ablation_bars, learning_curves
 from gssc.report.predicted import predictions_plot
-from gssc.report.provenance import duration, provenance
+from gssc.report.provenance import duration, provenance, time_per_seed
 from gssc.report.published import published_costs
-from gssc.report.results import time_per_seed
 from gssc.report.runs import group, is_number
 from gssc.report.svg import SERIES, drawing_style, to_svg
 from gssc.report.tables import PAPER, Comparison

@@ -1,12 +1,16 @@
-"""Where a number comes from: command, commit, hardware, date, schedule, time. In words, without a machine's paths."""
+"""Where a number comes from: command, commit, hardware, date, time. In words, without a machine's paths."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gssc.recipes import find_recipe, recipe_names
+from gssc.files import write_files
+from gssc.report.runs import read_runs
+from gssc.report.tables import heading, line, our_row
+from gssc.report.variants import Variant, group_variants
 
+HEADINGS = ("recipe", "variant", "seeds", "metric", "test", "published", "difference", "parameters", "time per seed")
 PROVENANCE = ("command", "commit", "hardware", "date")
 # Options that say where a run lies or how it went on, and cannot change its result.
 PLACES = ("--data-root", "--out", "-o", "--pack", "--cache", "--time-limit", "--device")
@@ -65,24 +69,64 @@ def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
-    """``"200 of 2,000 epochs"`` where a run is shorter or longer than the shipped recipe of its name; else nothing.
-
-    Where it was stopped after ``run`` epochs of its own schedule, that is said too.
-    """
-    name, train = config.get("name"), config.get("train")
-    epochs = train.get("epochs") if isinstance(train, Mapping) else None
-    if name not in recipe_names() or not isinstance(epochs, int):
-        return ""
-    full = find_recipe(str(name)).train.epochs
-    if run is not None and run < epochs:
-        return f"stopped after {run:,} of {epochs:,} epochs" + (f"; the recipe has {full:,}" if epochs != full else "")
-    return "" if epochs == full else f"{epochs:,} of {full:,} epochs"
-
-
 def duration(seconds: float) -> str:
     """Seconds as people say them."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def write_results(
+    path: Path, runs: Iterable[Path], *, before: str = "# Results\n", footnotes: Mapping[str, str] | None = None
+) -> None:
+    """Write the Markdown table of finished runs, below the text ``before``; the file appears complete or not at all."""
+    variants = [variant for mine in group_variants(read_runs(runs).seeds).values() for variant in mine]
+    write_files(path.parent, {path.name: f"{before.rstrip()}\n\n{results_markdown(variants, footnotes)}".encode()})
+
+
+def results_markdown(variants: Sequence[Variant], footnotes: Mapping[str, str] | None = None) -> str:
+    """A line for each variant with a finished seed, in the units of the paper.
+
+    Args:
+        variants: What to list; unfinished ones are left out, and said to be.
+        footnotes: By recipe: what a reader must know beside the number.
+    """
+    footnotes = footnotes or {}
+    finished = [variant for variant in variants if variant.finished]
+    noted = [recipe for recipe in dict.fromkeys(variant.recipe for variant in finished) if recipe in footnotes]
+    lines = [heading(*HEADINGS, *PROVENANCE)]
+    for variant in finished:
+        mark = f" [{noted.index(variant.recipe) + 1}]" if variant.recipe in noted else ""
+        lines.append(line(*_cells(variant, mark)))
+    notes = [f"[{number}] {footnotes[recipe]}" for number, recipe in enumerate(noted, start=1)]
+    unfinished = [f"{variant.recipe} ({variant.label})" for variant in variants if not variant.finished]
+    if unfinished:
+        notes.append("Unfinished and left out: " + "; ".join(unfinished) + ".")
+    return "\n\n".join(["\n".join(lines), *notes]) + "\n"
+
+
+def time_per_seed(variant: Variant) -> str:
+    """Mean time of preparing and training, over seeds."""
+    parts = [variant.spread(key) for key in ("prepare_seconds", "train_seconds")]
+    return duration(sum(part.mean for part in parts if part)) if any(parts) else ""
+
+
+def _cells(variant: Variant, mark: str) -> list[str]:
+    row, published = our_row(variant), variant.published_gssc()
+    cells = [
+        f"{variant.recipe}{mark}",
+        variant.label,
+        ", ".join(str(run.seed) for run in variant.finished),
+        f"{variant.metric} {'↑' if variant.higher_is_better else '↓'}{', %' if variant.factor == 100 else ''}",
+        row.text,
+        published.text if published else "",
+        row.difference,
+        row.size,
+        time_per_seed(variant),
+    ]
+    by_run = [provenance(run.environment) for run in variant.finished]
+    for key in PROVENANCE:
+        different = dict.fromkeys(one[key] for one in by_run if one[key])
+        cells.append("; ".join(f"`{text}`" if key in ("command", "commit") else text for text in different))
+    return cells

@@ -4,6 +4,7 @@ A seed folder has ``summary.json``, ``config.yaml``, ``environment.json``, ``dat
 epochs, to five digits); ``run.json`` has command, commit, hardware, date, schedule, time and remarks.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 from gssc.checks import fail
 from gssc.files import read_object
 from gssc.recipes import find_recipe, recipe_names
-from gssc.report.provenance import schedule
 from gssc.report.runs import read_seed
 from gssc.report.variants import Variant, differences
 
@@ -37,6 +37,21 @@ class Recorded:
     def said(self, key: str) -> str:
         """An entry of ``run.json`` as text."""
         return str(self.about.get(key) or "")
+
+
+def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
+    """``"200 of 2,000 epochs"`` where a run is shorter or longer than the shipped recipe of its name; else nothing.
+
+    Where it was stopped after ``run`` epochs of its own schedule, that is said too.
+    """
+    name, train = config.get("name"), config.get("train")
+    epochs = train.get("epochs") if isinstance(train, Mapping) else None
+    if name not in recipe_names() or not isinstance(epochs, int):
+        return ""
+    full = find_recipe(str(name)).train.epochs
+    if run is not None and run < epochs:
+        return f"stopped after {run:,} of {epochs:,} epochs" + (f"; the recipe has {full:,}" if epochs != full else "")
+    return "" if epochs == full else f"{epochs:,} of {full:,} epochs"
 
 
 def schedule_of(variant: Variant) -> str:

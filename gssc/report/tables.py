@@ -273,4 +273,4 @@ LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 
 def escape_latex(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    return text.translate(str.maketrans(LATEX))
+    return "".join(LATEX.get(letter, letter) for letter in text)

@@ -7,8 +7,8 @@ from pathlib import Path
 from gssc.checks import check_installed, fail
 from gssc.files import write_files
 from gssc.report.page import make_page
+from gssc.report.provenance import results_markdown
 from gssc.report.recorded import read_recorded
-from gssc.report.results import results_markdown
 from gssc.report.runs import read_runs
 from gssc.report.tables import Comparison, compare, to_csv, to_latex, to_markdown
 from gssc.report.variants import group_variants
