@@ -10,7 +10,8 @@ from typing import Any
 
 from gssc.report.recorded import Recorded
 from gssc.report.runs import is_number
-from gssc.report.tables import heading, line, spread_text
+from gssc.report.tables import spread_text
+from tools.markdown import heading, line
 from tools.rows import command
 
 # What a part of the page is about: its name, title, and the settings that vary in it.

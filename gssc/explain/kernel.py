@@ -39,13 +39,13 @@ def self_weight(model: GSSC, data: Data, node: int, layer: int = -1) -> Tensor:
 def node_kernel(model: GSSC, data: Data, node: int, layer: int) -> tuple[Tensor, Tensor]:
     """`kernel_row` and `self_weight` of a node."""
     u = check_number("node", node, check_graph(model, data), "a node")
-    conv, (x, *inputs) = watch_convolution(model, data, layer)
+    conv, (x, phi, vectors, context) = watch_convolution(model, data, layer)
     with torch.enable_grad():
         features = torch.zeros_like(x).requires_grad_()
-        row = conv.mix(x, features, None, *inputs)[u]
+        row = conv.mix(x, features, None, phi, vectors, context)[u]
         # Channels do not mix, so the derivative of their sum has those of all of them side by side.
         (kernel,) = torch.autograd.grad(row.sum(), features)
     if not conv.self_term:
         return kernel, torch.zeros_like(x[u])
     with torch.no_grad():
-        return kernel, conv.mix(x, None, torch.ones_like(x), *inputs)[u]
+        return kernel, conv.mix(x, None, torch.ones_like(x), phi, vectors, context)[u]

@@ -11,10 +11,10 @@ from gssc.datasets.specs import OGB_ATOM
 from gssc.report.provenance import duration, provenance, public_command
 from gssc.report.published import published_gssc
 from gssc.report.recorded import schedule
+from gssc.report.render import render
 from gssc.tasks import Task, score_text
 
 KEYS = ("data", "short", "licence")  # of notes
-NOT_STATED = "not stated by whoever published this model"
 
 
 def model_card(
@@ -38,92 +38,34 @@ def model_card(
         notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
     """
     task, source = Task(**about["task"]), provenance(environment)
-    molecules = about["name"] in ("zinc-12k", "zinc-full") or about["node_features"] == list(OGB_ATOM)
-    file, example = ("molecules.smi", '["CCO", "c1ccccc1O"]') if molecules else ("graphs.pt", "graphs")
-    shorter = schedule(config, summary["epochs_run"])
-    parts = [
-        f"# {name}",
-        f"{_sentence(about['name'], task)} {summary['parameters']:,} parameters, in PyTorch Geometric with gssc.",
-        "## Use",
-        f"```text\ngssc predict {name} {file} -o predictions.csv\n```",
-        f'```text\nmodel = gssc.load_pretrained("{name}")\n'
-        f'gssc.pretrained.open_model("{name}").predict({example})\n```',
-        "## Scores",
-        _scores(task, summary, seeds),
-        "Selected and published by validation score alone; the test set was scored once per seed."
-        + (f" The schedule was shorter than the recipe's: {shorter}." if shorter else ""),
-        "## Training",
-        "\n".join(
-            [
-                f"- command: `{public_command(source['command'])}`, seed {summary['seed']}",
-                f"- recipe: {config['name']}, {config['train']['epochs']:,} epochs, the weights of epoch "
-                f"{summary['epoch_selected']:,}; complete in `config.yaml`",
-                f"- commit: `{source['commit']}`; hardware: {source['hardware']}; date: {source['date']}",
-                f"- time of this seed: {duration(summary.get('train_seconds') or 0.0)} of training",
-                *([f"- it began with the weights of `{start}`"] if (start := config["train"].get("start")) else []),
-                *_teachers(summary),
-            ]
-        ),
-        "## Data",
-        f"{about['name']}. " + notes.get("data", f"Where its files came from: {NOT_STATED}."),
-        "## Limits",
-        _limits(about, molecules),
-        "## Licence",
-        notes.get("licence", f"Licence of weights and data: {NOT_STATED}."),
-    ]
-    return "\n\n".join(parts) + "\n"
+    return render(
+        "card.md",
+        name=name,
+        config=config,
+        about=about,
+        summary=summary,
+        seeds=seeds,
+        notes=notes,
+        task=task,
+        source=source,
+        predicted=_predicted(task),
+        command=public_command(source["command"]),
+        schedule=schedule(config, summary["epochs_run"]),
+        published=published_gssc(str(summary["dataset"]), task.metric),
+        zinc=("zinc-12k", "zinc-full"),
+        atoms=list(OGB_ATOM),
+        duration=duration,
+        score_text=score_text,
+    )
 
 
-def _teachers(summary: Mapping[str, Any]) -> list[str]:
-    """Of a run that has learned from others, who they were and what they cost."""
-    if not summary.get("teachers"):
-        return []
-    seeds, seconds = ", ".join(map(str, summary["teachers"])), duration(summary.get("teacher_seconds") or 0.0)
-    return [
-        f"- teachers: it has learned the mean prediction of models with the seeds {seeds}, {seconds} of training in all"
-    ]
-
-
-def _sentence(dataset: str, task: Task) -> str:
+def _predicted(task: Task) -> str:
     several = f"the probabilities of {task.outputs} labels"
-    what = {
+    return {
         "regression": "one number" if task.outputs == 1 else f"{task.outputs} numbers",
         "multiclass": f"one of {task.outputs} classes",
         "binary": "the probability of one label" if task.outputs == 1 else several,
     }[task.kind]
-    return f"Predicts {what} for each {task.level}, as in {dataset}."
-
-
-def _scores(task: Task, summary: Mapping[str, Any], seeds: Mapping[str, Any]) -> str:
-    arrow = "↑" if task.higher_is_better else "↓"
-    count = len(seeds["seeds"])
-    lines = [f"| {task.metric} {arrow} | validation | test |", "|---|---|---|"]
-    lines.append(
-        f"| this model (seed {summary['seed']}) | {score_text(summary['validation'])} | {score_text(summary['test'])} |"
-    )
-    if count > 1:
-        cells = " | ".join(score_text(seeds[part]["mean"], seeds[part]["std"]) for part in ("validation", "test"))
-        lines.append(f"| mean ± deviation of {count} seeds | {cells} |")
-    published = published_gssc(str(summary["dataset"]), task.metric)
-    if published is not None:
-        unit = " %" if published.factor == 100 else ""
-        lines.append(f"| GSSC as published in arXiv 2406.05815 | | {published.text}{unit} |")
-    return "\n".join(lines)
-
-
-def _limits(about: Mapping[str, Any], molecules: bool) -> str:
-    text = (
-        f"It knows graphs like those of {about['name']} and was tested on its test split alone: what it says of others"
-        " is extrapolation. The deviation between seeds is part of any comparison; validation chose this one."
-    )
-    if about["name"] in ("zinc-12k", "zinc-full"):
-        text += (
-            " The target is a computed property, penalised logP, not a measurement. Molecules must consist of ZINC's 28"
-            " types of atoms."
-        )
-    elif molecules:
-        text += " Predictions are no substitute for an experiment, least of all for a decision about health."
-    return text
 
 
 def read_notes(path: Path | None) -> dict[str, dict[str, str]]:

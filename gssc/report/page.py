@@ -1,19 +1,15 @@
-"""The report as one HTML page that needs nothing but itself: no script, no network, inline style and pictures.
-
-Whatever a run folder holds, its policy lets the page load and run nothing.
-"""
+"""The report as one HTML page that needs nothing but itself: no script, no network, inline style and pictures."""
 
 import base64
 import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
+from typing import Any
 
 import yaml
+from markupsafe import Markup
 
 from gssc import __version__
 from gssc.checks import fail
@@ -21,6 +17,7 @@ from gssc.report.figures import ablation_bars, learning_curves
 from gssc.report.predicted import predictions_plot
 from gssc.report.provenance import duration, provenance, time_per_seed
 from gssc.report.published import published_costs
+from gssc.report.render import render
 from gssc.report.runs import group, is_number
 from gssc.report.svg import SERIES, drawing_style, to_svg
 from gssc.report.tables import PAPER, Comparison
@@ -33,102 +30,52 @@ LARGEST = 8_000_000  # bytes of one of them
 def make_page(
     variants: Mapping[str, Sequence[Variant]], tables: Mapping[str, Comparison], notes: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """The page of all variants, by recipe, with their tables; and the notes, which damaged predictions have joined."""
+    """The page of all variants, by recipe, with their tables; and the notes, which damaged pictures have joined."""
     identities = (f"figure-{number}" for number in itertools.count(1))
     problems = list(notes)
     with drawing_style():
         sections = [_section(name, mine, tables[name], identities, problems) for name, mine in variants.items()]
-    template, style = (files("gssc.report").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css"))
-    page = Template(template).substitute(
-        style=style,
-        paper=PAPER,
-        version=escape(__version__),
-        links="".join(_link(recipe) for recipe in variants),
-        notes=_notes(problems),
-        summary=_summary(variants, tables),
-        sections="".join(sections),
-    )
-    return page, problems
-
-
-def _notes(notes: Sequence[str]) -> str:
-    if not notes:
-        return ""
-    items = "".join(f"<li>{escape(note)}</li>" for note in dict.fromkeys(notes))
-    return f'<div class="notes"><strong>Not everything could be read</strong><ul>{items}</ul></div>'
-
-
-def _summary(variants: Mapping[str, Sequence[Variant]], tables: Mapping[str, Comparison]) -> str:
-    headings = ["recipe", "variant", "metric", "#seeds", "#test", "#published", "#difference", "#parameters"]
-    headings.append("#time per seed")
-    rows = []
-    for recipe, mine in variants.items():
-        for variant, row in zip(mine, tables[recipe].rows, strict=False):
-            published = variant.published_gssc()
-            status = "" if variant.status == "finished" else f'<br><span class="soft">{escape(variant.status)}</span>'
-            cells = [_link(recipe), _code(variant.label) + status]
-            cells += [escape(tables[recipe].metric_text), str(len(variant.finished)), escape(row.text)]
-            cells += [escape(published.text if published else "–"), escape(row.difference), row.size]
-            rows.append(_line(headings, [*cells, escape(time_per_seed(variant))], verdict=row.verdict))
-    return _table("summary", headings, rows)
+    functions = (time_per_seed, duration, provenance, is_number)
+    helpers = {function.__name__: function for function in functions} | {"folded": _folded}
+    return render("page.html", sections=sections, notes=problems, paper=PAPER, version=__version__, **helpers), problems
 
 
 def _section(
     name: str, variants: Sequence[Variant], table: Comparison, identities: Iterator[str], problems: list[str]
-) -> str:
-    parts = [f'<h2 id="{_anchor(name)}">{escape(table.title)}</h2>', _comparison(table), _costs(variants)]
-    parts += ["<h3>Protocols of evaluation</h3>", _protocols(table)] if table.protocols else []
-    if (bars := ablation_bars(variants)) is not None:
-        picture = to_svg(bars, next(identities), f"test scores, {table.recipe}")
-        parts += ["<h3>Variants</h3>", _figure(picture, "Mean over seeds with standard deviation; dots are seeds.")]
-    drawn = []
-    for start in range(0, len(variants), len(SERIES)):
-        if (curves := learning_curves(variants[start : start + len(SERIES)])) is not None:
-            picture = to_svg(curves, next(identities), f"learning curves, {table.recipe}")
-            drawn.append(_figure(picture, "A line for each seed; the dot marks the selected epoch."))
-    parts += ["<h3>Learning curves</h3>", *(drawn or ['<p class="soft">No epoch has been recorded yet.</p>'])]
-    for title, pictures in (
-        ("Predicted against true", [_predictions(variant, identities, problems) for variant in variants]),
-        ("Inside the model", [_explained(variant, problems) for variant in variants]),
-    ):
-        parts += [f"<h3>{title}</h3>"] if any(pictures) else []
-        shown = [(variant.label, picture) for variant, picture in zip(variants, pictures, strict=True) if picture]
-        for number, (label, picture) in enumerate(shown):
-            state = " open" if number == 0 or title == "Inside the model" else ""
-            parts.append(f"<details{state}><summary>{_code(label)}</summary>{picture}</details>")
-    parts += ["<h3>Runs</h3>", *(_runs(variant) for variant in variants)]
-    return "<section>" + "\n".join(parts) + "</section>\n"
+) -> dict[str, Any]:
+    """What the template shows of a recipe."""
+
+    def drawn(figure: Any | None, description: str) -> Markup | None:
+        return None if figure is None else Markup(to_svg(figure, next(identities), f"{description}, {table.recipe}"))
+
+    parts = [variants[start : start + len(SERIES)] for start in range(0, len(variants), len(SERIES))]
+    return {
+        "name": name,
+        "anchor": "recipe-" + "".join(letter if letter.isalnum() else "-" for letter in name),
+        "variants": variants,
+        "table": table,
+        "costs": "; ".join(
+            f"{quantity} {cost.value:g} {cost.unit}"
+            for quantity, cost in published_costs(variants[0].dataset).items()
+            if cost.unit
+        ),
+        "bars": drawn(ablation_bars(variants), "test scores"),
+        "curves": list(filter(None, (drawn(learning_curves(part), "learning curves") for part in parts))),
+        "pictures": {
+            "Predicted against true": {
+                variant.label: [(drawn(figure, "predictions on the test set"), caption)]
+                for variant in variants
+                for figure, caption in _predictions(variant, problems)
+            },
+            "Inside the model": {
+                variant.label: shown for variant in variants if (shown := _explained(variant, problems))
+            },
+        },
+    }
 
 
-def _comparison(table: Comparison) -> str:
-    headings = ["", f"#{table.metric_text}", "#difference", "#seeds", "#validation", "#parameters", "source"]
-    rows = []
-    for row in table.rows:
-        name = f"ours: {_code(row.model)}" if row.ours else escape(row.name)
-        cells = [name, *map(escape, (row.text, row.difference, row.count, row.validation, row.size, row.source))]
-        kind = "ours" if row.ours else "own" if row.own else "published"
-        rows.append(_line(headings, cells, kind, row.verdict if row.ours else ""))
-    return _table("comparison", headings, rows)
-
-
-def _protocols(table: Comparison) -> str:
-    headings = ["variant", "protocol", "weights", f"#{table.metric_text}", "#difference", "#seeds", "#validation"]
-    rows = []
-    for row in table.protocols:
-        others = (row.protocol, row.source, row.text, row.difference, row.count, row.validation)
-        rows.append(_line(headings, [_code(row.model), *map(escape, others)], verdict=row.verdict))
-    return _table("protocols", headings, rows)
-
-
-def _costs(variants: Sequence[Variant]) -> str:
-    """What the paper says of time and size, in a line below the table."""
-    costs = published_costs(variants[0].dataset)
-    said = "; ".join(f"{quantity} {cost.value:g} {cost.unit}" for quantity, cost in costs.items() if cost.unit)
-    return f'<p class="soft">The paper reports for GSSC: {escape(said)}.</p>' if said else ""
-
-
-def _predictions(variant: Variant, identities: Iterator[str], problems: list[str]) -> str:
-    """The picture of the first seed that has predictions; what is damaged becomes a note."""
+def _predictions(variant: Variant, problems: list[str]) -> list[tuple[Any, str]]:
+    """The figure of the first seed that has predictions, and its caption; what is damaged becomes a note."""
     for run in variant.runs:
         try:
             plot = predictions_plot(run)
@@ -136,12 +83,11 @@ def _predictions(variant: Variant, identities: Iterator[str], problems: list[str
             problems.append(str(error))
             continue
         if plot is not None:
-            picture = to_svg(plot[0], next(identities), f"predictions on the test set, {variant.recipe}")
-            return _figure(picture, f"Test set, seed {run.seed}: {plot[1]}.")
-    return ""
+            return [(plot[0], f"Test set, seed {run.seed}: {plot[1]}.")]
+    return []
 
 
-def _explained(variant: Variant, problems: list[str]) -> str:
+def _explained(variant: Variant, problems: list[str]) -> list[tuple[Markup, str]]:
     """What `gssc explain` has drawn for the seeds of a variant, graph by graph; what is damaged becomes a note."""
     pictures = []
     for run in variant.runs:
@@ -155,8 +101,8 @@ def _explained(variant: Variant, problems: list[str]) -> str:
                 continue
             shown = f"kernels of node {node}" if kind == "kernel" else "influence by distance"
             text = f"Seed {run.seed}: {shown}, graph {graph} of {split}"
-            pictures.append(_figure(f'<img class="paper" alt="{escape(text)}" src="{address}">', f"{text}."))
-    return "".join(pictures)
+            pictures.append((Markup('<img class="paper" alt="{}" src="{}">').format(text, address), f"{text}."))
+    return pictures
 
 
 def _embedded(path: Path) -> str:
@@ -172,58 +118,13 @@ def _embedded(path: Path) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(content).decode()
 
 
-def _runs(variant: Variant) -> str:
-    headings = ["seed", "status", "#test", "#validation", "#epoch selected", "#epochs", "#training", "date", "folder"]
-    rows = []
-    for run in variant.runs:
-        cells = [str(run.seed), escape(run.status)]
-        for key in ("test", "validation", "epoch_selected", "epochs_run"):
-            value = run.scores.get(key)
-            cells.append("" if value is None else f"{value:.5g}" if isinstance(value, float) else escape(str(value)))
-        seconds = run.scores.get("train_seconds")
-        cells += [duration(seconds) if is_number(seconds) else "", escape(provenance(run.environment)["date"])]
-        rows.append(_line(headings, [*cells, _code(run.folder)]))
+def _folded(variant: Variant) -> dict[str, str]:
+    """Texts to fold below the runs of a variant, by title: its settings, and the environments of its seeds."""
     config = variant.runs[0].config
     texts = {"settings": yaml.safe_dump(config, sort_keys=False) if config else "not readable"}
     environments = group(
         variant.runs,
         lambda run: json.dumps(run.environment, indent=2, ensure_ascii=False) if run.environment else "not recorded",
     )
-    for text, runs in environments.items():
-        texts[f"environment of seed {', '.join(str(run.seed) for run in runs)}"] = text
-    folds = [f"<details><summary>{escape(t)}</summary><pre>{escape(text)}</pre></details>" for t, text in texts.items()]
-    return f"<p>{_code(variant.label)}</p>{_table('runs', headings, rows)}" + "".join(folds)
-
-
-def _table(kind: str, headings: Sequence[str], rows: Sequence[str]) -> str:
-    """A table that scrolls by itself on narrow screens; headings that begin with # stand over numbers."""
-    cells = "".join(f"<th{_class(text)}>{escape(text.removeprefix('#'))}</th>" for text in headings)
-    head, body = f"<thead><tr>{cells}</tr></thead>", f"<tbody>{''.join(rows)}</tbody>"
-    return f'<div class="scroll"><table class="{kind}">{head}{body}</table></div>'
-
-
-def _line(headings: Sequence[str], cells: Sequence[str], kind: str = "", verdict: str = "") -> str:
-    """A row of cells that are HTML below these headings; the verdict (better, worse) colours the difference."""
-    classes = [_class(heading, verdict if heading == "#difference" else "") for heading in headings]
-    inside = "".join(f"<td{name}>{cell}</td>" for name, cell in zip(classes, cells, strict=True))
-    return f'<tr class="{kind}">{inside}</tr>' if kind else f"<tr>{inside}</tr>"
-
-
-def _class(heading: str, verdict: str = "") -> str:
-    return f' class="{f"number {verdict}".strip()}"' if heading.startswith("#") else ""
-
-
-def _figure(picture: str, caption: str) -> str:
-    return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _code(text: object) -> str:
-    return f"<code>{escape(str(text))}</code>"
-
-
-def _link(recipe: str) -> str:
-    return f'<a href="#{_anchor(recipe)}">{escape(recipe)}</a>'
-
-
-def _anchor(recipe: str) -> str:
-    return "recipe-" + "".join(letter if letter.isalnum() else "-" for letter in recipe)
+    titles = {text: ", ".join(str(run.seed) for run in runs) for text, runs in environments.items()}
+    return texts | {f"environment of seed {seeds}": text for text, seeds in titles.items()}

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from gssc.files import write_files
+from gssc.report.render import render
 from gssc.report.runs import read_runs
-from gssc.report.tables import heading, line, our_row
+from gssc.report.tables import our_row
 from gssc.report.variants import Variant, group_variants
 
-HEADINGS = ("recipe", "variant", "seeds", "metric", "test", "published", "difference", "parameters", "time per seed")
 PROVENANCE = ("command", "commit", "hardware", "date")
 # Options that say where a run lies or how it went on, and cannot change its result.
 PLACES = ("--data-root", "--out", "-o", "--pack", "--cache", "--time-limit", "--device")
@@ -92,41 +92,31 @@ def results_markdown(variants: Sequence[Variant], footnotes: Mapping[str, str] |
         variants: What to list; unfinished ones are left out, and said to be.
         footnotes: By recipe: what a reader must know beside the number.
     """
-    footnotes = footnotes or {}
     finished = [variant for variant in variants if variant.finished]
-    noted = [recipe for recipe in dict.fromkeys(variant.recipe for variant in finished) if recipe in footnotes]
-    lines = [heading(*HEADINGS, *PROVENANCE)]
-    for variant in finished:
-        mark = f" [{noted.index(variant.recipe) + 1}]" if variant.recipe in noted else ""
-        lines.append(line(*_cells(variant, mark)))
-    notes = [f"[{number}] {footnotes[recipe]}" for number, recipe in enumerate(noted, start=1)]
-    unfinished = [f"{variant.recipe} ({variant.label})" for variant in variants if not variant.finished]
-    if unfinished:
-        notes.append("Unfinished and left out: " + "; ".join(unfinished) + ".")
-    return "\n\n".join(["\n".join(lines), *notes]) + "\n"
+    recipes = dict.fromkeys(variant.recipe for variant in finished)
+    return render(
+        "results.md",
+        finished=finished,
+        unfinished=[f"{variant.recipe} ({variant.label})" for variant in variants if not variant.finished],
+        footnotes=footnotes,
+        noted=[recipe for recipe in recipes if recipe in (footnotes or {})],
+        our_row=our_row,
+        origin_of=_origin,
+        time_per_seed=time_per_seed,
+    )
+
+
+def _origin(variant: Variant) -> list[str]:
+    """Command, commit, hardware and date of the finished seeds, each as often as it differs."""
+    by_run = [provenance(run.environment) for run in variant.finished]
+    by_key = {key: dict.fromkeys(one[key] for one in by_run if one[key]) for key in PROVENANCE}
+    return [
+        "; ".join(f"`{text}`" if key in ("command", "commit") else text for text in texts)
+        for key, texts in by_key.items()
+    ]
 
 
 def time_per_seed(variant: Variant) -> str:
     """Mean time of preparing and training, over seeds."""
     parts = [variant.spread(key) for key in ("prepare_seconds", "train_seconds")]
     return duration(sum(part.mean for part in parts if part)) if any(parts) else ""
-
-
-def _cells(variant: Variant, mark: str) -> list[str]:
-    row, published = our_row(variant), variant.published_gssc()
-    cells = [
-        f"{variant.recipe}{mark}",
-        variant.label,
-        ", ".join(str(run.seed) for run in variant.finished),
-        f"{variant.metric} {'↑' if variant.higher_is_better else '↓'}{', %' if variant.factor == 100 else ''}",
-        row.text,
-        published.text if published else "",
-        row.difference,
-        row.size,
-        time_per_seed(variant),
-    ]
-    by_run = [provenance(run.environment) for run in variant.finished]
-    for key in PROVENANCE:
-        different = dict.fromkeys(one[key] for one in by_run if one[key])
-        cells.append("; ".join(f"`{text}`" if key in ("command", "commit") else text for text in different))
-    return cells

@@ -1,4 +1,4 @@
-"""Our results beside the published ones: the same rows as Markdown, CSV and LaTeX.
+"""Our results beside the published ones: rows for pages, and all of them as CSV.
 
 All values are in the units of the print (accuracies and AUROC in percent). The difference is that of a row to the
 paper's own result, with its sign: whether it is for the better depends on the metric.
@@ -189,34 +189,6 @@ def published_row(row: Published, gssc: Published | None) -> Row:
     )
 
 
-def to_markdown(comparisons: Sequence[Comparison]) -> str:
-    """One table for each task."""
-    parts = ["# Results beside the published ones", f"Differences are to GSSC as published in {PAPER}."]
-    for one in comparisons:
-        lines = [heading("", "seeds", one.metric_text, "difference", "validation", "parameters", "source")]
-        for row in one.rows:
-            name = f"**{row.name}**" if row.ours else row.name
-            lines.append(line(name, row.count, row.text, row.judged, row.validation, row.size, row.source))
-        parts += [f"## {one.title}", "\n".join(lines)]
-        if one.protocols:
-            lines = [heading("variant", "protocol", "weights", "seeds", one.metric_text, "difference", "validation")]
-            for row in one.protocols:
-                cells = (row.model, row.protocol, row.source, row.count, row.text, row.judged, row.validation)
-                lines.append(line(*cells))
-            parts += ["The same training runs by other protocols of evaluation:", "\n".join(lines)]
-    return "\n\n".join(parts) + "\n"
-
-
-def heading(*cells: str) -> str:
-    """The first two lines of a Markdown table."""
-    return line(*cells) + "\n|" + "---|" * len(cells)
-
-
-def line(*cells: str) -> str:
-    """A line of a Markdown table."""
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-
-
 def to_csv(comparisons: Sequence[Comparison]) -> str:
     """All tasks in one table of plain values, at full precision for ours and as printed for the paper's."""
     written = io.StringIO()
@@ -231,46 +203,3 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
             values = (row.value, row.std, difference, row.verdict, row.validation, row.parameters, row.source)
             table.writerow((*task, *what, *values, row.protocol))
     return written.getvalue()
-
-
-def to_latex(comparisons: Sequence[Comparison]) -> str:
-    """One booktabs table for each task."""
-    parts = ["% Needs \\usepackage{booktabs}."]
-    for one in comparisons:
-        lines = [
-            "\\begin{table}",
-            "  \\centering",
-            f"  \\caption{{{escape_latex(one.title)}, {escape_latex(one.metric_text)}.}}",
-            "  \\begin{tabular}{lrrr}",
-            "    \\toprule",
-            "    & seeds & test & difference \\\\",
-            "    \\midrule",
-        ]
-        for before, row in zip((None, *one.rows), one.rows, strict=False):
-            if before is not None and before.ours and not row.ours:
-                lines.append("    \\midrule")
-            name, *cells = map(escape_latex, (row.name, row.count, row.text, row.difference))
-            name = f"\\textbf{{{name}}}" if row.ours else name
-            lines.append("    " + " & ".join((name, *cells)) + " \\\\")
-        lines += ["    \\bottomrule", "  \\end{tabular}", "\\end{table}"]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "±": "$\\pm$",
-    "×": "$\\times$",
-    "−": "$-$",
-    "–": "--",
-    "²": "$^2$",
-    "↑": "$\\uparrow$",
-    "↓": "$\\downarrow$",
-}
-
-
-def escape_latex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    return "".join(LATEX.get(letter, letter) for letter in text)

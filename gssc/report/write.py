@@ -9,8 +9,9 @@ from gssc.files import write_files
 from gssc.report.page import make_page
 from gssc.report.provenance import results_markdown
 from gssc.report.recorded import read_recorded
+from gssc.report.render import render
 from gssc.report.runs import read_runs
-from gssc.report.tables import Comparison, compare, to_csv, to_latex, to_markdown
+from gssc.report.tables import PAPER, Comparison, compare, to_csv
 from gssc.report.variants import group_variants
 
 
@@ -47,13 +48,10 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
         if recorded is not None and not any(one.recipe == table.recipe for one in kept)
     ]
     page, notes = make_page(variants, tables, (*damages, *missing))
-    markdown = to_markdown(comparisons) + f"\n## Where they come from\n\n{origins}"
-    if notes:
-        markdown += "\n## Not everything could be read\n\n" + "".join(f"- {note}\n" for note in notes)
     contents = {
-        "report.md": markdown,
+        "report.md": render("report.md", tables=comparisons, paper=PAPER, origins=origins, notes=notes),
         "report.csv": to_csv(comparisons),
-        "report.tex": to_latex(comparisons),
+        "report.tex": render("report.tex", tables=comparisons),
         "report.html": page,
     }
     write_files(folder, {name: text.encode() for name, text in contents.items()})

@@ -6,8 +6,9 @@ import pytest
 from report.fake_runs import fake_run, write_json
 
 from gssc.report.page import make_page
+from gssc.report.render import render
 from gssc.report.runs import read_runs
-from gssc.report.tables import compare, to_csv, to_markdown
+from gssc.report.tables import compare, to_csv
 from gssc.report.variants import group_variants
 
 
@@ -20,6 +21,10 @@ def with_scores(folder, *protocols, own="reestimated"):
 def scores(seed, val, test, last_val, last_test):
     found = {"val": val, "test": test, "last_val": last_val, "last_test": last_test}
     return {key: value + 0.002 * seed for key, value in found.items()} | {"epoch": 3}
+
+
+def markdown(tables):
+    return render("report.md", tables=tables, paper="it", origins="", notes=())
 
 
 @pytest.fixture
@@ -49,7 +54,7 @@ def test_a_row_for_selected_and_last_weights_of_each_own_first(variants):
 
 def test_all_forms_show_them(variants):
     tables = {name: compare(mine) for name, mine in variants.items()}
-    text = to_markdown(list(tables.values()))
+    text = markdown(tables.values())
     assert "| as shipped | running | selected | 2 | 0.0710 ± 0.0014 | +0.0070 (worse) | 0.101 ± 0.001 |" in text
     rows = list(csv.DictReader(to_csv(list(tables.values())).splitlines()))
     ours = [(row["protocol"], row["source"], row["mean"]) for row in rows if row["protocol"]]
@@ -69,4 +74,4 @@ def test_what_cannot_be_read_does_not_count(tmp_path):
     with_scores(out, [1])
     variants = group_variants(read_runs([tmp_path]).seeds)["zinc-12k"]
     assert compare(variants).protocols == ()
-    assert "protocols" not in to_markdown([compare(variants)])
+    assert "protocols" not in markdown([compare(variants)])

@@ -4,8 +4,9 @@ import pytest
 from report.fake_runs import fake_run
 
 from gssc.report.published import published_gssc, published_rows
+from gssc.report.render import escape_latex, render
 from gssc.report.runs import read_runs
-from gssc.report.tables import compare, difference_text, escape_latex, spread_text, to_csv, to_latex, to_markdown
+from gssc.report.tables import compare, difference_text, spread_text, to_csv
 from gssc.report.variants import Spread, group_variants
 
 
@@ -68,7 +69,7 @@ def test_rows(comparisons):
 
 
 def test_markdown(comparisons):
-    text = to_markdown(comparisons)
+    text = render("report.md", tables=comparisons, paper="it", origins="", notes=())
     tables = [block for block in text.split("\n\n") if block.startswith("|")]
     assert len(tables) == 2
     for table, one in zip(tables, comparisons, strict=True):
@@ -88,7 +89,7 @@ def test_csv(comparisons):
 
 
 def test_latex(comparisons):
-    text = to_latex(comparisons)
+    text = render("report.tex", tables=comparisons)
     assert text.count("\\begin{table}") == text.count("\\end{table}") == 2
     assert text.count("\\\\\n") == 2 + sum(len(one.rows) for one in comparisons)
     assert "55.710 $\\pm$ 0.381 & $-$21.932 \\\\" in text
