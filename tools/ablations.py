@@ -115,16 +115,14 @@ def comparison_table(one: Comparison, note: str = "") -> str:
     """
     first = one.settings[0].recorded.variant
     published = first.published_gssc()
-    unit = " (%)" if first.factor == 100 else ""
-    metric = f"{first.metric} {'↑' if first.higher_is_better else '↓'}{unit}"
     base = first.printed("test") if one.base else None
-    lines = [heading(f"{one.recipe}, {metric}", "validation", "test", "difference", "seeds", "parameters")]
+    lines = [heading(f"{one.recipe}, {first.metric_text}", "validation", "test", "difference", "seeds", "parameters")]
     for setting in one.settings:
         variant = setting.recorded.variant
         test, parameters = variant.printed("test"), variant.spread("parameters")
-        stopped = setting.recorded.schedule
+        stopped = variant.schedule if variant.schedule != first.schedule else ""
         cells = [
-            one.label(setting) + (f" ({stopped})" if stopped and stopped != one.settings[0].recorded.schedule else ""),
+            one.label(setting) + (f" ({stopped})" if stopped else ""),
             *(spread_text(variant.printed(key), published) for key in ("validation", "test")),
         ]
         difference = ""
@@ -135,12 +133,11 @@ def comparison_table(one: Comparison, note: str = "") -> str:
         lines.append(line(*cells))
     epochs = first.runs[0].section("train").get("epochs")
     said = f"{epochs:,} epochs" if is_number(epochs) else ""
-    schedule = one.settings[0].recorded.schedule
     origins = dict.fromkeys(
         f"{s.recorded.said('hardware')}, commit `{s.recorded.said('commit')}`, {s.recorded.said('date')}"
         for s in one.settings
     )
-    text = f"Budget: {schedule or said}. " + "; ".join(origins) + "."
+    text = f"Budget: {first.schedule or said}. " + "; ".join(origins) + "."
     if one.common:
         text = f"All with `{' '.join(one.common)}`. {text}"
     remarks = dict.fromkeys(s.recorded.said("remarks") for s in one.settings)

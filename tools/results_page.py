@@ -93,7 +93,8 @@ def _summary(
     note = short_note(notes, recipe) if short else notes.get(recipe, {}).get("data", "")
     mark = footnotes.mark(note, one.said("remarks"))
     row = our_row(one.variant)
-    text = spread_text(one.variant.printed("test"), published) + mark + (f" ({one.schedule})" if one.schedule else "")
+    schedule = f" ({one.variant.schedule})" if one.variant.schedule else ""
+    text = spread_text(one.variant.printed("test"), published) + mark + schedule
     label = recipe if one.name == "main" else f"{recipe}, {one.name}"
     return (label, metric, text, str(row.seeds or 0), last[0], row.judged, best)
 
@@ -161,7 +162,7 @@ def _all_rows(ours: Sequence[Recorded], notes: Notes) -> str:
         for row, one in rows:
             mark = footnotes.mark(notes.get(recipe, {}).get("data", ""), one.said("remarks"))
             name, text = (one.name, row.text) if is_rival(one) else (f"**ours, {one.name}**", f"**{row.text}**")
-            name += f" ({one.schedule})" if one.schedule else ""
+            name += f" ({one.variant.schedule})" if one.variant.schedule else ""
             lines.append(line(name, f"{text}{mark}", row.count, row.validation, "run here"))
         if not rows:
             lines.append(line("**ours**", NOT_RUN, "", "", ""))

@@ -4,22 +4,18 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
 from torch_geometric.data import Data
+from torch_geometric.utils import to_scipy_sparse_matrix
 
 from gssc.checks import check_installed
+from gssc.spectra.packed import edges_of
 
 SPRINGS = 600  # nodes up to which springs between all pairs are laid out; beyond, among neighbours
 SPECTRAL = 5_000  # nodes from which eigenvectors have to do
 
 
 def adjacency(data: Data) -> sp.csr_array:
-    """[N, N], one where an edge leads from the column to the row."""
-    nodes = int(data.num_nodes or 0)
-    if data.edge_index is None:
-        return sp.csr_array((nodes, nodes))
-    source, target = data.edge_index.cpu().numpy()
-    matrix = sp.csr_array((np.ones(source.size), (target, source)), shape=(nodes, nodes))
-    matrix.sum_duplicates()
-    return matrix
+    """[N, N], not zero where an edge leads from the column to the row."""
+    return sp.csr_array(to_scipy_sparse_matrix(edges_of(data).cpu(), num_nodes=int(data.num_nodes or 0)).T)
 
 
 def hops_to(data: Data, nodes: list[int]) -> np.ndarray:

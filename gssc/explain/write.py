@@ -18,6 +18,7 @@ from gssc.explain.layout import hops_to, layout
 from gssc.explain.tables import by_distance, kernel_csv, pairs_csv, reaches_csv
 from gssc.explain.watch import bare_graph, check_number
 from gssc.files import write_files
+from gssc.spectra.packed import edges_of
 from gssc.train.build import build_store
 from gssc.train.evaluate import default_dtype
 from gssc.train.loaded import LoadedRun
@@ -122,8 +123,7 @@ def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str
         words = "shared by all channels"
         kernels = {number: (kernel[:, :1], weight[:1]) for number, (kernel, weight) in kernels.items()}
     title = f"{subject.run.recipe.name}: kernel K({u}, ·), graph {subject.graph} of {subject.split}, {words}"
-    edges = data.edge_index.cpu().numpy() if data.edge_index is not None else np.zeros((2, 0), dtype=np.int64)
-    figure = kernel_figure(layout(data), edges, panels, u, title)
+    figure = kernel_figure(layout(data), edges_of(data).cpu().numpy(), panels, u, title)
     return rendered(figure, name) | {f"{name}.csv": kernel_csv(kernels, u, hops_to(data, [u])[0]).encode()}
 
 

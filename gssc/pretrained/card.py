@@ -10,8 +10,8 @@ from gssc.checks import check_choice, fail
 from gssc.datasets.specs import OGB_ATOM
 from gssc.report.provenance import duration, provenance, public_command
 from gssc.report.published import published_gssc
-from gssc.report.recorded import schedule
 from gssc.report.render import render
+from gssc.report.variants import schedule
 from gssc.tasks import Task, score_text
 
 KEYS = ("data", "short", "licence")  # of notes

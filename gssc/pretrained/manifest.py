@@ -22,7 +22,12 @@ LARGEST = 1 << 30
 def make_manifest(name: str, contents: Mapping[str, bytes]) -> bytes:
     """The manifest of these files."""
     files = {file: {"bytes": len(data), "sha256": sha256(data)} for file, data in sorted(contents.items())}
-    return (json.dumps({"format": FORMAT, "name": name, "files": files}, indent=2) + "\n").encode()
+    return json_bytes({"format": FORMAT, "name": name, "files": files})
+
+
+def json_bytes(value: object) -> bytes:
+    """A file of indented JSON."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:

@@ -46,7 +46,8 @@ def _section(
     """What the template shows of a recipe."""
 
     def drawn(figure: Any | None, description: str) -> Markup | None:
-        return None if figure is None else Markup(to_svg(figure, next(identities), f"{description}, {table.recipe}"))
+        words = f"{description}, {variants[0].recipe}"
+        return None if figure is None else Markup(to_svg(figure, next(identities), words))
 
     parts = [variants[start : start + len(SERIES)] for start in range(0, len(variants), len(SERIES))]
     return {

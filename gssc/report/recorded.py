@@ -4,7 +4,6 @@ A seed folder has ``summary.json``, ``config.yaml``, ``environment.json``, ``dat
 epochs, to five digits); ``run.json`` has command, commit, hardware, date, schedule, time and remarks.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,35 +28,9 @@ class Recorded:
     def ablation(self) -> bool:
         return self.name.startswith("ablation")
 
-    @property
-    def schedule(self) -> str:
-        """How much of the recipe's epochs, where it is not all."""
-        return schedule_of(self.variant)
-
     def said(self, key: str) -> str:
         """An entry of ``run.json`` as text."""
         return str(self.about.get(key) or "")
-
-
-def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
-    """``"200 of 2,000 epochs"`` where a run is shorter or longer than the shipped recipe of its name; else nothing.
-
-    Where it was stopped after ``run`` epochs of its own schedule, that is said too.
-    """
-    name, train = config.get("name"), config.get("train")
-    epochs = train.get("epochs") if isinstance(train, Mapping) else None
-    if name not in recipe_names() or not isinstance(epochs, int):
-        return ""
-    full = find_recipe(str(name)).train.epochs
-    if run is not None and run < epochs:
-        return f"stopped after {run:,} of {epochs:,} epochs" + (f"; the recipe has {full:,}" if epochs != full else "")
-    return "" if epochs == full else f"{epochs:,} of {full:,} epochs"
-
-
-def schedule_of(variant: Variant) -> str:
-    """How much of the recipe's epochs the seeds have run, where it is not all."""
-    epochs = [run.summary.get("epochs_run") for run in variant.finished if run.summary]
-    return schedule(variant.runs[0].config, min((n for n in epochs if isinstance(n, int)), default=None))
 
 
 def read_recorded(results: Path) -> list[Recorded]:

@@ -65,25 +65,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One task: its metric and all rows, ours first; apart from them, the protocols that our runs have followed."""
+    """The task of a variant: all rows, ours first; apart from them, the protocols that our runs have followed."""
 
-    recipe: str
-    dataset: str
-    metric: str
-    higher_is_better: bool
-    percent: bool
+    variant: Variant
     rows: tuple[Row, ...]
     protocols: tuple[Row, ...]
 
     @property
     def title(self) -> str:
         """Recipe, and dataset where it has another name."""
-        return self.recipe if self.recipe == self.dataset else f"{self.recipe} on {self.dataset}"
-
-    @property
-    def metric_text(self) -> str:
-        """Metric with direction and unit."""
-        return f"{self.metric} {'↑' if self.higher_is_better else '↓'}{' (%)' if self.percent else ''}"
+        recipe, dataset = self.variant.recipe, self.variant.dataset
+        return recipe if recipe == dataset else f"{recipe} on {dataset}"
 
 
 def compare(variants: Sequence[Variant], recorded: Sequence[Recorded] = ()) -> Comparison:
@@ -96,15 +88,12 @@ def compare(variants: Sequence[Variant], recorded: Sequence[Recorded] = ()) -> C
     for one in recorded:
         same_task = (one.recipe, one.variant.dataset) == (first.recipe, first.dataset)
         if same_task and (not one.ablation or one.variant.overrides in settings):
-            model = f"recorded, {one.name}" + (f" ({one.schedule})" if one.schedule else "")
+            model = f"recorded, {one.name}" + (f" ({one.variant.schedule})" if one.variant.schedule else "")
             source = f"recorded: commit {one.said('commit')}, {one.said('hardware')}, {one.said('date')}"
             rows.append(replace(our_row(one.variant), model=model, source=source))
     published = sorted(first.published(), key=lambda row: not row.own)
     rows += [published_row(row, first.published_gssc()) for row in published]
-    percent = any(row.factor == 100 for row in published)
-    protocols = tuple(row for variant in variants for row in protocol_rows(variant))
-    task = (first.recipe, first.dataset, first.metric, first.higher_is_better)
-    return Comparison(*task, percent, tuple(rows), protocols)
+    return Comparison(first, tuple(rows), tuple(row for variant in variants for row in protocol_rows(variant)))
 
 
 def digits_for(value: float, published: Published | None = None) -> int:
@@ -195,11 +184,12 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
     table = csv.writer(written, lineterminator="\n")
     table.writerow(COLUMNS)
     for one in comparisons:
-        gssc = next((row.value for row in one.rows if row.own), None)
+        first, gssc = one.variant, next((row.value for row in one.rows if row.own), None)
+        better, percent = "higher" if first.higher_is_better else "lower", "yes" if first.factor == 100 else "no"
+        task = (first.recipe, first.dataset, first.metric, better, percent)
         for row in (*one.rows, *one.protocols):
             difference = "" if gssc is None or row.value is None or row.own else repr(round(row.value - gssc, 12))
-            task = (one.recipe, one.dataset, one.metric, "higher" if one.higher_is_better else "lower")
-            what = ("yes" if one.percent else "no", "ours" if row.ours else "published", row.model, row.seeds)
+            what = ("ours" if row.ours else "published", row.model, row.seeds)
             values = (row.value, row.std, difference, row.verdict, row.validation, row.parameters, row.source)
             table.writerow((*task, *what, *values, row.protocol))
     return written.getvalue()

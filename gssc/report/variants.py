@@ -84,6 +84,17 @@ class Variant:
         told = [run.scores.get("higher_is_better") for run in self.finished]
         return next((value for value in told if isinstance(value, bool)), METRICS.get(self.metric, True))
 
+    @property
+    def metric_text(self) -> str:
+        """Metric with direction and unit."""
+        return f"{self.metric} {'↑' if self.higher_is_better else '↓'}{' (%)' if self.factor == 100 else ''}"
+
+    @property
+    def schedule(self) -> str:
+        """How much of the recipe's epochs the seeds have run, where it is not all."""
+        epochs = [number for run in self.finished if isinstance(number := run.scores.get("epochs_run"), int)]
+        return schedule(self.runs[0].config, min(epochs, default=None))
+
     def spread(self, key: str) -> Spread | None:
         """Of a number in the summaries, e.g. ``"parameters"``."""
         return Spread.of(run.scores[key] for run in self.finished if is_number(run.scores.get(key)))
@@ -124,6 +135,21 @@ class Variant:
     def published_gssc(self) -> Published | None:
         """The paper's own result for this dataset and metric."""
         return published_gssc(self.dataset, self.metric)
+
+
+def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
+    """``"200 of 2,000 epochs"`` where a run is shorter or longer than the shipped recipe of its name; else nothing.
+
+    Where it was stopped after ``run`` epochs of its own schedule, that is said too.
+    """
+    name, train = config.get("name"), config.get("train")
+    epochs = train.get("epochs") if isinstance(train, Mapping) else None
+    if name not in recipe_names() or not isinstance(epochs, int):
+        return ""
+    full = find_recipe(str(name)).train.epochs
+    if run is not None and run < epochs:
+        return f"stopped after {run:,} of {epochs:,} epochs" + (f"; the recipe has {full:,}" if epochs != full else "")
+    return "" if epochs == full else f"{epochs:,} of {full:,} epochs"
 
 
 def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:

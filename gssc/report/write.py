@@ -45,7 +45,7 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
     missing = [
         f"{recorded}: no recorded result of {name}"
         for name, table in tables.items()
-        if recorded is not None and not any(one.recipe == table.recipe for one in kept)
+        if recorded is not None and not any(one.recipe == table.variant.recipe for one in kept)
     ]
     page, notes = make_page(variants, tables, (*damages, *missing))
     contents = {

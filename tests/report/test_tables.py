@@ -56,7 +56,7 @@ def test_rows(comparisons):
     cifar, zinc = comparisons
     assert [row.model for row in cifar.rows[:3]] == ["as shipped", "model.glob=none", "GSSC"]
     assert len(cifar.rows) == 2 + len(published_rows("cifar10"))
-    assert cifar.metric_text == "accuracy ↑ (%)"
+    assert cifar.variant.metric_text == "accuracy ↑ (%)"
     assert cifar.rows[0].value == pytest.approx(77.642, abs=2)
     assert (cifar.rows[0].seeds, cifar.rows[1].seeds, cifar.rows[1].std) == (3, 1, None)
     assert cifar.rows[1].verdict == "worse"
