@@ -43,7 +43,7 @@ class Setting:
     def value(self, key: str) -> Any:
         """Of a setting such as ``"spectrum.k"``."""
         section, name = key.split(".")
-        return self.recorded.variant.runs[0].section(section).get(name)
+        return self.recorded.runs[0].section(section).get(name)
 
     def beyond(self, common: Sequence[str]) -> tuple[str, ...]:
         """What it changes beyond what all settings of a comparison change."""
@@ -87,7 +87,7 @@ def comparisons(recorded: Sequence[Recorded]) -> dict[str, list[Comparison]]:
     """By part of the page, what can be compared: two or more settings with one budget."""
     by_budget: dict[tuple[str, str], list[Setting]] = {}
     for one in recorded:
-        overrides = [text for text in one.variant.overrides if not text.startswith(INDIFFERENT)]
+        overrides = [text for text in one.overrides if not text.startswith(INDIFFERENT)]
         changes = tuple(text for text in overrides if not text.startswith(BUDGET))
         if one.ablation or not changes:
             budget = ", ".join(text for text in overrides if text.startswith(BUDGET))
@@ -113,12 +113,12 @@ def comparison_table(one: Comparison, note: str = "") -> str:
         one: What is compared.
         note: What a reader must know of the data.
     """
-    first = one.settings[0].recorded.variant
+    first = one.settings[0].recorded
     published = first.published_gssc()
     base = first.printed("test") if one.base else None
     lines = [heading(f"{one.recipe}, {first.metric_text}", "validation", "test", "difference", "seeds", "parameters")]
     for setting in one.settings:
-        variant = setting.recorded.variant
+        variant = setting.recorded
         test, parameters = variant.printed("test"), variant.spread("parameters")
         stopped = variant.schedule if variant.schedule != first.schedule else ""
         cells = [

@@ -1,6 +1,5 @@
 """Figures: a kernel on its graph, influence against distance. Each returns a matplotlib figure."""
 
-import io
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gssc.explain.tables import Reach
-from gssc.report.svg import panels
+from gssc.report.svg import panels, saved
 
 COLOURS = ("#0b6e99", "#c4501b", "#5a5a5a")
 FLOOR = 1e-7  # of the largest influence: what is below is rounding, or nothing
@@ -103,10 +102,5 @@ def rendered(figure: Any, name: str) -> dict[str, bytes]:
     """The figure on white as ``NAME.png`` and ``NAME.svg``, the same bytes every time."""
     import matplotlib as mpl
 
-    files = {}
     with mpl.rc_context({"svg.hashsalt": "gssc", "svg.fonttype": "path", "savefig.facecolor": "white"}):
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-            written = io.BytesIO()
-            figure.savefig(written, format=kind, dpi=150, metadata=metadata)
-            files[f"{name}.{kind}"] = written.getvalue()
-    return files
+        return {f"{name}.{kind}": saved(figure, kind, dpi=150) for kind in ("png", "svg")}

@@ -8,7 +8,7 @@ import yaml
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.specs import OGB_ATOM
-from gssc.report.provenance import duration, provenance, public_command
+from gssc.report.provenance import duration, provenance
 from gssc.report.published import published_gssc
 from gssc.report.render import render
 from gssc.report.variants import schedule
@@ -17,55 +17,28 @@ from gssc.tasks import Task, score_text
 KEYS = ("data", "short", "licence")  # of notes
 
 
-def model_card(
-    name: str,
-    config: Mapping[str, Any],
-    about: Mapping[str, Any],
-    environment: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    seeds: Mapping[str, Any],
-    notes: Mapping[str, str],
-) -> str:
-    """Markdown, from what the run folder holds.
+def model_card(name: str, notes: Mapping[str, str], **files: Mapping[str, Any]) -> str:
+    """Markdown, from what the folder of the model holds.
 
     Args:
         name: Of the model.
-        config: The complete recipe.
-        about: ``dataset.json``.
-        environment: ``environment.json``.
-        summary: ``summary.json`` of the seed that is published.
-        seeds: The summary of all seeds.
         notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
+        **files: The recipe as ``config``, ``dataset.json`` as ``about``; ``environment``, ``summary`` and ``seeds``.
     """
-    task, source = Task(**about["task"]), provenance(environment)
+    task = Task(**files["about"]["task"])
     return render(
         "card.md",
         name=name,
-        config=config,
-        about=about,
-        summary=summary,
-        seeds=seeds,
         notes=notes,
+        **files,
+        source=provenance(files["environment"]),
         task=task,
-        source=source,
-        predicted=_predicted(task),
-        command=public_command(source["command"]),
-        schedule=schedule(config, summary["epochs_run"]),
-        published=published_gssc(str(summary["dataset"]), task.metric),
-        zinc=("zinc-12k", "zinc-full"),
-        atoms=list(OGB_ATOM),
+        schedule=schedule(files["config"], files["summary"]["epochs_run"]),
+        published=published_gssc(str(files["summary"]["dataset"]), task.metric),
+        ogb_features=list(OGB_ATOM),
         duration=duration,
         score_text=score_text,
     )
-
-
-def _predicted(task: Task) -> str:
-    several = f"the probabilities of {task.outputs} labels"
-    return {
-        "regression": "one number" if task.outputs == 1 else f"{task.outputs} numbers",
-        "multiclass": f"one of {task.outputs} classes",
-        "binary": "the probability of one label" if task.outputs == 1 else several,
-    }[task.kind]
 
 
 def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
@@ -85,5 +58,5 @@ def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
     for recipe, entry in value.items():
         for key in entry:
             check_choice(f"notes, {recipe}", key, KEYS)
-    words = {recipe: {key: str(text).split() for key, text in entry.items()} for recipe, entry in value.items()}
-    return {str(recipe): {key: " ".join(text) for key, text in entry.items()} for recipe, entry in words.items()}
+    in_one_line = {recipe: {key: " ".join(str(entry[key]).split()) for key in entry} for recipe, entry in value.items()}
+    return {str(recipe): entry for recipe, entry in in_one_line.items()}

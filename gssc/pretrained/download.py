@@ -20,11 +20,6 @@ SECONDS = 60.0
 LARGEST_MANIFEST = 1 << 20
 
 
-def is_url(text: str) -> bool:
-    """Whether it begins with a scheme, as ``https://`` does."""
-    return "://" in text
-
-
 def download(url: str, digest: str | None = None, cache: Path | None = None) -> Path:
     """The folder in the cache that holds the published model of a URL.
 

@@ -87,7 +87,9 @@ def _contents(
     folder, config = loaded.folder, public_config(loaded.recipe.to_dict())
     environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
     environment["command"] = public_command(str(environment.get("command") or ""))
-    card = model_card(name, config, loaded.about, environment, summary, seeds, notes)
+    card = model_card(
+        name, notes, config=config, about=loaded.about, environment=environment, summary=summary, seeds=seeds
+    )
     return {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")} | {
         WEIGHTS[0]: _weights(folder, config),
         "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),

@@ -4,7 +4,7 @@ import base64
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,7 @@ def _section(
         "anchor": "recipe-" + "".join(letter if letter.isalnum() else "-" for letter in name),
         "variants": variants,
         "table": table,
-        "costs": "; ".join(
-            f"{quantity} {cost.value:g} {cost.unit}"
-            for quantity, cost in published_costs(variants[0].dataset).items()
-            if cost.unit
-        ),
+        "costs": published_costs(variants[0].dataset),
         "bars": drawn(ablation_bars(variants), "test scores"),
         "curves": list(filter(None, (drawn(learning_curves(part), "learning curves") for part in parts))),
         "pictures": {
@@ -78,12 +74,7 @@ def _section(
 def _predictions(variant: Variant, problems: list[str]) -> list[tuple[Any, str]]:
     """The figure of the first seed that has predictions, and its caption; what is damaged becomes a note."""
     for run in variant.runs:
-        try:
-            plot = predictions_plot(run)
-        except ValueError as error:
-            problems.append(str(error))
-            continue
-        if plot is not None:
+        if (plot := _unless_damaged(predictions_plot, run, problems)) is not None:
             return [(plot[0], f"Test set, seed {run.seed}: {plot[1]}.")]
     return []
 
@@ -95,15 +86,19 @@ def _explained(variant: Variant, problems: list[str]) -> list[tuple[Markup, str]
         matches = filter(None, map(EXPLAINED.fullmatch, (path.name for path in run.folder.glob("explain/*.svg"))))
         for match in sorted(matches, key=lambda match: (match[2], int(match[3]), int(match[4]), match[1])):
             kind, split, graph, node = match.groups()
-            try:
-                address = _embedded(run.folder / "explain" / match[0])
-            except ValueError as error:
-                problems.append(str(error))
-                continue
             shown = f"kernels of node {node}" if kind == "kernel" else "influence by distance"
             text = f"Seed {run.seed}: {shown}, graph {graph} of {split}"
-            pictures.append((Markup('<img class="paper" alt="{}" src="{}">').format(text, address), f"{text}."))
+            if address := _unless_damaged(_embedded, run.folder / "explain" / match[0], problems):
+                pictures.append((Markup('<img class="paper" alt="{}" src="{}">').format(text, address), f"{text}."))
     return pictures
+
+
+def _unless_damaged(read: Callable[[Any], Any], source: object, problems: list[str]) -> Any | None:
+    try:
+        return read(source)
+    except ValueError as error:
+        problems.append(str(error))
+        return None
 
 
 def _embedded(path: Path) -> str:

@@ -11,17 +11,15 @@ from typing import Any
 from gssc.checks import fail
 from gssc.files import read_object
 from gssc.recipes import find_recipe, recipe_names
-from gssc.report.runs import read_seed
+from gssc.report.runs import read_runs
 from gssc.report.variants import Variant, differences
 
 
-@dataclass(frozen=True)
-class Recorded:
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Variant):
     """One setting of a recipe that was run and kept: ``name`` is its folder, ``about`` its ``run.json``."""
 
-    recipe: str
     name: str
-    variant: Variant
     about: dict[str, Any]
 
     @property
@@ -36,16 +34,14 @@ class Recorded:
 def read_recorded(results: Path) -> list[Recorded]:
     """All that was kept, by recipe, ``main`` first."""
     recorded = []
-    for folder in sorted(results.glob("*/*"), key=lambda path: (path.parent.name, path.name != "main", path.name)):
-        seeds = sorted(folder.glob("seed-*"), key=lambda path: int(path.name[5:]) if path.name[5:].isdecimal() else 0)
-        runs = tuple(read_seed(seed) for seed in seeds if seed.is_dir())
-        if not runs or folder.name.startswith("."):  # what a command that was killed has left
-            continue
-        for run in runs:
-            if run.notes:
-                fail("results", "intact files", run.notes[0])
+    # A folder with a dot is what a command that was killed has left.
+    folders = {seed.parent for seed in results.glob("*/*/seed-*") if not seed.parent.name.startswith(".")}
+    for folder in sorted(folders, key=lambda path: (path.parent.name, path.name != "main", path.name)):
+        runs, notes = read_runs([folder])
+        if notes:
+            fail("results", "intact files", notes[0])
         recipe = folder.parent.name
         overrides = differences(runs[0], find_recipe(recipe).to_dict()) if recipe in recipe_names() else ()
         about = read_object(folder / "run.json")
-        recorded.append(Recorded(recipe, folder.name, Variant(recipe, overrides, runs), about))
+        recorded.append(Recorded(recipe, overrides, runs, name=folder.name, about=about))
     return recorded

@@ -36,12 +36,18 @@ def panels(rows: int, columns: int, height: float, width: float = WIDTH) -> tupl
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
+def saved(figure: Any, kind: str, **options: Any) -> bytes:
+    """The file of a figure, ``"svg"`` or ``"png"``: the same bytes every time."""
+    written = io.BytesIO()
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    figure.savefig(written, format=kind, metadata=metadata, **options)
+    return written.getvalue()
+
+
 def drawn(figure: Any, colours: Mapping[str, str]) -> str:
     """The SVG file of a figure drawn in `drawing_style`, with these colours for the placeholders."""
-    written = io.StringIO()
     # A figure may hold a label of any length: the box follows what was drawn.
-    figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    text = written.getvalue()
+    text = saved(figure, "svg", bbox_inches="tight").decode()
     for placeholder, colour in colours.items():
         text = text.replace(placeholder, colour)
     return text

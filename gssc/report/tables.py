@@ -7,7 +7,7 @@ paper's own result, with its sign: whether it is for the better depends on the m
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gssc.report.published import Published
@@ -86,11 +86,11 @@ def compare(variants: Sequence[Variant], recorded: Sequence[Recorded] = ()) -> C
     first, settings = variants[0], {variant.overrides for variant in variants}
     rows = [our_row(variant) for variant in variants]
     for one in recorded:
-        same_task = (one.recipe, one.variant.dataset) == (first.recipe, first.dataset)
-        if same_task and (not one.ablation or one.variant.overrides in settings):
-            model = f"recorded, {one.name}" + (f" ({one.variant.schedule})" if one.variant.schedule else "")
+        same_task = (one.recipe, one.dataset) == (first.recipe, first.dataset)
+        if same_task and (not one.ablation or one.overrides in settings):
+            model = f"recorded, {one.name}" + (f" ({one.schedule})" if one.schedule else "")
             source = f"recorded: commit {one.said('commit')}, {one.said('hardware')}, {one.said('date')}"
-            rows.append(replace(our_row(one.variant), model=model, source=source))
+            rows.append(replace(our_row(one), model=model, source=source))
     published = sorted(first.published(), key=lambda row: not row.own)
     rows += [published_row(row, first.published_gssc()) for row in published]
     return Comparison(first, tuple(rows), tuple(row for variant in variants for row in protocol_rows(variant)))
@@ -123,17 +123,17 @@ def difference_text(value: float, digits: int, published: Published | None) -> t
 
 def our_row(variant: Variant) -> Row:
     """The line of a variant."""
-    test, parameters = variant.printed("test"), variant.spread("parameters")
+    test, parameters = variant.spread("test"), variant.spread("parameters")
     source = "this run" if variant.status == "finished" else f"this run; {variant.status}"
     if test is None:
         return Row(variant.label, ours=True, text="–", source=source)
     size = round(parameters.mean) if parameters else None
-    return replace(_scored(variant, test, variant.printed("validation")), parameters=size, source=source)
+    return replace(_scored(variant, test, variant.spread("validation")), parameters=size, source=source)
 
 
 def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
-    """The line of a variant with these scores."""
-    published = variant.published_gssc()
+    """The line of a variant with these scores, which are in our units."""
+    published, test = variant.published_gssc(), test.times(variant.factor)
     difference, verdict = difference_text(test.mean, digits_for(test.mean, published), published)
     return Row(
         variant.label,
@@ -144,17 +144,22 @@ def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
         text=spread_text(test, published),
         difference=difference,
         verdict=verdict,
-        validation=spread_text(validation, published),
+        validation=spread_text(validation and validation.times(variant.factor), published),
     )
 
 
 def protocol_rows(variant: Variant) -> list[Row]:
-    """What one variant scored under the protocols that its summaries tell of; what is no number does not count."""
+    """What one variant scored under each protocol that its summaries tell of, that of the recipe first.
+
+    Runs of former versions could follow several (``train.also``). What is no number does not count.
+    """
+    by_run = [scores for run in variant.finished if isinstance(scores := run.scores.get("protocols"), Mapping)]
+    names = dict.fromkeys(name for scores in by_run for name in scores)
     rows = []
-    for name, scores in variant.protocols().items():
+    for name in sorted(names, key=lambda name: name not in variant.recipe_protocols):
+        followed = [scores[name] for scores in by_run if isinstance(scores.get(name), Mapping)]
         for weights, *keys in WEIGHTS:
-            spreads = [Spread.of(one[key] for one in scores if is_number(one.get(key))) for key in keys]
-            test, validation = (spread and spread.times(variant.factor) for spread in spreads)
+            test, validation = (Spread.of(one[key] for one in followed if is_number(one.get(key))) for key in keys)
             if test is not None:
                 rows.append(replace(_scored(variant, test, validation), source=weights, protocol=name))
     return rows

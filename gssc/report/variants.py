@@ -109,19 +109,6 @@ class Variant:
         """The names of the protocols of evaluation that decided about the seeds' results."""
         return {run.scores.get("protocol") for run in self.finished}
 
-    def protocols(self) -> dict[str, list[Mapping[str, Any]]]:
-        """What the seeds scored by every protocol that their summaries tell of; that of the recipe comes first.
-
-        Runs of former versions could follow several (``train.also``).
-        """
-        by_protocol: dict[str, list[Mapping[str, Any]]] = {}
-        for run in self.finished:
-            followed = run.scores.get("protocols")
-            for name, scores in followed.items() if isinstance(followed, Mapping) else ():
-                if isinstance(scores, Mapping):
-                    by_protocol.setdefault(name, []).append(scores)
-        return dict(sorted(by_protocol.items(), key=lambda item: item[0] not in self.recipe_protocols))
-
     @property
     def factor(self) -> float:
         """From our units to those of the print: 100 where the paper has percent."""
