@@ -1,11 +1,14 @@
 """The plots of predictions: scatter against truth, confusion matrix, ROC and precision-recall curves."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from gssc.checks import fail
-from gssc.report.runs import SeedRun
+from gssc.report.runs import SeedRun, reason
 from gssc.report.svg import GRID, INK, SERIES, WIDTH, panels
 
 POINTS = 2000  # of all scatter plots of a figure together; more would only make the page heavy
@@ -17,11 +20,16 @@ def predictions_plot(run: SeedRun) -> tuple[Any, str] | None:
 
     None if the run has no predictions; ValueError if the file is damaged.
     """
-    loaded = run.predictions()
-    if loaded is None:
-        return None
-    prediction, target = (np.asarray(values, dtype=np.float64) for values in loaded)
     path = str(run.folder / "predictions.safetensors")
+    if not Path(path).exists():
+        return None
+    try:
+        tensors = load_file(path)
+        prediction, target = (tensors[name].astype(np.float64) for name in ("prediction", "target"))
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        fail(path, "a safetensors file with prediction and target", reason(error))
+    if prediction.ndim != 2 or len(prediction) != len(target):
+        fail(path, "as many targets as predictions", f"shapes {prediction.shape} and {target.shape}")
     kind = run.task.get("kind") or ("regression" if target.shape == prediction.shape else "multiclass")
     if kind == "multiclass":
         if target.size != len(prediction):

@@ -16,8 +16,6 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import yaml
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from gssc.checks import fail
 from gssc.config import with_defaults
@@ -74,24 +72,6 @@ class SeedRun:
     def section(self, name: str) -> dict[str, Any]:
         """A section of the recipe."""
         return _mapping(self.config.get(name))
-
-    def predictions(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Predictions [rows, outputs] and targets on the test set; none if the run has not come so far.
-
-        Raises:
-            ValueError: If the file is damaged.
-        """
-        path = self.folder / "predictions.safetensors"
-        if not path.exists():
-            return None
-        try:
-            tensors = load_file(path)
-            prediction, target = tensors["prediction"], tensors["target"]
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            fail(str(path), "a safetensors file with prediction and target", _reason(error))
-        if prediction.ndim != 2 or len(prediction) != len(target):
-            fail(str(path), "as many targets as predictions", f"shapes {prediction.shape} and {target.shape}")
-        return prediction, target
 
 
 class Runs(NamedTuple):
@@ -164,7 +144,7 @@ def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | 
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, zlib.error, RecursionError, yaml.YAMLError) as error:
-        notes.append(f"{path}: damaged ({_reason(error)})")
+        notes.append(f"{path}: damaged ({reason(error)})")
         return None
 
 
@@ -236,5 +216,6 @@ def _mapping(value: object) -> dict[str, Any]:
     return {str(key): entry for key, entry in value.items()} if isinstance(value, Mapping) else {}
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """An error in one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]
