@@ -1,12 +1,12 @@
 """The numbers behind the figures: influence gathered by distance, and everything as CSV."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
+
+from gssc.report.render import csv_text
 
 
 class Reach(NamedTuple):
@@ -72,8 +72,4 @@ def _distance(hops: float) -> str:
 
 
 def _csv(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(headings)
-    writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines)
-    return out.getvalue()
+    return csv_text(headings, ([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines))

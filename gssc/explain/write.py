@@ -23,8 +23,6 @@ from gssc.train.build import build_store
 from gssc.train.evaluate import default_dtype
 from gssc.train.loaded import LoadedRun
 
-SWITCHED_OFF = "the same weights, global part switched off"
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -152,7 +150,7 @@ def _influence(subject: Subject, against: Subject | None, nodes: list[int], name
         note = "not compared: the model has no local part that could stay (--against RUN gives another)"
     else:
         with without_global(run.model) as model:
-            parts[SWITCHED_OFF] = influence(model, data, nodes)
+            parts["the same weights, global part switched off"] = influence(model, data, nodes)
         note = "compared with the same weights, switched off: not a model that was trained without (--against)"
     arrays = {label: values.double().cpu().numpy() for label, values in parts.items()}
     hops = hops_to(data, nodes)

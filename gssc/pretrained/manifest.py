@@ -35,10 +35,10 @@ def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:
     try:
         value = json.loads(data)
         listed = {str(file): (int(about["bytes"]), str(about["sha256"])) for file, about in value["files"].items()}
-        known = value["format"] == FORMAT
+        readable = value["format"] == FORMAT
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DamagedFileError(f"{where}: expected the manifest of a published model, got something else") from None
-    if not known:
+    if not readable:
         raise DamagedFileError(f"{where}: expected a manifest of format {FORMAT}, got {value['format']!r}")
     for file, (size, _) in listed.items():
         if not PLAIN.fullmatch(file) or file == NAME or not 0 <= size <= LARGEST:

@@ -31,23 +31,23 @@ def make_page(
     variants: Mapping[str, Sequence[Variant]], tables: Mapping[str, Comparison], notes: Sequence[str]
 ) -> tuple[str, list[str]]:
     """The page of all variants, by recipe, with their tables; and the notes, which damaged pictures have joined."""
-    identities = (f"figure-{number}" for number in itertools.count(1))
-    problems = list(notes)
+    problems, numbers = list(notes), itertools.count(1)
     with drawing_style():
-        sections = [_section(name, mine, tables[name], identities, problems) for name, mine in variants.items()]
+        sections = [_section(name, mine, tables[name], numbers, problems) for name, mine in variants.items()]
     functions = (time_per_seed, duration, provenance, is_number)
     helpers = {function.__name__: function for function in functions} | {"folded": _folded}
     return render("page.html", sections=sections, notes=problems, paper=PAPER, version=__version__, **helpers), problems
 
 
 def _section(
-    name: str, variants: Sequence[Variant], table: Comparison, identities: Iterator[str], problems: list[str]
+    name: str, variants: Sequence[Variant], table: Comparison, numbers: Iterator[int], problems: list[str]
 ) -> dict[str, Any]:
     """What the template shows of a recipe."""
 
     def drawn(figure: Any | None, description: str) -> Markup | None:
-        words = f"{description}, {variants[0].recipe}"
-        return None if figure is None else Markup(to_svg(figure, next(identities), words))
+        if figure is None:
+            return None
+        return Markup(to_svg(figure, f"figure-{next(numbers)}", f"{description}, {variants[0].recipe}"))
 
     parts = [variants[start : start + len(SERIES)] for start in range(0, len(variants), len(SERIES))]
     return {

@@ -25,10 +25,10 @@ def provenance(environment: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(hardware, Mapping):
         device, cpu = str(hardware.get("device") or ""), str(hardware.get("cpu") or "")
         hardware = cpu if device in ("", "cpu") and cpu else device
-    found = {key: str(environment.get(key) or "") for key in PROVENANCE}
+    told = {key: str(environment.get(key) or "") for key in PROVENANCE}
     # A + at the end says that files were changed since that commit.
-    commit = found["commit"][:10] + ("+" if found["commit"][10:].endswith("+") else "")
-    return found | {"commit": commit, "date": found["date"][:10], "hardware": str(hardware or "")}
+    commit = told["commit"][:10] + ("+" if told["commit"][10:].endswith("+") else "")
+    return told | {"commit": commit, "date": told["date"][:10], "hardware": str(hardware or "")}
 
 
 def public_command(text: str) -> str:
@@ -37,21 +37,21 @@ def public_command(text: str) -> str:
         words = shlex.split(text)
     except ValueError:
         words = text.split()
-    kept: list[str] = []
+    public: list[str] = []
     before = ""
     for word in words:
         option, equals, value = word.partition("=")
         if before in PLACES or word in (*PLACES, *FLAGS) or (equals and option in PLACES):
             pass
         elif option == "train.start":
-            kept.append(f"{option}={_public_place(value)}")
+            public.append(f"{option}={_public_place(value)}")
         elif before in FILES or (equals and option in (*FILES, "data.file")):
-            kept.append(Path(word).name if before in FILES else f"{option}={Path(value).name}")
+            public.append(Path(word).name if before in FILES else f"{option}={Path(value).name}")
         else:
             # A recipe of one's own is given by its file.
-            kept.append(Path(word).name if word.endswith((".yaml", ".yml")) and not equals else word)
+            public.append(Path(word).name if word.endswith((".yaml", ".yml")) and not equals else word)
         before = word
-    return shlex.join(kept)
+    return shlex.join(public)
 
 
 def _public_place(start: str) -> str:
@@ -61,12 +61,12 @@ def _public_place(start: str) -> str:
 
 def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe whose own data go by the name of their file, and likewise the weights it begins with."""
-    found, data, train = dict(config), config.get("data"), config.get("train")
+    public, data, train = dict(config), config.get("data"), config.get("train")
     if isinstance(data, Mapping) and data.get("file"):
-        found["data"] = dict(data) | {"file": Path(str(data["file"])).name}
+        public["data"] = dict(data) | {"file": Path(str(data["file"])).name}
     if isinstance(train, Mapping) and train.get("start"):
-        found["train"] = dict(train) | {"start": _public_place(str(train["start"]))}
-    return found
+        public["train"] = dict(train) | {"start": _public_place(str(train["start"]))}
+    return public
 
 
 def duration(seconds: float) -> str:

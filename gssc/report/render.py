@@ -1,5 +1,8 @@
 """Text from the templates of ``gssc/templates``; values are escaped for HTML, with a filter for Markdown and LaTeX."""
 
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -29,6 +32,13 @@ def render(template: str, **values: Any) -> str:
     )
     environment.filters |= {"cell": escape_cell, "latex": escape_latex}
     return environment.get_template(template).render(values).rstrip() + "\n"
+
+
+def csv_text(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A CSV file."""
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows([headings, *rows])
+    return written.getvalue()
 
 
 def escape_cell(text: object) -> str:

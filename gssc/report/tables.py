@@ -4,14 +4,13 @@ All values are in the units of the print (accuracies and AUROC in percent). The 
 paper's own result, with its sign: whether it is for the better depends on the metric.
 """
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gssc.report.published import Published
 from gssc.report.recorded import Recorded
+from gssc.report.render import csv_text
 from gssc.report.runs import is_number
 from gssc.report.variants import Spread, Variant
 
@@ -185,9 +184,7 @@ def published_row(row: Published, gssc: Published | None) -> Row:
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
     """All tasks in one table of plain values, at full precision for ours and as printed for the paper's."""
-    written = io.StringIO()
-    table = csv.writer(written, lineterminator="\n")
-    table.writerow(COLUMNS)
+    lines = []
     for one in comparisons:
         first, gssc = one.variant, next((row.value for row in one.rows if row.own), None)
         better, percent = "higher" if first.higher_is_better else "lower", "yes" if first.factor == 100 else "no"
@@ -196,5 +193,5 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
             difference = "" if gssc is None or row.value is None or row.own else repr(round(row.value - gssc, 12))
             what = ("ours" if row.ours else "published", row.model, row.seeds)
             values = (row.value, row.std, difference, row.verdict, row.validation, row.parameters, row.source)
-            table.writerow((*task, *what, *values, row.protocol))
-    return written.getvalue()
+            lines.append((*task, *what, *values, row.protocol))
+    return csv_text(COLUMNS, lines)

@@ -38,14 +38,14 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
         fail("recorded", "an existing folder", str(recorded))
     seeds, damages = read_runs(map(Path, runs))
     variants = group_variants(seeds)
-    kept = read_recorded(Path(recorded)) if recorded is not None else []
-    tables = {recipe: compare(mine, kept) for recipe, mine in variants.items()}
+    earlier = read_recorded(Path(recorded)) if recorded is not None else []
+    tables = {recipe: compare(mine, earlier) for recipe, mine in variants.items()}
     comparisons = list(tables.values())
     origins = results_markdown([variant for mine in variants.values() for variant in mine])
     missing = [
         f"{recorded}: no recorded result of {name}"
         for name, table in tables.items()
-        if recorded is not None and not any(one.recipe == table.variant.recipe for one in kept)
+        if recorded is not None and not any(one.recipe == table.variant.recipe for one in earlier)
     ]
     page, notes = make_page(variants, tables, (*damages, *missing))
     contents = {
