@@ -1,4 +1,4 @@
-"""Keep the small part of finished runs under ``results/RECIPE/NAME/seed-N``, as `gssc.report.recorded` reads it.
+"""Keep the small part of finished runs under ``results/RECIPE/NAME/seed-N``, as `read_recorded` reads it.
 
 Weights, checkpoints and predictions are not kept.
 

@@ -6,8 +6,8 @@ from typing import Any
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.recorded import Recorded
 from gssc.report.tables import PAPER, our_row, protocol_rows, published_row, spread_text
+from gssc.report.variants import Recorded
 from tools.markdown import heading, line
 from tools.rows import Notes, command, is_rival, short_note, time_text
 

@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from gssc.report.provenance import duration
-from gssc.report.recorded import Recorded
 from gssc.report.runs import is_number
+from gssc.report.variants import Recorded
 
 # Remarks on the data of recipes, see gssc.pretrained.card.
 Notes = Mapping[str, Mapping[str, str]]

@@ -130,7 +130,7 @@ def read_seed(folder: Path) -> SeedRun:
     if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary)]):
         notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
         summary = None
-    recorded = folder / "metrics.csv.gz"  # of a run that was kept, see gssc.report.recorded
+    recorded = folder / "metrics.csv.gz"  # of a run that was kept, see gssc.report.variants
     history = _read(recorded, _parse_table, notes) if recorded.exists() else _history(folder / "metrics.jsonl", notes)
     named, written = SEED_FOLDER.fullmatch(folder.resolve().name), (summary or {}).get("seed")
     seed = int(named.group(1)) if named else int(written) if is_number(written) else None

@@ -7,12 +7,12 @@ paper's own result, with its sign: whether it is for the better depends on the m
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gssc.report.published import Published
-from gssc.report.recorded import Recorded
 from gssc.report.render import csv_text
 from gssc.report.runs import is_number
-from gssc.report.variants import Spread, Variant
+from gssc.report.variants import Recorded, Spread, Variant
 
 PAPER = "arXiv 2406.05815"
 # Where weights come from, and the names of their test and validation scores under a protocol of evaluation.
@@ -62,19 +62,12 @@ class Row:
         return f"{self.difference} ({self.verdict})" if self.verdict in ("better", "worse") else self.difference
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The task of a variant: all rows, ours first; apart from them, the protocols that our runs have followed."""
 
     variant: Variant
     rows: tuple[Row, ...]
     protocols: tuple[Row, ...]
-
-    @property
-    def title(self) -> str:
-        """Recipe, and dataset where it has another name."""
-        recipe, dataset = self.variant.recipe, self.variant.dataset
-        return recipe if recipe == dataset else f"{recipe} on {dataset}"
 
 
 def compare(variants: Sequence[Variant], recorded: Sequence[Recorded] = ()) -> Comparison:

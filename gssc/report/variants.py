@@ -1,17 +1,23 @@
-"""Seeds of one setting, taken together: the shipped recipe, or a variant of it named by what it changes."""
+"""Seeds of one setting, taken together: the shipped recipe, or a variant of it named by what it changes.
+
+They come from run folders, or from results that were kept of earlier runs.
+"""
 
 import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from gssc.checks import fail
 from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
+from gssc.files import read_object
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.runs import SeedRun, group, is_number
+from gssc.report.runs import SeedRun, group, is_number, read_runs
 from gssc.tasks import METRICS
 from gssc.train.checkpoint import HABITS
 
@@ -85,6 +91,11 @@ class Variant:
         return next((value for value in told if isinstance(value, bool)), METRICS.get(self.metric, True))
 
     @property
+    def title(self) -> str:
+        """Recipe, and dataset where it has another name."""
+        return self.recipe if self.recipe == self.dataset else f"{self.recipe} on {self.dataset}"
+
+    @property
     def metric_text(self) -> str:
         """Metric with direction and unit."""
         return f"{self.metric} {'↑' if self.higher_is_better else '↓'}{' (%)' if self.factor == 100 else ''}"
@@ -122,6 +133,22 @@ class Variant:
     def published_gssc(self) -> Published | None:
         """The paper's own result for this dataset and metric."""
         return published_gssc(self.dataset, self.metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Variant):
+    """One setting of a recipe that was run and kept: ``name`` is its folder, ``about`` its ``run.json``."""
+
+    name: str
+    about: dict[str, Any]
+
+    @property
+    def ablation(self) -> bool:
+        return self.name.startswith("ablation")
+
+    def said(self, key: str) -> str:
+        """An entry of ``run.json`` as text."""
+        return str(self.about.get(key) or "")
 
 
 def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
@@ -188,3 +215,24 @@ def _common(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:
             key: value for key, value in first.items() if all(section.get(key) == value for section in others)
         }
     return shared
+
+
+def read_recorded(results: Path) -> list[Recorded]:
+    """All that was kept below ``results/RECIPE/NAME``, by recipe, ``main`` first.
+
+    A folder ``seed-N`` there has ``summary.json``, ``config.yaml``, ``environment.json``, ``dataset.json`` and
+    ``metrics.csv.gz`` (the epochs, to five digits); ``run.json``, of all seeds, has command, commit, hardware, date,
+    schedule, time and remarks.
+    """
+    recorded = []
+    # A folder with a dot is what a command that was killed has left.
+    folders = {seed.parent for seed in results.glob("*/*/seed-*") if not seed.parent.name.startswith(".")}
+    for folder in sorted(folders, key=lambda path: (path.parent.name, path.name != "main", path.name)):
+        runs, notes = read_runs([folder])
+        if notes:
+            fail("results", "intact files", notes[0])
+        recipe = folder.parent.name
+        overrides = differences(runs[0], find_recipe(recipe).to_dict()) if recipe in recipe_names() else ()
+        about = read_object(folder / "run.json")
+        recorded.append(Recorded(recipe, overrides, runs, name=folder.name, about=about))
+    return recorded

@@ -8,11 +8,10 @@ from gssc.checks import check_installed, fail
 from gssc.files import write_files
 from gssc.report.page import make_page
 from gssc.report.provenance import results_markdown
-from gssc.report.recorded import read_recorded
 from gssc.report.render import render
 from gssc.report.runs import read_runs
 from gssc.report.tables import PAPER, Comparison, compare, to_csv
-from gssc.report.variants import group_variants
+from gssc.report.variants import group_variants, read_recorded
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
     Args:
         runs: Outputs of ``gssc train``, seed folders, or folders of several outputs.
         folder: Made if missing; files of an earlier report are replaced when all of the new ones are complete.
-        recorded: Results that were kept (`gssc.report.recorded`), to put beside the runs.
+        recorded: Results that were kept (`read_recorded`), to put beside the runs.
     """
     check_installed("gssc report", "matplotlib", "plot")
     folder = Path(folder)
