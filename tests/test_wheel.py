@@ -25,6 +25,7 @@ def test_wheel_in_an_empty_environment(tmp_path):
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "examples/", "benchmarks/", "tools/")) for name in names)
     assert {"gssc/py.typed", "gssc/pretrained_files/README.md", "gssc/recipe_files/zinc-12k.yaml"} <= set(names)
+    assert {f"gssc/templates/{path.name}" for path in (ROOT / "gssc/templates").iterdir()} <= set(names)
     manifests = [path.parent.name for path in (ROOT / "pretrained").glob("*/manifest.json")]
     assert all(f"gssc/pretrained_files/{name}/model.safetensors.xz" in names for name in manifests)
 

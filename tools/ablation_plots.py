@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gssc.config import SECTIONS
-from gssc.report.figures import panels
 from gssc.report.runs import is_number
-from gssc.report.svg import GRID, INK, SERIES, drawing_style, drawn
+from gssc.report.svg import GRID, INK, SERIES, drawing_style, drawn, panels
 from gssc.report.variants import Spread
 from tools.ablations import Comparison, Setting
 
@@ -40,8 +39,7 @@ def _numeric(one: Comparison) -> bool:
 
 
 def _scores(setting: Setting, part: str) -> Spread:
-    variant = setting.recorded.variant
-    return (variant.spread(part) or Spread(float("nan"), 0.0, 0)).times(variant.factor)
+    return setting.recorded.printed(part) or Spread(float("nan"), 0.0, 0)
 
 
 def _line(axis: Any, one: Comparison) -> None:
@@ -83,11 +81,11 @@ def _height(one: Comparison) -> float:
 
 def _title(one: Comparison) -> str:
     """The recipe, and the epochs, by which comparisons of one recipe differ."""
-    epochs = one.settings[0].recorded.variant.runs[0].section("train").get("epochs")
+    epochs = one.settings[0].recorded.runs[0].section("train").get("epochs")
     return f"{one.recipe}, {epochs:,} epochs" if is_number(epochs) else one.recipe
 
 
 def _metric(one: Comparison) -> str:
-    variant = one.settings[0].recorded.variant
+    variant = one.settings[0].recorded
     unit = ", %" if variant.factor == 100 else ""
     return f"{variant.metric} ({'higher' if variant.higher_is_better else 'lower'} is better{unit})"

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gssc.report.recorded import Recorded
 from gssc.report.runs import is_number
-from gssc.report.tables import heading, line, spread_text
+from gssc.report.tables import spread_text
+from gssc.report.variants import Recorded
+from tools.markdown import heading, line
 from tools.rows import command
 
 # What a part of the page is about: its name, title, and the settings that vary in it.
@@ -42,7 +43,7 @@ class Setting:
     def value(self, key: str) -> Any:
         """Of a setting such as ``"spectrum.k"``."""
         section, name = key.split(".")
-        return self.recorded.variant.runs[0].section(section).get(name)
+        return self.recorded.runs[0].section(section).get(name)
 
     def beyond(self, common: Sequence[str]) -> tuple[str, ...]:
         """What it changes beyond what all settings of a comparison change."""
@@ -86,7 +87,7 @@ def comparisons(recorded: Sequence[Recorded]) -> dict[str, list[Comparison]]:
     """By part of the page, what can be compared: two or more settings with one budget."""
     by_budget: dict[tuple[str, str], list[Setting]] = {}
     for one in recorded:
-        overrides = [text for text in one.variant.overrides if not text.startswith(INDIFFERENT)]
+        overrides = [text for text in one.overrides if not text.startswith(INDIFFERENT)]
         changes = tuple(text for text in overrides if not text.startswith(BUDGET))
         if one.ablation or not changes:
             budget = ", ".join(text for text in overrides if text.startswith(BUDGET))
@@ -112,34 +113,31 @@ def comparison_table(one: Comparison, note: str = "") -> str:
         one: What is compared.
         note: What a reader must know of the data.
     """
-    first = one.settings[0].recorded.variant
+    first = one.settings[0].recorded
     published = first.published_gssc()
-    unit = " (%)" if first.factor == 100 else ""
-    metric = f"{first.metric} {'↑' if first.higher_is_better else '↓'}{unit}"
-    base = first.spread("test") if one.base else None
-    lines = [heading(f"{one.recipe}, {metric}", "validation", "test", "difference", "seeds", "parameters")]
+    base = first.printed("test") if one.base else None
+    lines = [heading(f"{one.recipe}, {first.metric_text}", "validation", "test", "difference", "seeds", "parameters")]
     for setting in one.settings:
-        variant = setting.recorded.variant
-        test, parameters = variant.spread("test"), variant.spread("parameters")
-        stopped = setting.recorded.schedule
+        variant = setting.recorded
+        test, parameters = variant.printed("test"), variant.spread("parameters")
+        stopped = variant.schedule if variant.schedule != first.schedule else ""
         cells = [
-            one.label(setting) + (f" ({stopped})" if stopped and stopped != one.settings[0].recorded.schedule else ""),
-            *(spread_text(variant.spread(key), published) for key in ("validation", "test")),
+            one.label(setting) + (f" ({stopped})" if stopped else ""),
+            *(spread_text(variant.printed(key), published) for key in ("validation", "test")),
         ]
         difference = ""
         if base is not None and test is not None and setting.beyond(one.common):
             digits = len(cells[2].split(" ")[0].partition(".")[2])
-            difference = f"{(test.mean - base.mean) * variant.factor:+.{digits}f}".replace("-", "−")
+            difference = f"{test.mean - base.mean:+.{digits}f}".replace("-", "−")
         cells += [difference, str(test.n if test else 0), f"{parameters.mean:,.0f}" if parameters else ""]
         lines.append(line(*cells))
     epochs = first.runs[0].section("train").get("epochs")
     said = f"{epochs:,} epochs" if is_number(epochs) else ""
-    schedule = one.settings[0].recorded.schedule
     origins = dict.fromkeys(
         f"{s.recorded.said('hardware')}, commit `{s.recorded.said('commit')}`, {s.recorded.said('date')}"
         for s in one.settings
     )
-    text = f"Budget: {schedule or said}. " + "; ".join(origins) + "."
+    text = f"Budget: {first.schedule or said}. " + "; ".join(origins) + "."
     if one.common:
         text = f"All with `{' '.join(one.common)}`. {text}"
     remarks = dict.fromkeys(s.recorded.said("remarks") for s in one.settings)

@@ -1,4 +1,4 @@
-"""Keep the small part of finished runs under ``results/RECIPE/NAME/seed-N``, as `gssc.report.recorded` reads it.
+"""Keep the small part of finished runs under ``results/RECIPE/NAME/seed-N``, as `read_recorded` reads it.
 
 Weights, checkpoints and predictions are not kept.
 
@@ -9,7 +9,6 @@ Weights, checkpoints and predictions are not kept.
 import csv
 import gzip
 import io
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,8 +19,8 @@ import yaml
 
 from gssc.checks import fail
 from gssc.files import replace_folder
+from gssc.pretrained.manifest import json_bytes
 from gssc.report.provenance import PROVENANCE, provenance, public_command, public_config
-from gssc.report.recorded import schedule_of
 from gssc.report.runs import SeedRun, read_runs
 from gssc.report.variants import Variant, group_variants
 from tools.errors import in_one_line
@@ -63,7 +62,7 @@ def collect(runs: Sequence[Path], results: Path, name: str = "main", remark: str
         written[out] = recipe, variant
     for out, (_, variant) in written.items():
         kept = {f"seed-{run.seed}/{file}": data for run in variant.runs for file, data in _kept(run).items()}
-        replace_folder(out, kept | {"run.json": _json(_description(variant, remark))}, "results")
+        replace_folder(out, kept | {"run.json": json_bytes(_description(variant, remark))}, "results")
     return list(written)
 
 
@@ -73,7 +72,7 @@ def _kept(run: SeedRun) -> dict[str, bytes]:
         environment["command"] = public_command(str(environment.get("command") or ""))
     files = {name: (run.folder / name).read_bytes() for name in COPIED if (run.folder / name).exists()}
     files["config.yaml"] = yaml.safe_dump(public_config(run.config), sort_keys=False).encode()
-    return files | {"environment.json": _json(environment), "metrics.csv.gz": compact(run.history)}
+    return files | {"environment.json": json_bytes(environment), "metrics.csv.gz": compact(run.history)}
 
 
 def _description(variant: Variant, remark: str) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def _description(variant: Variant, remark: str) -> dict[str, Any]:
         "overrides": list(variant.overrides),
         "seeds": [run.seed for run in variant.runs],
         **said,
-        "schedule": schedule_of(variant) or "the recipe's",
+        "schedule": variant.schedule or "the recipe's",
         "seconds_per_seed": round(sum(part.mean for part in parts if part), 1) if any(parts) else None,
         "seeds_at_once": min(int(jobs[1]), len(variant.runs)) if jobs else 1,
         "remarks": remark,
@@ -103,10 +102,6 @@ def compact(history: Sequence[Mapping[str, Any]]) -> bytes:
     for line in history:
         table.writerow(f"{v:.{DIGITS}g}" if isinstance(v := line.get(key), float) else v for key in columns)
     return gzip.compress(text.getvalue().encode(), mtime=0)
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

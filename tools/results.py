@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
-from gssc.checks import fail
+from gssc.checks import check_installed, fail
 from gssc.files import write_atomic
-from gssc.pretrained.notes import read_notes
-from gssc.report.recorded import read_recorded
-from gssc.report.svg import need_matplotlib
+from gssc.pretrained.card import read_notes
+from gssc.report.variants import read_recorded
 from tools.ablation_plots import comparison_plot
 from tools.ablations import SECTIONS, commands, comparison_table, comparisons
 from tools.errors import in_one_line
@@ -56,7 +55,7 @@ def make_documents(results: Path, docs: Path, readme: Path | None = None) -> dic
     pages[path] = _filled(path, "# Results", results_parts(recorded, notes), titles)
     parts = {}
     for name, mine in comparisons(recorded).items():
-        need_matplotlib("make results")
+        check_installed("make results", "matplotlib", "plot")
         picture = f"{FIGURES}/ablation-{name}.svg"
         pages[docs / picture] = comparison_plot(mine)
         tables = [f"{comparison_table(one, short_note(notes, one.recipe))}\n\n{commands(one)}" for one in mine]

@@ -6,8 +6,9 @@ from typing import Any
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.recorded import Recorded
-from gssc.report.tables import PAPER, heading, line, our_row, protocol_rows, published_row, spread_text
+from gssc.report.tables import PAPER, our_row, protocol_rows, published_row, spread_text
+from gssc.report.variants import Recorded
+from tools.markdown import heading, line
 from tools.rows import Notes, command, is_rival, short_note, time_text
 
 NOT_RUN = "not run"
@@ -91,16 +92,16 @@ def _summary(
         return (recipe, metric, NOT_RUN, "", *last)
     note = short_note(notes, recipe) if short else notes.get(recipe, {}).get("data", "")
     mark = footnotes.mark(note, one.said("remarks"))
-    row = our_row(one.variant)
-    text = spread_text(one.variant.spread("test"), published) + mark + (f" ({one.schedule})" if one.schedule else "")
+    row = our_row(one)
+    schedule = f" ({one.schedule})" if one.schedule else ""
+    text = spread_text(one.printed("test"), published) + mark + schedule
     label = recipe if one.name == "main" else f"{recipe}, {one.name}"
     return (label, metric, text, str(row.seeds or 0), last[0], row.judged, best)
 
 
 def _task(recipe: str, one: Recorded | None) -> dict[str, Any]:
     if one is not None:
-        variant = one.variant
-        return {"dataset": variant.dataset, "metric": variant.metric, "higher_is_better": variant.higher_is_better}
+        return {"dataset": one.dataset, "metric": one.metric, "higher_is_better": one.higher_is_better}
     dataset = find_recipe(recipe).data.dataset
     task = SPECS[dataset].task
     return {"dataset": dataset, "metric": task.metric, "higher_is_better": task.higher_is_better}
@@ -119,7 +120,7 @@ def _origin(ours: Sequence[Recorded]) -> str:
         return "Nothing has been run yet."
     lines = [heading("row", "command", "commit", "hardware", "time per seed", "date", "changed", "parameters")]
     for one in ours:
-        parameters = one.variant.spread("parameters")
+        parameters = one.spread("parameters")
         lines.append(
             line(
                 f"{one.recipe}, {one.name}",
@@ -128,7 +129,7 @@ def _origin(ours: Sequence[Recorded]) -> str:
                 one.said("hardware"),
                 time_text(one),
                 one.said("date"),
-                ", ".join(f"`{text}`" for text in one.variant.overrides) or "nothing",
+                ", ".join(f"`{text}`" for text in one.overrides) or "nothing",
                 f"{parameters.mean:,.0f}" if parameters else "",
             )
         )
@@ -139,8 +140,8 @@ def _protocols(ours: Sequence[Recorded]) -> str:
     """The same runs under all protocols that they followed, where those are several."""
     lines = [heading("row", "protocol", "weights", "validation", "test", "difference")]
     for one in ours:
-        for row in protocol_rows(one.variant):
-            name = row.protocol + (" (the recipe's)" if row.protocol in one.variant.recipe_protocols else "")
+        for row in protocol_rows(one):
+            name = row.protocol + (" (the recipe's)" if row.protocol in one.recipe_protocols else "")
             lines.append(line(f"{one.recipe}, {one.name}", name, row.source, row.validation, row.text, row.judged))
     return "\n".join(lines) if len(lines) > 1 else "No run has followed a second protocol."
 
@@ -153,7 +154,7 @@ def _all_rows(ours: Sequence[Recorded], notes: Notes) -> str:
         task = _task(recipe, mine[0] if mine else None)
         footnotes = Footnotes()
         published = sorted(published_rows(task["dataset"], task["metric"]), key=lambda row: not row.own)
-        rows = [(our_row(one.variant), one) for one in mine]
+        rows = [(our_row(one), one) for one in mine]
         percent = ", %" if any(row.factor == 100 for row in published) else ""
         arrow = "↑" if task["higher_is_better"] else "↓"
         lines = [heading("model", f"{task['metric']} {arrow}{percent}", "seeds", "validation", "source")]

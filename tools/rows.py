@@ -4,16 +4,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from gssc.report.provenance import duration
-from gssc.report.recorded import Recorded
 from gssc.report.runs import is_number
+from gssc.report.variants import Recorded
 
-# Remarks on the data of recipes, see gssc.pretrained.notes.
+# Remarks on the data of recipes, see gssc.pretrained.card.
 Notes = Mapping[str, Mapping[str, str]]
 
 
 def command(one: Recorded) -> str:
     """What runs it again with the recipe as it is now."""
-    return command_today(one.said("command"), one.variant.overrides)
+    return command_today(one.said("command"), one.overrides)
 
 
 def time_text(one: Recorded) -> str:
@@ -26,7 +26,7 @@ def time_text(one: Recorded) -> str:
 
 def is_rival(one: Recorded) -> bool:
     """Whether it is another model, trained beside GSSC."""
-    return one.variant.runs[0].section("model").get("glob", "gssc") != "gssc"
+    return one.runs[0].section("model").get("glob", "gssc") != "gssc"
 
 
 def short_note(notes: Notes, recipe: str) -> str:

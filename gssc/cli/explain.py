@@ -44,8 +44,7 @@ def explain(
     """
     from gssc.checks import check_choice, fail
     from gssc.cli.common import open_for, pick_device
-    from gssc.explain.subject import make_subject
-    from gssc.explain.write import write_explanation
+    from gssc.explain.write import make_subject, write_explanation
     from gssc.pretrained import open_model
     from gssc.train.evaluate import default_dtype
 

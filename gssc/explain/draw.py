@@ -1,6 +1,5 @@
 """Figures: a kernel on its graph, influence against distance. Each returns a matplotlib figure."""
 
-import io
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gssc.explain.tables import Reach
+from gssc.report.svg import panels, saved
 
 COLOURS = ("#0b6e99", "#c4501b", "#5a5a5a")
 FLOOR = 1e-7  # of the largest influence: what is below is rounding, or nothing
@@ -15,27 +15,25 @@ ACROSS = 4  # panels side by side
 
 
 def kernel_figure(
-    positions: np.ndarray, edge_index: np.ndarray, panels: Sequence[tuple[str, np.ndarray]], node: int, title: str
+    positions: np.ndarray, edge_index: np.ndarray, kernels: Sequence[tuple[str, np.ndarray]], node: int, title: str
 ) -> Any:
-    """The graph once for each panel (its name, values [N]), nodes coloured by value, ``node`` marked by a ring.
+    """The graph once for each kernel (its name, values [N]), nodes coloured by value, ``node`` marked by a ring.
 
     Each panel has its own symmetric scale, that of the other nodes: the value of ``node`` itself, often the largest by
     far, is told above it.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.colors import FuncNorm
-    from matplotlib.figure import Figure
 
-    columns = min(ACROSS, math.ceil(len(panels) ** 0.5))
-    lines = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(3.4 * columns, 3.3 * lines + 0.5), facecolor="white", layout="constrained")
+    columns = min(ACROSS, math.ceil(len(kernels) ** 0.5))
+    lines = math.ceil(len(kernels) / columns)
+    figure, axes = panels(lines, columns, 3.3 * lines + 0.5, 3.4 * columns)
     figure.suptitle(title, fontsize=10)
-    axes = figure.subplots(lines, columns, squeeze=False).ravel()
     others = np.arange(len(positions)) != node
     once = np.unique(np.sort(edge_index.T, axis=1), axis=0)  # both directions are one line
     segments = list(positions[once])
     size = float(np.clip(6_000.0 / max(len(positions), 1), 4.0, 120.0))
-    for axis, (name, values) in zip(axes, panels, strict=False):
+    for axis, (name, values) in zip(axes, kernels, strict=False):
         limit = float(np.abs(values[others]).max(initial=0.0)) or float(np.abs(values).max(initial=0.0)) or 1.0
         axis.add_collection(LineCollection(segments, colors="#b8b8b8", linewidths=0.7, zorder=1))
         # By the signed root, so that a hundredth of the largest value still has a tenth of the colour.
@@ -51,7 +49,7 @@ def kernel_figure(
         bar = figure.colorbar(drawn, ax=axis, shrink=0.75, pad=0.01, format="%.2g")
         bar.set_ticks([-limit, -limit / 4, -limit / 100, limit / 100, limit / 4, limit])
         bar.ax.tick_params(labelsize=6.5)
-    for axis in axes[len(panels) :]:
+    for axis in axes[len(kernels) :]:
         axis.axis("off")
     return figure
 
@@ -66,35 +64,27 @@ def _signed_square(values: Any) -> Any:
 
 def influence_figure(reaches: Sequence[Reach], title: str, note: str = "") -> Any:
     """Mean influence against distance with the band from the 10th to the 90th percentile, one line per model."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.2), facecolor="white", layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = panels(1, 1, 4.2, 6.4)
     largest = max((float(reach.mean.max(initial=0.0)) for reach in reaches), default=0.0) or 1.0
     floor = FLOOR * largest
-    finite = [float(d) for reach in reaches for d in reach.distance if np.isfinite(d)]
-    beyond = max(finite, default=0.0) + max(1.0, 0.06 * max(finite, default=0.0))
-    lowest = largest
+    farthest = max((float(d) for reach in reaches for d in reach.distance if np.isfinite(d)), default=0.0)
+    beyond = farthest + max(1.0, 0.06 * farthest)
+    lowest, hollow = largest, []
     for reach, colour in zip(reaches, COLOURS, strict=False):
         place = np.where(np.isfinite(reach.distance), reach.distance, beyond)
         some = reach.mean > floor
-        path = some & np.isfinite(reach.distance)
+        path, far = some & np.isfinite(reach.distance), some & np.isinf(reach.distance)
         axis.plot(place[path], reach.mean[path], "-o", color=colour, markersize=3.0, linewidth=1.3, label=reach.name)
-        axis.plot(place[some & ~path], reach.mean[some & ~path], "s", color=colour, markersize=4.0)
+        axis.plot(place[far], reach.mean[far], "s", color=colour, markersize=4.0)
         low, high = np.maximum(reach.p10[path], floor), np.maximum(reach.p90[path], floor)
         axis.fill_between(place[path], low, high, color=colour, alpha=0.15, linewidth=0)
         lowest = min(lowest, float(np.concatenate([reach.mean[some], low]).min(initial=largest)))
+        hollow.append(place[~some])
     # Nothing has no place on a logarithmic axis: it is drawn below all that has one.
-    bottom = lowest / 4.0
-    missing = False
-    for number, (reach, colour) in enumerate(zip(reaches, COLOURS, strict=False)):
-        none = reach.mean <= floor
-        missing |= bool(none.any())
-        place = np.where(np.isfinite(reach.distance), reach.distance, beyond)[none]
-        axis.plot(place, np.full(place.size, bottom / 1.6**number), "v", color=colour, fillstyle="none", markersize=4)
-    axis.set_yscale("log")
-    axis.set_xlabel("distance of v from u (edges)")
-    axis.set_ylabel("influence ‖∂h_u / ∂x_v‖")
+    for number, (place, colour) in enumerate(zip(hollow, COLOURS, strict=False)):
+        height = np.full(place.size, lowest / 4.0 / 1.6**number)
+        axis.plot(place, height, "v", color=colour, fillstyle="none", markersize=4)
+    axis.set(yscale="log", xlabel="distance of v from u (edges)", ylabel="influence ‖∂h_u / ∂x_v‖")
     axis.set_title(title, fontsize=9.5)
     if any(np.isinf(reach.distance).any() for reach in reaches):
         axis.axvline(beyond, color="#b8b8b8", linewidth=0.7, zorder=0)
@@ -102,21 +92,15 @@ def influence_figure(reaches: Sequence[Reach], title: str, note: str = "") -> An
     axis.grid(visible=True, which="major", linewidth=0.4, alpha=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=8)
-    below = "hollow: 0, or less than rounding" if missing else ""
+    below = "hollow: 0, or less than rounding" if any(place.size for place in hollow) else ""
     words = "; ".join(part for part in (note, "bands: 10th to 90th percentile", below) if part)
     figure.supxlabel(words, fontsize=7, color="#505050")
     return figure
 
 
-def rendered(figure: Any, endings: Sequence[str] = (".png", ".svg")) -> dict[str, bytes]:
-    """The figure as ``{".png": …, ".svg": …}``, the same bytes every time."""
+def rendered(figure: Any, name: str) -> dict[str, bytes]:
+    """The figure on white as ``NAME.png`` and ``NAME.svg``, the same bytes every time."""
     import matplotlib as mpl
 
-    out = {}
-    with mpl.rc_context({"svg.hashsalt": "gssc", "svg.fonttype": "path"}):
-        for ending in endings:
-            metadata = {"Software": None} if ending == ".png" else {"Date": None, "Creator": None}
-            written = io.BytesIO()
-            figure.savefig(written, format=ending[1:], dpi=150, metadata=metadata)
-            out[ending] = written.getvalue()
-    return out
+    with mpl.rc_context({"svg.hashsalt": "gssc", "svg.fonttype": "path", "savefig.facecolor": "white"}):
+        return {f"{name}.{kind}": saved(figure, kind, dpi=150) for kind in ("png", "svg")}

@@ -70,10 +70,10 @@ def _squared_gradients(model: GSSC, data: Data, nodes: int, jobs: Sequence[tuple
         start.append(args[0].detach().requires_grad_())
         return (start[0], *args[1:])
 
-    def finish(module: nn.Module, args: tuple[Any, ...], out: tuple[Tensor, Tensor | None]) -> None:
-        end.append(out[0])
-
-    hooks = [model.layers[0].register_forward_pre_hook(begin), model.layers[-1].register_forward_hook(finish)]
+    hooks = [
+        model.layers[0].register_forward_pre_hook(begin),
+        model.layers[-1].register_forward_hook(lambda module, args, out: end.append(out[0])),
+    ]
     try:
         with torch.enable_grad():
             model(**model_inputs(Batch.from_data_list([data] * len(jobs))))

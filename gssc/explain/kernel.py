@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gssc.explain.watch import ConvolutionInputs, check_graph, check_number, watch_convolution
+from gssc.explain.watch import check_graph, check_number, watch_convolution
 from gssc.model import GSSC
-from gssc.nn import GSSConv
 
 
 def kernel_row(model: GSSC, data: Data, node: int, layer: int = -1) -> Tensor:
@@ -29,31 +28,24 @@ def kernel_row(model: GSSC, data: Data, node: int, layer: int = -1) -> Tensor:
         node: u, counted from 0.
         layer: Counted from 0; -1 is the last.
     """
-    u = check_number("node", node, check_graph(model, data), "a node")
-    return convolution_row(*watch_convolution(model, data, layer), u)
+    return node_kernel(model, data, node, layer)[0]
 
 
 def self_weight(model: GSSC, data: Data, node: int, layer: int = -1) -> Tensor:
     """K_s(u) = Σ_k P_uk² A_s,kc [C], what the self term multiplies W_s x_u with; zeros where there is no such term."""
+    return node_kernel(model, data, node, layer)[1]
+
+
+def node_kernel(model: GSSC, data: Data, node: int, layer: int) -> tuple[Tensor, Tensor]:
+    """`kernel_row` and `self_weight` of a node."""
     u = check_number("node", node, check_graph(model, data), "a node")
-    return convolution_self_weight(*watch_convolution(model, data, layer), u)
-
-
-def convolution_row(conv: GSSConv, inputs: ConvolutionInputs, node: int) -> Tensor:
-    """K_c(u, ·) of one convolution, [N, C]."""
-    x, phi, vectors, context = inputs
+    conv, (x, phi, vectors, context) = watch_convolution(model, data, layer)
     with torch.enable_grad():
         features = torch.zeros_like(x).requires_grad_()
-        row = conv.mix(x, features, None, phi, vectors, context)[node]
+        row = conv.mix(x, features, None, phi, vectors, context)[u]
         # Channels do not mix, so the derivative of their sum has those of all of them side by side.
         (kernel,) = torch.autograd.grad(row.sum(), features)
-    return kernel
-
-
-def convolution_self_weight(conv: GSSConv, inputs: ConvolutionInputs, node: int) -> Tensor:
-    """K_s(u) of one convolution, [C]."""
-    x, phi, vectors, context = inputs
     if not conv.self_term:
-        return torch.zeros_like(x[node])
+        return kernel, torch.zeros_like(x[u])
     with torch.no_grad():
-        return conv.mix(x, None, torch.ones_like(x), phi, vectors, context)[node]
+        return kernel, conv.mix(x, None, torch.ones_like(x), phi, vectors, context)[u]

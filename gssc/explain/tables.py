@@ -1,15 +1,15 @@
 """The numbers behind the figures: influence gathered by distance, and everything as CSV."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
+
+from gssc.report.render import csv_text
 
 
-@dataclass(frozen=True)
-class Reach:
+class Reach(NamedTuple):
     """Influence of one model on one graph, by distance.
 
     ``distance`` ascends, inf (no path) last; for each there are ``pairs`` (u, v), and mean, 10th, 50th and 90th
@@ -29,25 +29,22 @@ def by_distance(name: str, influence: np.ndarray, hops: np.ndarray) -> Reach:
     """Summary of influences [nodes, N] at distances [nodes, N]."""
     distance = np.unique(hops)
     groups = [influence[hops == d] for d in distance]
-    low, middle, high = (np.array([np.percentile(group, q) for group in groups]) for q in (10, 50, 90))
-    sizes = np.array([group.size for group in groups], dtype=np.int64)
-    return Reach(name, distance, sizes, np.array([group.mean() for group in groups]), low, middle, high)
+    pairs, mean = np.array([group.size for group in groups]), np.array([group.mean() for group in groups])
+    return Reach(name, distance, pairs, mean, *np.array([np.percentile(group, (10, 50, 90)) for group in groups]).T)
 
 
-def kernel_csv(
-    rows: Mapping[int, np.ndarray], self_weights: Mapping[int, np.ndarray], node: int, hops: np.ndarray
-) -> str:
-    """K_c(u, v) of layers [N, C]: a row for each layer and node v, a column for each channel.
+def kernel_csv(kernels: Mapping[int, tuple[Tensor, Tensor]], node: int, hops: np.ndarray) -> str:
+    """K_c(u, v) [N, C] and K_s(u) [C] of layers: a row for each layer and node v, a column for each channel.
 
     Rows of kind ``self`` hold K_s(u), what the self term multiplies the node's own features with.
     """
-    channels = next(iter(rows.values())).shape[1]
     lines: list[Sequence[object]] = []
-    for layer, values in rows.items():
-        for v, row in enumerate(values.tolist()):
+    for layer, (kernel, self_weight) in kernels.items():
+        for v, row in enumerate(kernel.tolist()):
             lines.append(["kernel", layer, node, v, _distance(float(hops[v])), *row])
-        lines.append(["self", layer, node, node, "0", *self_weights[layer].tolist()])
-    return _csv(["kind", "layer", "u", "v", "distance", *(f"c{channel}" for channel in range(channels))], lines)
+        lines.append(["self", layer, node, node, "0", *self_weight.tolist()])
+    channels = [f"c{channel}" for channel in range(len(self_weight))]
+    return _csv(["kind", "layer", "u", "v", "distance", *channels], lines)
 
 
 def pairs_csv(parts: Mapping[str, np.ndarray], nodes: Sequence[int], hops: np.ndarray) -> str:
@@ -62,11 +59,11 @@ def pairs_csv(parts: Mapping[str, np.ndarray], nodes: Sequence[int], hops: np.nd
 
 def reaches_csv(reaches: Iterable[Reach]) -> str:
     """Influence by distance: what the figure shows."""
-    lines: list[Sequence[object]] = []
-    for reach in reaches:
-        columns = (reach.pairs, reach.mean, reach.p10, reach.p50, reach.p90)
-        for number, distance in enumerate(reach.distance.tolist()):
-            lines.append([reach.name, _distance(distance), *(column[number].item() for column in columns)])
+    lines = [
+        [reach.name, _distance(distance), *values]
+        for reach in reaches
+        for distance, *values in zip(*(column.tolist() for column in reach[1:]), strict=True)
+    ]
     return _csv(["model", "distance", "pairs", "mean", "p10", "p50", "p90"], lines)
 
 
@@ -75,8 +72,4 @@ def _distance(hops: float) -> str:
 
 
 def _csv(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(headings)
-    writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines)
-    return out.getvalue()
+    return csv_text(headings, ([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines))

@@ -1,23 +1,64 @@
-"""A subject in, pictures and tables out: the work of ``gssc explain``."""
+"""A model and a graph in, pictures and tables out: the work of ``gssc explain``."""
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch_geometric.data import Data
 
 from gssc.checks import check_installed, fail
+from gssc.datasets import GraphDataset
+from gssc.datasets.specs import SPECS
 from gssc.explain.draw import influence_figure, kernel_figure, rendered
 from gssc.explain.jacobian import influence, without_global
-from gssc.explain.kernel import convolution_row, convolution_self_weight
+from gssc.explain.kernel import node_kernel
 from gssc.explain.layout import hops_to, layout
-from gssc.explain.subject import Subject
 from gssc.explain.tables import by_distance, kernel_csv, pairs_csv, reaches_csv
-from gssc.explain.watch import check_number, layers_of, watch_convolution
+from gssc.explain.watch import bare_graph, check_number
 from gssc.files import write_files
+from gssc.spectra.packed import edges_of
+from gssc.train.build import build_store
+from gssc.train.evaluate import default_dtype
+from gssc.train.loaded import LoadedRun
 
-SWITCHED_OFF = "the same weights, global part switched off"
+
+@dataclass(frozen=True)
+class Subject:
+    """What is looked at: a run's model, and one graph of its dataset as that model takes it."""
+
+    run: LoadedRun
+    data: Data
+    split: str
+    graph: int
+
+    @property
+    def nodes(self) -> int:
+        return int(self.data.num_nodes or 0)
+
+    @property
+    def glob(self) -> str:
+        return self.run.recipe.model.glob
+
+
+def make_subject(run: LoadedRun, dataset: GraphDataset, split: str, graph: int, device: torch.device) -> Subject:
+    """The graph with this number of a split, with the spectrum and encodings that the run's recipe asks for.
+
+    Only this graph's spectrum is computed.
+    """
+    if split not in dataset.splits:
+        fail("--split", f"one of {', '.join(dataset.splits)}", repr(split))
+    graphs = dataset.splits[split]
+    number = check_number("--graph", graph, graphs.num_graphs, f"a {split} graph")
+    with default_dtype(run.recipe.train.precision):
+        one = graphs.part(number, number + 1, dataset.task.level)
+        store = build_store(one, run.recipe, dataset.task.level, device, None)
+        data = bare_graph(store.batch(torch.arange(1)).inputs, one.num_nodes)
+    spec = SPECS.get(dataset.name)
+    if spec is not None and spec.node[-1] == "pos" and one.x is not None:
+        data.pos = one.x[:, -2:]
+    return Subject(run, data, split, number)
 
 
 def write_explanation(
@@ -48,18 +89,17 @@ def write_explanation(
     u = check_number("--node", node, subject.nodes, "a node")
     if against is not None and against.nodes != subject.nodes:
         fail("--against", f"a run whose graph {subject.graph} has {subject.nodes} nodes", against.nodes)
+    place = f"{subject.split}-{subject.graph}-node-{u}"
     contents: dict[str, bytes] = {}
     notes = []
-    where = f"{subject.split}-{subject.graph}"
     if subject.glob in ("gssc", "gsc"):
-        contents |= _kernel(subject, u, f"kernel-{where}-node-{u}", layer, channel)
+        contents |= _kernel(subject, u, f"kernel-{place}", layer, channel)
     else:
         notes.append(f"no kernel is drawn: the model has none (model.glob={subject.glob})")
-    averaged = sample(subject.nodes, nodes, u)
-    influence_files, influence_notes = _influence(subject, against, averaged, f"influence-{where}-node-{u}")
+    influence_files, comparison = _influence(subject, against, sample(subject.nodes, nodes, u), f"influence-{place}")
     contents |= influence_files
     write_files(folder, contents)
-    return [folder / name for name in contents], [*notes, *influence_notes]
+    return [folder / name for name in contents], [*notes, comparison]
 
 
 def sample(count: int, wanted: int | None, node: int) -> list[int]:
@@ -71,66 +111,52 @@ def sample(count: int, wanted: int | None, node: int) -> list[int]:
 
 
 def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str) -> dict[str, bytes]:
-    model, data = subject.model, subject.data
+    """The files of the kernels of a node, ``name`` with the endings of pictures and table."""
+    model, data = subject.run.model, subject.data
     layers = range(len(model.layers)) if layer is None else [check_number("layer", layer, len(model.layers), "a layer")]
-    rows, self_weights, shared = {}, {}, False
-    for number in layers:
-        conv, inputs = watch_convolution(model, data, number)
-        shared = conv.kernel == "shared"
-        rows[number] = convolution_row(conv, inputs, u).double().cpu().numpy()
-        self_weights[number] = convolution_self_weight(conv, inputs, u).double().cpu().numpy()
-    label, over_channels = _channel_choice(channel, layers_of(model)[0].channels)
-    panels = [(f"layer {number}", over_channels(values)) for number, values in rows.items()]
-    label = "shared by all channels" if shared else label
-    title = f"{subject.recipe}: kernel K({u}, ·), graph {subject.graph} of {subject.split}, {label}"
-    edges = data.edge_index.cpu().numpy() if data.edge_index is not None else np.zeros((2, 0), dtype=np.int64)
-    figure = kernel_figure(layout(data), edges, panels, u, title)
-    if shared:  # by all channels: one column says it all
-        rows = {number: values[:, :1] for number, values in rows.items()}
-        self_weights = {number: values[:1] for number, values in self_weights.items()}
-    table = kernel_csv(rows, self_weights, u, hops_to(data, [u])[0])
-    return _pictures(name, figure) | {f"{name}.csv": table.encode()}
+    kernels = {number: node_kernel(model, data, u, number) for number in layers}
+    panels = [(f"layer {number}", _over_channels(kernel, channel)) for number, (kernel, _) in kernels.items()]
+    words = {"mean": "mean over channels", "rms": "root mean square over channels"}.get(channel, f"channel {channel}")
+    if subject.run.recipe.model.kernel == "shared":  # one column says it all
+        words = "shared by all channels"
+        kernels = {number: (kernel[:, :1], weight[:1]) for number, (kernel, weight) in kernels.items()}
+    title = f"{subject.run.recipe.name}: kernel K({u}, ·), graph {subject.graph} of {subject.split}, {words}"
+    figure = kernel_figure(layout(data), edges_of(data).cpu().numpy(), panels, u, title)
+    return rendered(figure, name) | {f"{name}.csv": kernel_csv(kernels, u, hops_to(data, [u])[0]).encode()}
 
 
-def _channel_choice(channel: str, channels: int) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
-    """What ``--channel`` means, in words and as a function [N, C] -> [N]."""
+def _over_channels(kernel: Tensor, channel: str) -> np.ndarray:
+    """A kernel [N, C] as ``--channel`` asks for it, [N]."""
+    values, channels = kernel.double().cpu().numpy(), kernel.shape[1]
     if channel == "mean":
-        return "mean over channels", lambda values: values.mean(1)
+        return values.mean(1)
     if channel == "rms":
-        return "root mean square over channels", lambda values: np.sqrt(np.square(values).mean(1))
+        return np.sqrt(np.square(values).mean(1))
     if not channel.isdecimal():
         fail("--channel", f"mean, rms or a number of 0..{channels - 1}", repr(channel))
-    number = check_number("--channel", int(channel), channels, "a channel")
-    return f"channel {channel}", lambda values: values[:, number]
+    return values[:, check_number("--channel", int(channel), channels, "a channel")]
 
 
-def _influence(
-    subject: Subject, against: Subject | None, nodes: Sequence[int], name: str
-) -> tuple[dict[str, bytes], list[str]]:
-    parts = {f"glob={subject.glob}": influence(subject.model, subject.data, nodes)}
-    notes = []
+def _influence(subject: Subject, against: Subject | None, nodes: list[int], name: str) -> tuple[dict[str, bytes], str]:
+    """The files of the influence on some nodes, and what it was compared with."""
+    run, data = subject.run, subject.data
+    parts = {f"glob={subject.glob}": influence(run.model, data, nodes)}
     if against is not None:
-        label = f"glob={against.glob}, a run of its own"
-        parts[label] = influence(against.model, against.data, nodes)
-        notes.append("compared with a model that was trained by itself")
+        parts[f"glob={against.glob}, a run of its own"] = influence(against.run.model, against.data, nodes)
+        note = "compared with a model that was trained by itself"
     elif subject.glob == "none":
-        notes.append("not compared: the model has no global part")
-    elif subject.local == "none":
-        notes.append("not compared: the model has no local part that could stay (--against RUN gives another)")
+        note = "not compared: the model has no global part"
+    elif run.recipe.model.local == "none":
+        note = "not compared: the model has no local part that could stay (--against RUN gives another)"
     else:
-        with without_global(subject.model) as model:
-            parts[SWITCHED_OFF] = influence(model, subject.data, nodes)
-        notes.append("compared with the same weights, switched off: not a model that was trained without (--against)")
+        with without_global(run.model) as model:
+            parts["the same weights, global part switched off"] = influence(model, data, nodes)
+        note = "compared with the same weights, switched off: not a model that was trained without (--against)"
     arrays = {label: values.double().cpu().numpy() for label, values in parts.items()}
-    hops = hops_to(subject.data, list(nodes))
+    hops = hops_to(data, nodes)
     reaches = [by_distance(label, values, hops) for label, values in arrays.items()]
-    depth = len(subject.model.layers)
-    title = f"{subject.recipe}: who influences a node, {depth} layers, graph {subject.graph} of {subject.split}"
+    where = f"{len(run.model.layers)} layers, graph {subject.graph} of {subject.split}"
     count = f"mean over {len(nodes)} nodes u" if len(nodes) > 1 else f"u = {nodes[0]}"
-    figure = influence_figure(reaches, title, count)
-    files = {f"{name}.csv": reaches_csv(reaches), f"{name}-pairs.csv": pairs_csv(arrays, nodes, hops)}
-    return _pictures(name, figure) | {path: text.encode() for path, text in files.items()}, notes
-
-
-def _pictures(name: str, figure: Any) -> dict[str, bytes]:
-    return {f"{name}{ending}": content for ending, content in rendered(figure).items()}
+    figure = influence_figure(reaches, f"{run.recipe.name}: who influences a node, {where}", count)
+    tables = {f"{name}.csv": reaches_csv(reaches), f"{name}-pairs.csv": pairs_csv(arrays, nodes, hops)}
+    return rendered(figure, name) | {path: text.encode() for path, text in tables.items()}, note

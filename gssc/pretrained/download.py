@@ -20,11 +20,6 @@ SECONDS = 60.0
 LARGEST_MANIFEST = 1 << 20
 
 
-def is_url(text: str) -> bool:
-    """Whether it begins with a scheme, as ``https://`` does."""
-    return "://" in text
-
-
 def download(url: str, digest: str | None = None, cache: Path | None = None) -> Path:
     """The folder in the cache that holds the published model of a URL.
 
@@ -44,9 +39,9 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
         digest = digest.lower()
         if not re.fullmatch("[0-9a-f]{64}", digest):
             fail("sha256", "64 hexadecimal digits", repr(digest))
-        kept = place / digest[:32]
-        if kept.is_dir():
-            return _checked(kept, digest)
+        cached = place / digest[:32]
+        if cached.is_dir():
+            return _checked(cached, digest)
     base = url.rstrip("/").removesuffix(f"/{NAME}")
     manifest = _fetch(f"{base}/{NAME}", LARGEST_MANIFEST)
     fetched = sha256(manifest)
@@ -76,15 +71,15 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     return final
 
 
-def _checked(kept: Path, digest: str) -> Path:
+def _checked(cached: Path, digest: str) -> Path:
     """A folder of the cache, if its manifest is the one asked for and its files are those of the manifest."""
-    found = sha256((kept / NAME).read_bytes()) if (kept / NAME).exists() else "none"
-    if found != digest:
+    present = sha256((cached / NAME).read_bytes()) if (cached / NAME).exists() else "none"
+    if present != digest:
         raise DamagedFileError(
-            f"{kept / NAME}: expected sha256 {digest}, got {found} (delete the folder to fetch it anew)"
+            f"{cached / NAME}: expected sha256 {digest}, got {present} (delete the folder to fetch it anew)"
         )
-    check_folder(kept)
-    return kept
+    check_folder(cached)
+    return cached
 
 
 def _fetch(url: str, size: int) -> bytes:

@@ -22,7 +22,12 @@ LARGEST = 1 << 30
 def make_manifest(name: str, contents: Mapping[str, bytes]) -> bytes:
     """The manifest of these files."""
     files = {file: {"bytes": len(data), "sha256": sha256(data)} for file, data in sorted(contents.items())}
-    return (json.dumps({"format": FORMAT, "name": name, "files": files}, indent=2) + "\n").encode()
+    return json_bytes({"format": FORMAT, "name": name, "files": files})
+
+
+def json_bytes(value: object) -> bytes:
+    """A file of indented JSON."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:
@@ -30,10 +35,10 @@ def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:
     try:
         value = json.loads(data)
         listed = {str(file): (int(about["bytes"]), str(about["sha256"])) for file, about in value["files"].items()}
-        known = value["format"] == FORMAT
+        readable = value["format"] == FORMAT
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DamagedFileError(f"{where}: expected the manifest of a published model, got something else") from None
-    if not known:
+    if not readable:
         raise DamagedFileError(f"{where}: expected a manifest of format {FORMAT}, got {value['format']!r}")
     for file, (size, _) in listed.items():
         if not PLAIN.fullmatch(file) or file == NAME or not 0 <= size <= LARGEST:

@@ -1,6 +1,5 @@
 """From the runs of one recipe to the small folder of one model."""
 
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ import yaml
 from gssc.checks import fail
 from gssc.config import load_recipe
 from gssc.files import WEIGHTS, load_tensors, read_json, read_object, replace_folder, save_tensors, weights_file
-from gssc.pretrained.card import model_card
-from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
-from gssc.pretrained.notes import read_notes
+from gssc.pretrained.card import model_card, read_notes
+from gssc.pretrained.manifest import NAME, PLAIN, json_bytes, make_manifest
 from gssc.report.provenance import public_command, public_config
 from gssc.report.runs import find_seed_folders
 from gssc.train.checkpoint import difference
@@ -42,7 +40,7 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
     Args:
         runs: A folder ``seed-N``, or the one that holds several of them.
         out: The folder to make; its name is the model's.
-        notes: A YAML file of remarks by recipe (`gssc.pretrained.notes`).
+        notes: A YAML file of remarks by recipe (`read_notes`).
         replace: Whether a published model may be replaced.
     """
     runs, out = Path(runs), Path(out)
@@ -61,7 +59,8 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
     seeds = zip(folders, summaries, strict=True)
     folder, summary = max(seeds, key=lambda seed: (sign * seed[1]["validation"], -seed[1]["seed"]))
     loaded = load_run(folder)  # the weights are intact and are those of the model
-    contents = _contents(name, folder, loaded, summary, summaries, read_notes(notes).get(loaded.recipe.name, {}))
+    all_seeds = aggregate(summaries) | {"published_seed": summary["seed"], "chosen_by": "validation"}
+    contents = _contents(name, loaded, summary, all_seeds, read_notes(notes).get(loaded.recipe.name, {}))
     contents[NAME] = make_manifest(name, contents)
     replace_folder(out, contents)
     return PublishedModel(out, summary["seed"], summary, sum(map(len, contents.values())))
@@ -83,24 +82,19 @@ def _training(folder: Path) -> dict[str, Any]:
 
 
 def _contents(
-    name: str,
-    folder: Path,
-    loaded: LoadedRun,
-    summary: dict[str, Any],
-    summaries: list[dict[str, Any]],
-    notes: Mapping[str, str],
+    name: str, loaded: LoadedRun, summary: dict[str, Any], seeds: dict[str, Any], notes: Mapping[str, str]
 ) -> dict[str, bytes]:
-    seeds = aggregate(summaries) | {"published_seed": summary["seed"], "chosen_by": "validation"}
+    folder, config = loaded.folder, public_config(loaded.recipe.to_dict())
     environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
     environment["command"] = public_command(str(environment.get("command") or ""))
-    config = public_config(loaded.recipe.to_dict())
-    card = model_card(name, config, loaded.about, environment, summary, seeds, notes)
-    same = {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")}
-    return same | {
+    card = model_card(
+        name, notes, config=config, about=loaded.about, environment=environment, summary=summary, seeds=seeds
+    )
+    return {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")} | {
         WEIGHTS[0]: _weights(folder, config),
         "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
-        "environment.json": _json(environment),
-        "seeds.json": _json(seeds),
+        "environment.json": json_bytes(environment),
+        "seeds.json": json_bytes(seeds),
         "README.md": card.encode(),
     }
 
@@ -112,7 +106,3 @@ def _weights(folder: Path, config: dict[str, Any]) -> bytes:
         copy = Path(place) / WEIGHTS[0]
         save_tensors(copy, tensors, about | {"recipe": config})
         return copy.read_bytes()
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

@@ -1,12 +1,12 @@
 """Finished and unfinished runs beside the published numbers: tables, figures, one page.
 
 In the order in which data flows: `published` (the paper's tables), `runs` (run folders), `variants` (seeds of one
-setting), `recorded` (what was kept of earlier runs), `tables`, `provenance` and `results` (where they come from),
-`figures` and `predicted` (plots), `page` (HTML), `write`.
+setting, run or kept of earlier runs), `tables`, `provenance` (where they come from), `figures` and `predicted` (plots),
+`page` (HTML), `write`; `svg` and `render` make pictures and text.
 """
 
+from gssc.report.provenance import results_markdown, write_results
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.results import results_markdown, write_results
 from gssc.report.write import Report, write_report
 
 __all__ = [

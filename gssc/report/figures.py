@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gssc.report.runs import SeedRun, is_number
-from gssc.report.svg import INK, SERIES
+from gssc.report.svg import INK, SERIES, panels
 from gssc.report.variants import Variant
-
-WIDTH = 10.4  # inches
 
 
 def learning_curves(variants: Sequence[Variant]) -> Any | None:
@@ -17,58 +15,54 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
 
     Colours stand for variants, or for seeds where there is only one variant. None without a single epoch.
     """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     single = len(variants) == 1
-    lines = [
-        (
-            SERIES[(i if single else v) % len(SERIES)],
-            f"seed {run.seed}" if single else textwrap.shorten(variant.label, 90, placeholder=" …"),
-            run,
-        )
-        for v, variant in enumerate(variants)
-        for i, run in enumerate(run for run in variant.runs if run.history)
-    ]
+    figure, (left, right) = panels(1, 2, 2.7)
+    lines: dict[str, Any] = {}
+    for v, variant in enumerate(variants):
+        for i, run in enumerate(run for run in variant.runs if run.history):
+            colour = SERIES[(i if single else v) % len(SERIES)]
+            label = f"seed {run.seed}" if single else textwrap.shorten(variant.label, 90, placeholder=" …")
+            (line,) = left.plot(*_series(run, "train_loss"), color=colour, alpha=0.85)
+            lines.setdefault(label, line)
+            epochs, values = _series(run, "val")
+            right.plot(epochs, values, color=colour, alpha=0.85, marker="." if len(epochs) < 8 else None)
+            selected = run.scores.get("epoch_selected")
+            if selected in epochs:
+                right.plot([selected], [values[epochs.index(selected)]], "o", color=colour, markersize=4)
     if not lines:
         return None
-    figure, (left, right) = panels(1, 2, 2.7)
-    shown: dict[str, Any] = {}
-    losses: list[float] = []
-    scores: list[float] = []
-    for colour, label, run in lines:
-        epochs, values = _series(run, "train_loss")
-        losses += values
-        (line,) = left.plot(epochs, values, color=colour, alpha=0.85)
-        shown.setdefault(label, line)
-        epochs, values = _series(run, "val")
-        scores += values
-        right.plot(epochs, values, color=colour, alpha=0.85, marker="." if len(epochs) < 8 else None)
-        selected = run.scores.get("epoch_selected")
-        if selected in epochs:
-            right.plot([selected], [values[epochs.index(selected)]], "o", color=colour, markersize=4)
     left.set(title="training loss", xlabel="epoch")
     right.set(title=f"validation {variants[0].metric}", xlabel="epoch")
-    for axis, values in ((left, losses), (right, scores)):
+    for axis in (left, right):
+        values = [value for line in axis.lines for value in line.get_ydata()]
         if values and min(values) > 0 and max(values) > 10 * min(values):
             axis.set_yscale("log")
-            _plain_numbers(axis.yaxis)
-    columns = max(1, min(5, 100 // max(len(label) + 6 for label in shown)))
-    figure.legend(shown.values(), shown.keys(), loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=columns)
+            # 0.01 instead of the formula that a logarithmic axis is labelled with by default.
+            axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.yaxis.set_minor_formatter(NullFormatter())
+    columns = max(1, min(5, 100 // max(len(label) + 6 for label in lines)))
+    figure.legend(lines.values(), lines.keys(), loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=columns)
     return figure
 
 
 def ablation_bars(variants: Sequence[Variant]) -> Any | None:
     """A bar for each variant with its deviation over seeds, a dot for each seed, and the paper's result as a line."""
-    scored = [(v, spread) for v in variants if (spread := v.spread("test")) is not None and math.isfinite(spread.mean)]
+    scored = [(v, score) for v in variants if (score := v.printed("test")) is not None and math.isfinite(score.mean)]
     if len(scored) < 2:
         return None
-    published, factor = scored[0][0].published_gssc(), scored[0][0].factor
-    figure, (axis,) = panels(1, 1, 0.9 + sum(0.22 + 0.16 * _wrapped(v.label).count("\n") + 0.16 for v, _ in scored))
-    for place, (variant, spread) in enumerate(scored):
-        mean, std = spread.mean * factor, spread.std * factor
-        axis.barh(place, mean, height=0.62, color=SERIES[1 if variant.overrides else 0], alpha=0.75)
-        axis.errorbar(mean, place, xerr=std if spread.n > 1 else None, color=INK, capsize=3, linewidth=1.1)
-        seeds = [value * factor for run in variant.finished if is_number(value := run.scores.get("test"))]
+    first, published = scored[0][0], scored[0][0].published_gssc()
+    labels = ["\n".join(textwrap.wrap(v.label, 38, max_lines=3, placeholder=" …")) for v, _ in scored]
+    figure, (axis,) = panels(1, 1, 0.9 + sum(0.22 + 0.16 * label.count("\n") + 0.16 for label in labels))
+    for place, (variant, score) in enumerate(scored):
+        axis.barh(place, score.mean, height=0.62, color=SERIES[1 if variant.overrides else 0], alpha=0.75)
+        deviation = score.std if score.n > 1 else None
+        axis.errorbar(score.mean, place, xerr=deviation, color=INK, capsize=3, linewidth=1.1)
+        seeds = [value * variant.factor for run in variant.finished if is_number(value := run.scores.get("test"))]
         axis.plot(seeds, [place] * len(seeds), ".", color=INK, markersize=4, alpha=0.6)
-    values = [s.mean * factor + sign * s.std * factor for _, s in scored for sign in (-1, 1)]
+    values = [score.mean + sign * score.std for _, score in scored for sign in (-1, 1)]
     if published:
         mean, std = float(published.mean), float(published.std or 0)
         values += [mean - std, mean + std]
@@ -79,21 +73,12 @@ def ablation_bars(variants: Sequence[Variant]) -> Any | None:
     zero = low <= 0 or low < 0.7 * high
     room = 0.06 * (high - low) or 0.05 * abs(high)
     axis.set_xlim(min(0.0, low) if zero else low - 4 * room, high + room)
-    axis.set_yticks(range(len(scored)), [_wrapped(variant.label) for variant, _ in scored])
+    axis.set_yticks(range(len(scored)), labels)
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
-    unit = " (%)" if factor == 100 else ""
-    axis.set_xlabel(f"test {scored[0][0].metric}{unit}{'' if zero else '; the axis does not start at zero'}")
+    unit = " (%)" if first.factor == 100 else ""
+    axis.set_xlabel(f"test {first.metric}{unit}{'' if zero else '; the axis does not start at zero'}")
     return figure
-
-
-def panels(rows: int, columns: int, height: float, width: float = WIDTH) -> tuple[Any, list[Any]]:
-    """A figure and its axes, row by row; sizes in inches."""
-    # Not through pyplot, which keeps every figure and picks a backend for screens.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
 def _series(run: SeedRun, key: str) -> tuple[list[int], list[float]]:
@@ -104,17 +89,3 @@ def _series(run: SeedRun, key: str) -> tuple[list[int], list[float]]:
         if is_number(line.get(key)) and math.isfinite(line[key])
     ]
     return [epoch for epoch, _ in points], [value for _, value in points]
-
-
-def _plain_numbers(axis: Any) -> None:
-    """0.01 instead of the formula that a logarithmic axis is labelled with by default."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _wrapped(label: str) -> str:
-    """A label in at most three lines."""
-    return "\n".join(textwrap.wrap(label, 38, max_lines=3, placeholder=" …"))

@@ -1,11 +1,15 @@
-"""Where a number comes from: command, commit, hardware, date, schedule, time. In words, without a machine's paths."""
+"""Where a number comes from: command, commit, hardware, date, time. In words, without a machine's paths."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gssc.recipes import find_recipe, recipe_names
+from gssc.files import write_files
+from gssc.report.render import render
+from gssc.report.runs import read_runs
+from gssc.report.tables import our_row
+from gssc.report.variants import Variant, group_variants
 
 PROVENANCE = ("command", "commit", "hardware", "date")
 # Options that say where a run lies or how it went on, and cannot change its result.
@@ -21,10 +25,10 @@ def provenance(environment: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(hardware, Mapping):
         device, cpu = str(hardware.get("device") or ""), str(hardware.get("cpu") or "")
         hardware = cpu if device in ("", "cpu") and cpu else device
-    found = {key: str(environment.get(key) or "") for key in PROVENANCE}
+    told = {key: str(environment.get(key) or "") for key in PROVENANCE}
     # A + at the end says that files were changed since that commit.
-    commit = found["commit"][:10] + ("+" if found["commit"][10:].endswith("+") else "")
-    return found | {"commit": commit, "date": found["date"][:10], "hardware": str(hardware or "")}
+    commit = told["commit"][:10] + ("+" if told["commit"][10:].endswith("+") else "")
+    return told | {"commit": commit, "date": told["date"][:10], "hardware": str(hardware or "")}
 
 
 def public_command(text: str) -> str:
@@ -33,21 +37,21 @@ def public_command(text: str) -> str:
         words = shlex.split(text)
     except ValueError:
         words = text.split()
-    kept: list[str] = []
+    public: list[str] = []
     before = ""
     for word in words:
         option, equals, value = word.partition("=")
         if before in PLACES or word in (*PLACES, *FLAGS) or (equals and option in PLACES):
             pass
         elif option == "train.start":
-            kept.append(f"{option}={_public_place(value)}")
+            public.append(f"{option}={_public_place(value)}")
         elif before in FILES or (equals and option in (*FILES, "data.file")):
-            kept.append(Path(word).name if before in FILES else f"{option}={Path(value).name}")
+            public.append(Path(word).name if before in FILES else f"{option}={Path(value).name}")
         else:
             # A recipe of one's own is given by its file.
-            kept.append(Path(word).name if word.endswith((".yaml", ".yml")) and not equals else word)
+            public.append(Path(word).name if word.endswith((".yaml", ".yml")) and not equals else word)
         before = word
-    return shlex.join(kept)
+    return shlex.join(public)
 
 
 def _public_place(start: str) -> str:
@@ -57,27 +61,12 @@ def _public_place(start: str) -> str:
 
 def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe whose own data go by the name of their file, and likewise the weights it begins with."""
-    found, data, train = dict(config), config.get("data"), config.get("train")
+    public, data, train = dict(config), config.get("data"), config.get("train")
     if isinstance(data, Mapping) and data.get("file"):
-        found["data"] = dict(data) | {"file": Path(str(data["file"])).name}
+        public["data"] = dict(data) | {"file": Path(str(data["file"])).name}
     if isinstance(train, Mapping) and train.get("start"):
-        found["train"] = dict(train) | {"start": _public_place(str(train["start"]))}
-    return found
-
-
-def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
-    """``"200 of 2,000 epochs"`` where a run is shorter or longer than the shipped recipe of its name; else nothing.
-
-    Where it was stopped after ``run`` epochs of its own schedule, that is said too.
-    """
-    name, train = config.get("name"), config.get("train")
-    epochs = train.get("epochs") if isinstance(train, Mapping) else None
-    if name not in recipe_names() or not isinstance(epochs, int):
-        return ""
-    full = find_recipe(str(name)).train.epochs
-    if run is not None and run < epochs:
-        return f"stopped after {run:,} of {epochs:,} epochs" + (f"; the recipe has {full:,}" if epochs != full else "")
-    return "" if epochs == full else f"{epochs:,} of {full:,} epochs"
+        public["train"] = dict(train) | {"start": _public_place(str(train["start"]))}
+    return public
 
 
 def duration(seconds: float) -> str:
@@ -86,3 +75,48 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def write_results(
+    path: Path, runs: Iterable[Path], *, before: str = "# Results\n", footnotes: Mapping[str, str] | None = None
+) -> None:
+    """Write the Markdown table of finished runs, below the text ``before``; the file appears complete or not at all."""
+    variants = [variant for mine in group_variants(read_runs(runs).seeds).values() for variant in mine]
+    write_files(path.parent, {path.name: f"{before.rstrip()}\n\n{results_markdown(variants, footnotes)}".encode()})
+
+
+def results_markdown(variants: Sequence[Variant], footnotes: Mapping[str, str] | None = None) -> str:
+    """A line for each variant with a finished seed, in the units of the paper.
+
+    Args:
+        variants: What to list; unfinished ones are left out, and said to be.
+        footnotes: By recipe: what a reader must know beside the number.
+    """
+    finished = [variant for variant in variants if variant.finished]
+    recipes = dict.fromkeys(variant.recipe for variant in finished)
+    return render(
+        "results.md",
+        finished=finished,
+        unfinished=[f"{variant.recipe} ({variant.label})" for variant in variants if not variant.finished],
+        footnotes=footnotes,
+        noted=[recipe for recipe in recipes if recipe in (footnotes or {})],
+        our_row=our_row,
+        origin_of=_origin,
+        time_per_seed=time_per_seed,
+    )
+
+
+def _origin(variant: Variant) -> list[str]:
+    """Command, commit, hardware and date of the finished seeds, each as often as it differs."""
+    by_run = [provenance(run.environment) for run in variant.finished]
+    by_key = {key: dict.fromkeys(one[key] for one in by_run if one[key]) for key in PROVENANCE}
+    return [
+        "; ".join(f"`{text}`" if key in ("command", "commit") else text for text in texts)
+        for key, texts in by_key.items()
+    ]
+
+
+def time_per_seed(variant: Variant) -> str:
+    """Mean time of preparing and training, over seeds."""
+    parts = [variant.spread(key) for key in ("prepare_seconds", "train_seconds")]
+    return duration(sum(part.mean for part in parts if part)) if any(parts) else ""

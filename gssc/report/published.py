@@ -9,6 +9,7 @@ import csv
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,11 @@ class Published:
         return f"{self.mean} ± {self.std}" if self.std else self.mean
 
 
-@dataclass(frozen=True)
-class PublishedCost:
+class PublishedCost(NamedTuple):
     """A time or size that the paper reports of its own method."""
 
-    recipe: str
-    quantity: str
     value: float
     unit: str
-    source: str
 
 
 @cache
@@ -89,7 +86,7 @@ def published_gssc(recipe: str, metric: str | None = None) -> Published | None:
 def published_costs(recipe: str) -> dict[str, PublishedCost]:
     """Times and sizes that the paper reports of GSSC on a task, by quantity."""
     return {
-        row["quantity"]: PublishedCost(recipe, row["quantity"], float(row["value"]), row["unit"], row["source"])
+        row["quantity"]: PublishedCost(float(row["value"]), row["unit"])
         for row in _lines("published_costs.csv")
         if row["recipe"] == recipe
     }

@@ -9,15 +9,13 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import yaml
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from gssc.checks import fail
 from gssc.config import with_defaults
@@ -75,27 +73,8 @@ class SeedRun:
         """A section of the recipe."""
         return _mapping(self.config.get(name))
 
-    def predictions(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Predictions [rows, outputs] and targets on the test set; none if the run has not come so far.
 
-        Raises:
-            ValueError: If the file is damaged.
-        """
-        path = self.folder / "predictions.safetensors"
-        if not path.exists():
-            return None
-        try:
-            tensors = load_file(path)
-            prediction, target = tensors["prediction"], tensors["target"]
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            fail(str(path), "a safetensors file with prediction and target", _reason(error))
-        if prediction.ndim != 2 or len(prediction) != len(target):
-            fail(str(path), "as many targets as predictions", f"shapes {prediction.shape} and {target.shape}")
-        return prediction, target
-
-
-@dataclass(frozen=True)
-class Runs:
+class Runs(NamedTuple):
     """All seeds that were found, and notes on what lies around them."""
 
     seeds: tuple[SeedRun, ...]
@@ -109,11 +88,17 @@ def read_runs(paths: Iterable[Path]) -> Runs:
         for folder in find_seed_folders(path):
             folders.setdefault(folder.resolve(), folder)
     seeds = tuple(read_seed(folder) for folder in folders.values())
-    by_out: dict[Path, list[SeedRun]] = {}
-    for run in seeds:
-        by_out.setdefault(run.folder.parent, []).append(run)
+    by_out = group(seeds, lambda run: run.folder.parent)
     outside = [note for out, mine in by_out.items() for note in _compare_with_summary(out, mine)]
     return Runs(seeds, (*(note for run in seeds for note in run.notes), *outside))
+
+
+def group(runs: Iterable[SeedRun], key: Callable[[SeedRun], Any]) -> dict[Any, list[SeedRun]]:
+    """Runs by a key, in the order in which they come."""
+    groups: dict[Any, list[SeedRun]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def find_seed_folders(path: Path) -> list[Path]:
@@ -135,40 +120,52 @@ def find_seed_folders(path: Path) -> list[Path]:
 def read_seed(folder: Path) -> SeedRun:
     """Read one seed folder, noting what cannot be read."""
     notes: list[str] = []
-    named = SEED_FOLDER.fullmatch(folder.resolve().name)
-    path, config = folder / "config.yaml", {}
-    try:
-        config = with_defaults(_mapping(yaml.safe_load(path.read_text(encoding="utf-8"))))
-        if not config:
-            notes.append(f"{path}: damaged (no settings in it)")
-    except FileNotFoundError:
-        notes.append(f"{path}: missing")
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        notes.append(f"{path}: damaged ({_reason(error)})")
-    environment = _read_json(folder / "environment.json", notes) or {}
-    dataset = _read_json(folder / "dataset.json", notes) or {}
-    summary = _read_json(folder / "summary.json", notes)
+    config = _read(folder / "config.yaml", lambda raw: with_defaults(_mapping(yaml.safe_load(raw))), notes)
+    if not config and not notes:
+        problem = "missing" if config is None else "damaged (no settings in it)"
+        notes.append(f"{folder / 'config.yaml'}: {problem}")
+    environment, dataset, summary = (
+        _read(folder / f"{name}.json", _parse_object, notes) for name in ("environment", "dataset", "summary")
+    )
     if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary)]):
         notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
         summary = None
-    kept = folder / "metrics.csv.gz"
-    history = _read_kept(kept, notes) if kept.exists() else _read_history(folder / "metrics.jsonl", notes)
-    written = (summary or {}).get("seed")
+    recorded = folder / "metrics.csv.gz"  # of a run that was kept, see gssc.report.variants
+    history = _read(recorded, _parse_table, notes) if recorded.exists() else _history(folder / "metrics.jsonl", notes)
+    named, written = SEED_FOLDER.fullmatch(folder.resolve().name), (summary or {}).get("seed")
     seed = int(named.group(1)) if named else int(written) if is_number(written) else None
-    return SeedRun(folder, seed, config, environment, dataset, history, summary, tuple(notes))
+    return SeedRun(folder, seed, config or {}, environment or {}, dataset or {}, history or [], summary, tuple(notes))
 
 
-def _read_history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The epochs of metrics.jsonl; a repeated epoch (after a resume) counts as last written."""
+def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | None:
+    """What a file says; None where there is none, or where it is damaged, which becomes a note."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return parse(path.read_bytes())
     except FileNotFoundError:
-        return []
-    except OSError as error:
-        notes.append(f"{path}: damaged ({_reason(error)})")
-        return []
+        return None
+    except (OSError, EOFError, ValueError, zlib.error, RecursionError, yaml.YAMLError) as error:
+        notes.append(f"{path}: damaged ({reason(error)})")
+        return None
+
+
+def _parse_object(raw: bytes) -> dict[str, Any]:
+    value = json.loads(raw)
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def _parse_table(raw: bytes) -> list[dict[str, Any]]:
+    """The epochs of a compressed table of numbers."""
+    rows = csv.DictReader(gzip.decompress(raw).decode().splitlines())
+    return [{key: int(t) if t.lstrip("-").isdecimal() else float(t) for key, t in row.items() if t} for row in rows]
+
+
+def _history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """The epochs of metrics.jsonl; a repeated epoch (after a resume) counts as last written."""
     epochs: dict[int, dict[str, Any]] = {}
     broken = []
+    lines = _read(path, lambda raw: raw.decode(errors="replace").splitlines(), notes) or []
     for number, line in enumerate(lines, start=1):
         try:
             epoch = json.loads(line)
@@ -183,49 +180,25 @@ def _read_history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     return [epochs[number] for number in sorted(epochs)]
 
 
-def _read_kept(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The epochs of a run that was kept (`gssc.report.recorded`)."""
-    try:
-        rows = list(csv.DictReader(gzip.decompress(path.read_bytes()).decode().splitlines()))
-        return [{key: int(t) if t.lstrip("-").isdecimal() else float(t) for key, t in row.items() if t} for row in rows]
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        notes.append(f"{path}: damaged ({_reason(error)})")
-        return []
-
-
 def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:
     """Notes where ``OUT/summary.json`` and the seeds beside it tell different stories."""
     notes: list[str] = []
     path = out / "summary.json"
-    summary = _read_json(path, notes)
+    summary = _read(path, _parse_object, notes)
     if summary is None or "seeds" not in summary:
         return notes
-    finished = {str(run.seed): run.summary["test"] for run in runs if run.summary is not None}
+    scores = {str(run.seed): run.summary["test"] for run in runs if run.summary is not None}
     unfinished = {str(run.seed) for run in runs if run.summary is None}
     listed = [str(seed) for seed in summary["seeds"]] if isinstance(summary["seeds"], list) else []
     # A seed that was not asked for is no fault; one that is gone or has lost its score is.
     gone = [seed for seed in listed if seed in unfinished or not (out / f"seed-{seed}").is_dir()]
     if gone:
         notes.append(f"{path}: lists seed {', '.join(gone)}, of which there is no score")
-    elif set(listed) == set(finished):
-        mean, known = _mapping(summary.get("test")).get("mean"), [one for one in finished.values() if is_number(one)]
-        if is_number(mean) and known and not math.isclose(mean, float(np.mean(known)), rel_tol=1e-6):
+    elif set(listed) == set(scores):
+        mean, numbers = _mapping(summary.get("test")).get("mean"), [one for one in scores.values() if is_number(one)]
+        if is_number(mean) and numbers and not math.isclose(mean, float(np.mean(numbers)), rel_tol=1e-6):
             notes.append(f"{path}: its mean {mean:g} is not that of its seeds")
     return notes
-
-
-def _read_json(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        notes.append(f"{path}: damaged ({_reason(error)})")
-        return None
-    if not isinstance(value, dict):
-        notes.append(f"{path}: damaged (expected an object, got {type(value).__name__})")
-        return None
-    return value
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -243,5 +216,6 @@ def _mapping(value: object) -> dict[str, Any]:
     return {str(key): entry for key, entry in value.items()} if isinstance(value, Mapping) else {}
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """An error in one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]

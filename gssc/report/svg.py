@@ -9,58 +9,45 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from gssc.checks import fail
-
-INK, GRID = "#010203", "#010204"
+INK, GRID = "#010203", "#010204"  # as in page.mplstyle
 SERIES = tuple(f"#01020{number}" for number in "56789a")
 ROLES = {INK: "currentColor", GRID: "var(--line)", **{c: f"var(--series-{i})" for i, c in enumerate(SERIES, start=1)}}
-
-
-def need_matplotlib(command: str = "gssc report") -> None:
-    """Fail with what to install where matplotlib is missing."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        fail(command, "the package matplotlib (pip install 'gssc[plot]')", "no such package")
-    del mpl
+WIDTH = 10.4  # inches
 
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Figures made inside have thin lines, real text and no background, the same bytes every time."""
-    import matplotlib as mpl
+    """Figures made inside have the style of the page."""
+    from matplotlib import style
 
-    settings: Any = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "gssc",
-        "text.parse_math": False,  # labels are settings, not formulas
-        "font.size": 9.0,
-        "axes.titlesize": 9.5,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-        "grid.linewidth": 0.6,
-        "axes.linewidth": 0.7,
-        "axes.facecolor": "none",
-        "figure.facecolor": "none",
-        "legend.frameon": False,
-        "lines.linewidth": 1.2,
-        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
-    }
-    with mpl.rc_context(settings):
+    with style.context(Path(__file__).with_name("page.mplstyle")):
         yield
+
+
+def panels(rows: int, columns: int, height: float, width: float = WIDTH) -> tuple[Any, list[Any]]:
+    """A figure and its axes, row by row; sizes in inches."""
+    # Not through pyplot, which keeps every figure and picks a backend for screens.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
+
+
+def saved(figure: Any, kind: str, **options: Any) -> bytes:
+    """The file of a figure, ``"svg"`` or ``"png"``: the same bytes every time."""
+    written = io.BytesIO()
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    figure.savefig(written, format=kind, metadata=metadata, **options)
+    return written.getvalue()
 
 
 def drawn(figure: Any, colours: Mapping[str, str]) -> str:
     """The SVG file of a figure drawn in `drawing_style`, with these colours for the placeholders."""
-    written = io.StringIO()
     # A figure may hold a label of any length: the box follows what was drawn.
-    figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    text = written.getvalue()
+    text = saved(figure, "svg", bbox_inches="tight").decode()
     for placeholder, colour in colours.items():
         text = text.replace(placeholder, colour)
     return text

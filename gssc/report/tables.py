@@ -1,19 +1,18 @@
-"""Our results beside the published ones: the same rows as Markdown, CSV and LaTeX.
+"""Our results beside the published ones: rows for pages, and all of them as CSV.
 
 All values are in the units of the print (accuracies and AUROC in percent). The difference is that of a row to the
 paper's own result, with its sign: whether it is for the better depends on the metric.
 """
 
-import csv
-import io
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gssc.report.published import Published
+from gssc.report.render import csv_text
 from gssc.report.runs import is_number
-from gssc.report.variants import Spread, Variant
+from gssc.report.variants import Recorded, Spread, Variant
 
 PAPER = "arXiv 2406.05815"
 # Where weights come from, and the names of their test and validation scores under a protocol of evaluation.
@@ -63,37 +62,30 @@ class Row:
         return f"{self.difference} ({self.verdict})" if self.verdict in ("better", "worse") else self.difference
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One task: its metric and all rows, ours first; apart from them, the protocols that our runs have followed."""
+class Comparison(NamedTuple):
+    """The task of a variant: all rows, ours first; apart from them, the protocols that our runs have followed."""
 
-    recipe: str
-    dataset: str
-    metric: str
-    higher_is_better: bool
-    percent: bool
+    variant: Variant
     rows: tuple[Row, ...]
-    protocols: tuple[Row, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """Recipe, and dataset where it has another name."""
-        return self.recipe if self.recipe == self.dataset else f"{self.recipe} on {self.dataset}"
-
-    @property
-    def metric_text(self) -> str:
-        """Metric with direction and unit."""
-        return f"{self.metric} {'↑' if self.higher_is_better else '↓'}{' (%)' if self.percent else ''}"
+    protocols: tuple[Row, ...]
 
 
-def compare(variants: Sequence[Variant]) -> Comparison:
-    """The table of one recipe: its variants, the paper's own result, its other rows."""
-    first = variants[0]
+def compare(variants: Sequence[Variant], recorded: Sequence[Recorded] = ()) -> Comparison:
+    """The table of one recipe: its variants, what was recorded of them, the paper's own result, its other rows.
+
+    Of ``recorded``, those of the same recipe and dataset count; of ablations, those with the settings of a variant.
+    """
+    first, settings = variants[0], {variant.overrides for variant in variants}
     rows = [our_row(variant) for variant in variants]
+    for one in recorded:
+        same_task = (one.recipe, one.dataset) == (first.recipe, first.dataset)
+        if same_task and (not one.ablation or one.overrides in settings):
+            model = f"recorded, {one.name}" + (f" ({one.schedule})" if one.schedule else "")
+            source = f"recorded: commit {one.said('commit')}, {one.said('hardware')}, {one.said('date')}"
+            rows.append(replace(our_row(one), model=model, source=source))
     published = sorted(first.published(), key=lambda row: not row.own)
     rows += [published_row(row, first.published_gssc()) for row in published]
-    percent = any(row.factor == 100 for row in first.published())
-    return Comparison(first.recipe, first.dataset, first.metric, first.higher_is_better, percent, tuple(rows))
+    return Comparison(first, tuple(rows), tuple(row for variant in variants for row in protocol_rows(variant)))
 
 
 def digits_for(value: float, published: Published | None = None) -> int:
@@ -102,14 +94,12 @@ def digits_for(value: float, published: Published | None = None) -> int:
     return min(6, max(published.decimals if published else 0, significant, 0))
 
 
-def spread_text(spread: Spread | None, published: Published | None) -> str:
-    """Mean ± deviation over seeds in the units of the print; one seed has no deviation."""
-    if spread is None:
+def spread_text(score: Spread | None, published: Published | None) -> str:
+    """Mean ± deviation over seeds, in the units and with the digits of the print; one seed has no deviation."""
+    if score is None:
         return ""
-    factor = published.factor if published else 1.0
-    digits = digits_for(spread.mean * factor, published)
-    mean = f"{spread.mean * factor:.{digits}f}"
-    return f"{mean} ± {spread.std * factor:.{digits}f}" if spread.n > 1 else mean
+    digits = digits_for(score.mean, published)
+    return f"{score.mean:.{digits}f}" + (f" ± {score.std:.{digits}f}" if score.n > 1 else "")
 
 
 def difference_text(value: float, digits: int, published: Published | None) -> tuple[str, str]:
@@ -125,43 +115,43 @@ def difference_text(value: float, digits: int, published: Published | None) -> t
 
 def our_row(variant: Variant) -> Row:
     """The line of a variant."""
-    test, status = variant.spread("test"), variant.status
-    source = "this run" if status == "finished" else f"this run; {status}"
+    test, parameters = variant.spread("test"), variant.spread("parameters")
+    source = "this run" if variant.status == "finished" else f"this run; {variant.status}"
     if test is None:
         return Row(variant.label, ours=True, text="–", source=source)
-    parameters = variant.spread("parameters")
-    row = _scored(variant, test, variant.spread("validation"))
-    return replace(row, parameters=round(parameters.mean) if parameters else None, source=source)
+    size = round(parameters.mean) if parameters else None
+    return replace(_scored(variant, test, variant.spread("validation")), parameters=size, source=source)
 
 
 def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
-    """The line of a variant with these scores."""
-    published, value = variant.published_gssc(), test.mean * variant.factor
-    difference, verdict = difference_text(value, digits_for(value, published), published)
+    """The line of a variant with these scores, which are in our units."""
+    published, test = variant.published_gssc(), test.times(variant.factor)
+    difference, verdict = difference_text(test.mean, digits_for(test.mean, published), published)
     return Row(
         variant.label,
         ours=True,
         seeds=test.n,
-        value=value,
-        std=test.std * variant.factor if test.n > 1 else None,
+        value=test.mean,
+        std=test.std if test.n > 1 else None,
         text=spread_text(test, published),
         difference=difference,
         verdict=verdict,
-        validation=spread_text(validation, published),
+        validation=spread_text(validation and validation.times(variant.factor), published),
     )
 
 
-def with_protocols(table: Comparison, variants: Sequence[Variant]) -> Comparison:
-    """The table of some variants, with a row for each protocol and kind of weights where they have followed several."""
-    return replace(table, protocols=tuple(row for variant in variants for row in protocol_rows(variant)))
-
-
 def protocol_rows(variant: Variant) -> list[Row]:
-    """What one variant scored under the protocols that its summaries tell of; what is no number does not count."""
+    """What one variant scored under each protocol that its summaries tell of, that of the recipe first.
+
+    Runs of former versions could follow several (``train.also``). What is no number does not count.
+    """
+    by_run = [scores for run in variant.finished if isinstance(scores := run.scores.get("protocols"), Mapping)]
+    names = dict.fromkeys(name for scores in by_run for name in scores)
     rows = []
-    for name, scores in variant.protocols().items():
+    for name in sorted(names, key=lambda name: name not in variant.recipe_protocols):
+        followed = [scores[name] for scores in by_run if isinstance(scores.get(name), Mapping)]
         for weights, *keys in WEIGHTS:
-            test, validation = (Spread.of(one[key] for one in scores if is_number(one.get(key))) for key in keys)
+            test, validation = (Spread.of(one[key] for one in followed if is_number(one.get(key))) for key in keys)
             if test is not None:
                 rows.append(replace(_scored(variant, test, validation), source=weights, protocol=name))
     return rows
@@ -185,88 +175,16 @@ def published_row(row: Published, gssc: Published | None) -> Row:
     )
 
 
-def to_markdown(comparisons: Sequence[Comparison]) -> str:
-    """One table for each task."""
-    parts = ["# Results beside the published ones", f"Differences are to GSSC as published in {PAPER}."]
-    for one in comparisons:
-        lines = [heading("", "seeds", one.metric_text, "difference", "validation", "parameters", "source")]
-        for row in one.rows:
-            name = f"**{row.name}**" if row.ours else row.name
-            lines.append(line(name, row.count, row.text, row.judged, row.validation, row.size, row.source))
-        parts += [f"## {one.title}", "\n".join(lines)]
-        if one.protocols:
-            lines = [heading("variant", "protocol", "weights", "seeds", one.metric_text, "difference", "validation")]
-            for row in one.protocols:
-                cells = (row.model, row.protocol, row.source, row.count, row.text, row.judged, row.validation)
-                lines.append(line(*cells))
-            parts += ["The same training runs by other protocols of evaluation:", "\n".join(lines)]
-    return "\n\n".join(parts) + "\n"
-
-
-def heading(*cells: str) -> str:
-    """The first two lines of a Markdown table."""
-    return line(*cells) + "\n|" + "---|" * len(cells)
-
-
-def line(*cells: str) -> str:
-    """A line of a Markdown table."""
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
-
-
 def to_csv(comparisons: Sequence[Comparison]) -> str:
     """All tasks in one table of plain values, at full precision for ours and as printed for the paper's."""
-    written = io.StringIO()
-    table = csv.writer(written, lineterminator="\n")
-    table.writerow(COLUMNS)
+    lines = []
     for one in comparisons:
-        gssc = next((row.value for row in one.rows if row.own), None)
+        first, gssc = one.variant, next((row.value for row in one.rows if row.own), None)
+        better, percent = "higher" if first.higher_is_better else "lower", "yes" if first.factor == 100 else "no"
+        task = (first.recipe, first.dataset, first.metric, better, percent)
         for row in (*one.rows, *one.protocols):
             difference = "" if gssc is None or row.value is None or row.own else repr(round(row.value - gssc, 12))
-            task = (one.recipe, one.dataset, one.metric, "higher" if one.higher_is_better else "lower")
-            what = ("yes" if one.percent else "no", "ours" if row.ours else "published", row.model, row.seeds)
+            what = ("ours" if row.ours else "published", row.model, row.seeds)
             values = (row.value, row.std, difference, row.verdict, row.validation, row.parameters, row.source)
-            table.writerow((*task, *what, *values, row.protocol))
-    return written.getvalue()
-
-
-def to_latex(comparisons: Sequence[Comparison]) -> str:
-    """One booktabs table for each task."""
-    parts = ["% Needs \\usepackage{booktabs}."]
-    for one in comparisons:
-        lines = [
-            "\\begin{table}",
-            "  \\centering",
-            f"  \\caption{{{escape_latex(one.title)}, {escape_latex(one.metric_text)}.}}",
-            "  \\begin{tabular}{lrrr}",
-            "    \\toprule",
-            "    & seeds & test & difference \\\\",
-            "    \\midrule",
-        ]
-        for before, row in zip((None, *one.rows), one.rows, strict=False):
-            if before is not None and before.ours and not row.ours:
-                lines.append("    \\midrule")
-            name, *cells = map(escape_latex, (row.name, row.count, row.text, row.difference))
-            name = f"\\textbf{{{name}}}" if row.ours else name
-            lines.append("    " + " & ".join((name, *cells)) + " \\\\")
-        lines += ["    \\bottomrule", "  \\end{tabular}", "\\end{table}"]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "±": "$\\pm$",
-    "×": "$\\times$",
-    "−": "$-$",
-    "–": "--",
-    "²": "$^2$",
-    "↑": "$\\uparrow$",
-    "↓": "$\\downarrow$",
-}
-
-
-def escape_latex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    return re.sub("|".join(map(re.escape, LATEX)), lambda found: LATEX[found.group()], text)
+            lines.append((*task, *what, *values, row.protocol))
+    return csv_text(COLUMNS, lines)

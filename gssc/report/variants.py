@@ -1,23 +1,25 @@
-"""Seeds of one setting, taken together: the shipped recipe, or a variant of it named by what it changes."""
+"""Seeds of one setting, taken together: the shipped recipe, or a variant of it named by what it changes.
+
+They come from run folders, or from results that were kept of earlier runs.
+"""
 
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from gssc.checks import fail
 from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
+from gssc.files import read_object
 from gssc.recipes import find_recipe, recipe_names
 from gssc.report.published import Published, published_gssc, published_rows
-from gssc.report.runs import SeedRun, is_number
+from gssc.report.runs import SeedRun, group, is_number, read_runs
 from gssc.tasks import METRICS
-
-# Settings that cannot change a result.
-NEUTRAL = {f"train.{key}" for key in ("checkpoint_every", "checkpoint_minutes", "tensorboard", "also", "also_every")}
-# Keys of recorded runs that recipes have no longer, at the values that changed nothing.
-RETIRED = {"accumulate": 1, "last_batch": "keep", "pad": False, "compile": False, "recombined": 0}
+from gssc.train.checkpoint import HABITS
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,11 @@ class Variant:
     @property
     def status(self) -> str:
         """Finished, or which seeds are not."""
-        others: dict[str, list[str]] = {}
-        for run in self.runs:
-            if run.summary is None:
-                others.setdefault(run.status, []).append(str(run.seed))
-        said = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {status}" for status, seeds in others.items()]
+        unfinished = group((run for run in self.runs if run.summary is None), lambda run: run.status)
+        said = [
+            f"seed{'s' * (len(runs) > 1)} {', '.join(str(run.seed) for run in runs)} {status}"
+            for status, runs in unfinished.items()
+        ]
         return "; ".join(said) or "finished"
 
     @property
@@ -88,27 +90,35 @@ class Variant:
         told = [run.scores.get("higher_is_better") for run in self.finished]
         return next((value for value in told if isinstance(value, bool)), METRICS.get(self.metric, True))
 
+    @property
+    def title(self) -> str:
+        """Recipe, and dataset where it has another name."""
+        return self.recipe if self.recipe == self.dataset else f"{self.recipe} on {self.dataset}"
+
+    @property
+    def metric_text(self) -> str:
+        """Metric with direction and unit."""
+        return f"{self.metric} {'↑' if self.higher_is_better else '↓'}{' (%)' if self.factor == 100 else ''}"
+
+    @property
+    def schedule(self) -> str:
+        """How much of the recipe's epochs the seeds have run, where it is not all."""
+        epochs = [number for run in self.finished if isinstance(number := run.scores.get("epochs_run"), int)]
+        return schedule(self.runs[0].config, min(epochs, default=None))
+
     def spread(self, key: str) -> Spread | None:
-        """Of a number in the summaries, e.g. ``"test"``."""
+        """Of a number in the summaries, e.g. ``"parameters"``."""
         return Spread.of(run.scores[key] for run in self.finished if is_number(run.scores.get(key)))
+
+    def printed(self, key: str) -> Spread | None:
+        """Of a score, ``"test"`` or ``"validation"``, in the units of the print."""
+        spread = self.spread(key)
+        return spread.times(self.factor) if spread else None
 
     @property
     def recipe_protocols(self) -> set[Any]:
         """The names of the protocols of evaluation that decided about the seeds' results."""
         return {run.scores.get("protocol") for run in self.finished}
-
-    def protocols(self) -> dict[str, list[Mapping[str, Any]]]:
-        """What the seeds scored by every protocol that their summaries tell of; that of the recipe comes first.
-
-        Runs of former versions could follow several (``train.also``).
-        """
-        by_protocol: dict[str, list[Mapping[str, Any]]] = {}
-        for run in self.finished:
-            followed = run.scores.get("protocols")
-            for name, scores in followed.items() if isinstance(followed, Mapping) else ():
-                if isinstance(scores, Mapping):
-                    by_protocol.setdefault(name, []).append(scores)
-        return dict(sorted(by_protocol.items(), key=lambda item: item[0] not in self.recipe_protocols))
 
     @property
     def factor(self) -> float:
@@ -125,59 +135,104 @@ class Variant:
         return published_gssc(self.dataset, self.metric)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Variant):
+    """One setting of a recipe that was run and kept: ``name`` is its folder, ``about`` its ``run.json``."""
+
+    name: str
+    about: dict[str, Any]
+
+    @property
+    def ablation(self) -> bool:
+        return self.name.startswith("ablation")
+
+    def said(self, key: str) -> str:
+        """An entry of ``run.json`` as text."""
+        return str(self.about.get(key) or "")
+
+
+def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
+    """``"200 of 2,000 epochs"`` where a run is shorter or longer than the shipped recipe of its name; else nothing.
+
+    Where it was stopped after ``run`` epochs of its own schedule, that is said too.
+    """
+    name, train = config.get("name"), config.get("train")
+    epochs = train.get("epochs") if isinstance(train, Mapping) else None
+    if name not in recipe_names() or not isinstance(epochs, int):
+        return ""
+    full = find_recipe(str(name)).train.epochs
+    if run is not None and run < epochs:
+        return f"stopped after {run:,} of {epochs:,} epochs" + (f"; the recipe has {full:,}" if epochs != full else "")
+    return "" if epochs == full else f"{epochs:,} of {full:,} epochs"
+
+
 def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:
     """Variants by recipe (``RECIPE on DATASET`` where it is run on another dataset): as shipped first.
 
     Seeds of one setting are taken together over all folders unless one of them occurs twice; then each folder stands
     for itself.
     """
-    by_task: dict[str, list[SeedRun]] = {}
     shipped = {name: find_recipe(name).data.dataset for name in recipe_names()}
-    for run in runs:
-        elsewhere = run.recipe in shipped and run.dataset_name != shipped[run.recipe]
-        by_task.setdefault(f"{run.recipe} on {run.dataset_name}" if elsewhere else run.recipe, []).append(run)
-    return {name: _variants(mine[0].recipe, mine) for name, mine in sorted(by_task.items())}
+
+    def task(run: SeedRun) -> str:
+        elsewhere = run.dataset_name != shipped.get(run.recipe, run.dataset_name)
+        return f"{run.recipe} on {run.dataset_name}" if elsewhere else run.recipe
+
+    return {name: _variants(mine) for name, mine in sorted(group(runs, task).items())}
 
 
-def differences(config: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a complete recipe changes in another, as ``section.key=value``."""
-    changed = []
-    for section in SECTIONS:
-        values, base_values = config.get(section), base.get(section) or {}
-        for key, value in values.items() if isinstance(values, Mapping) else ():
-            retired = section == "train" and (key, value) in RETIRED.items()
-            if f"{section}.{key}" in NEUTRAL or (base_values[key] == value if key in base_values else retired):
-                continue
-            changed.append(f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")
-    return tuple(changed)
+def differences(run: SeedRun, base: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """What the complete recipe of a run changes in another, as ``section.key=value``, but for `HABITS`."""
+    return tuple(
+        f"{section}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}"
+        for section in SECTIONS
+        for key, value in run.section(section).items()
+        if key not in base[section] or base[section][key] != value
+        if section != "train" or key not in HABITS
+    )
 
 
-def _variants(recipe: str, runs: list[SeedRun]) -> list[Variant]:
-    base = find_recipe(recipe).to_dict() if recipe in recipe_names() else _common(runs)
-    grouped: dict[tuple[str, ...], list[SeedRun]] = {}
-    for run in runs:
-        overrides = differences(run.config, base) if run.config else ("unknown settings",)
-        grouped.setdefault(overrides, []).append(run)
+def _variants(runs: Sequence[SeedRun]) -> list[Variant]:
+    recipe = runs[0].recipe
+    base = find_recipe(recipe).to_dict() if recipe in recipe_names() else _common([run for run in runs if run.config])
+    by_setting = group(runs, lambda run: differences(run, base) if run.config else ("unknown settings",))
     variants = []
-    for overrides, mine in sorted(grouped.items(), key=lambda item: (len(item[0]), item[0])):
-        seeds = [run.seed for run in mine]
-        if len(set(seeds)) == len(seeds):
+    for overrides, mine in sorted(by_setting.items(), key=lambda item: (len(item[0]), item[0])):
+        if len({run.seed for run in mine}) == len(mine):
             variants.append(Variant(recipe, overrides, tuple(sorted(mine, key=lambda run: run.seed or 0))))
-            continue
-        outs: dict[str, list[SeedRun]] = {}
-        for run in mine:
-            outs.setdefault(str(run.folder.parent), []).append(run)
-        variants += [Variant(recipe, overrides, tuple(inside), out) for out, inside in outs.items()]
+        else:
+            by_folder = group(mine, lambda run: str(run.folder.parent))
+            variants += [Variant(recipe, overrides, tuple(inside), folder) for folder, inside in by_folder.items()]
     return variants
 
 
-def _common(runs: list[SeedRun]) -> dict[str, Any]:
+def _common(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:
     """The settings that all runs of a recipe of one's own share: what differs between them names the variants."""
-    configs = [run.config for run in runs if run.config]
-    common: dict[str, Any] = {}
-    for section in SECTIONS:
-        sections = [config.get(section) for config in configs]
-        if sections and all(isinstance(one, Mapping) for one in sections):
-            shared = dict(sections[0] or {}).items()
-            common[section] = {k: v for k, v in shared if all(one and one.get(k) == v for one in sections)}
-    return common
+    shared: dict[str, dict[str, Any]] = {}
+    for name in SECTIONS:
+        first, *others = (run.section(name) for run in runs) if runs else ({},)
+        shared[name] = {
+            key: value for key, value in first.items() if all(section.get(key) == value for section in others)
+        }
+    return shared
+
+
+def read_recorded(results: Path) -> list[Recorded]:
+    """All that was kept below ``results/RECIPE/NAME``, by recipe, ``main`` first.
+
+    A folder ``seed-N`` there has ``summary.json``, ``config.yaml``, ``environment.json``, ``dataset.json`` and
+    ``metrics.csv.gz`` (the epochs, to five digits); ``run.json``, of all seeds, has command, commit, hardware, date,
+    schedule, time and remarks.
+    """
+    recorded = []
+    # A folder with a dot is what a command that was killed has left.
+    folders = {seed.parent for seed in results.glob("*/*/seed-*") if not seed.parent.name.startswith(".")}
+    for folder in sorted(folders, key=lambda path: (path.parent.name, path.name != "main", path.name)):
+        runs, notes = read_runs([folder])
+        if notes:
+            fail("results", "intact files", notes[0])
+        recipe = folder.parent.name
+        overrides = differences(runs[0], find_recipe(recipe).to_dict()) if recipe in recipe_names() else ()
+        about = read_object(folder / "run.json")
+        recorded.append(Recorded(recipe, overrides, runs, name=folder.name, about=about))
+    return recorded

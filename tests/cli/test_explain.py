@@ -116,7 +116,7 @@ def test_errors_are_one_line_and_leave_nothing(root, tmp_path, monkeypatch, caps
 
 def test_a_full_disk_leaves_what_was_there(root, tmp_path, monkeypatch):
     (tmp_path / NAMES[2]).write_bytes(b"earlier")
-    monkeypatch.setattr(write, "rendered", lambda figure: {".png": b"", ".svg": b""})
+    monkeypatch.setattr(write, "rendered", lambda figure, name: {f"{name}.png": b"", f"{name}.svg": b""})
 
     def full(descriptor):
         raise OSError(28, "No space left on device")

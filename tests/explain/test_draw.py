@@ -23,7 +23,7 @@ def test_a_kernel_has_its_own_scale_and_marks_the_node():
 
 def test_a_graph_of_one_node_and_a_kernel_of_zeros():
     figure = kernel_figure(np.zeros((1, 2)), np.zeros((2, 0), dtype=int), [("layer 0", np.zeros(1))], 0, "t")
-    assert rendered(figure)[".svg"].rstrip().endswith(b"</svg>")
+    assert rendered(figure, "x")["x.svg"].rstrip().endswith(b"</svg>")
 
 
 def test_zero_influence_is_drawn_below_the_axis_of_the_rest():
@@ -40,7 +40,7 @@ def test_zero_influence_is_drawn_below_the_axis_of_the_rest():
     assert [line.get_xdata().tolist() for line in hollow] == [[3.0], [2.0, 3.0]]
     assert max(line.get_ydata().max() for line in hollow) < 1.0
     assert "no path" in axis.texts[0].get_text()
-    files = rendered(figure)
-    assert files[".png"].startswith(b"\x89PNG")
-    assert b"<script" not in files[".svg"]
-    assert rendered(figure) == files
+    files = rendered(figure, "x")
+    assert files["x.png"].startswith(b"\x89PNG")
+    assert b"<script" not in files["x.svg"]
+    assert rendered(figure, "x") == files

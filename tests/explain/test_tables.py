@@ -2,6 +2,7 @@ import csv
 import io
 
 import numpy as np
+import torch
 
 from gssc.explain.tables import by_distance, kernel_csv, pairs_csv, reaches_csv
 
@@ -33,7 +34,7 @@ def test_tables_hold_the_numbers():
     pairs = read(pairs_csv({"ours": INFLUENCE, "other": 2 * INFLUENCE}, [7], HOPS))
     assert [row["other"] for row in pairs] == ["8", "2", "6", "1"]
     assert {row["u"] for row in pairs} == {"7"}
-    kernel = read(kernel_csv({3: np.arange(8.0).reshape(4, 2)}, {3: np.array([9.0, 9.5])}, 0, HOPS[0]))
+    kernel = read(kernel_csv({3: (torch.arange(8.0).reshape(4, 2), torch.tensor([9.0, 9.5]))}, 0, HOPS[0]))
     assert [row["c1"] for row in kernel] == ["1", "3", "5", "7", "9.5"]
     assert [row["kind"] for row in kernel] == 4 * ["kernel"] + ["self"]
 

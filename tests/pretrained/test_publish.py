@@ -48,6 +48,11 @@ def run_of(root: Path) -> Path:
     return root / f"runs/seed-{read_json(root / 'small-cycles/summary.json')['seed']}"
 
 
+def card_files(root: Path) -> dict:
+    names = {"about": "dataset", "environment": "environment", "summary": "summary", "seeds": "seeds"}
+    return {name: read_json(root / f"small-cycles/{file}.json") for name, file in names.items()}
+
+
 def test_the_seed_is_chosen_by_validation(root):
     summaries = [read_json(root / f"runs/seed-{seed}/summary.json") for seed in (0, 1)]
     published = read_json(root / "small-cycles/summary.json")
@@ -80,17 +85,17 @@ def test_files_and_card(root):
 )
 def test_the_card_knows_molecules(root, features, file):
     """By their features: columns of categories, or a number of continuous ones."""
-    names = ("dataset.json", "environment.json", "summary.json", "seeds.json")
-    about, *others = (read_json(root / "small-cycles" / name) for name in names)
-    card = model_card("mine", small_recipe().to_dict(), about | {"node_features": features}, *others, {})
+    files = card_files(root)
+    about = files.pop("about") | {"node_features": features}
+    card = model_card("mine", {}, config=small_recipe().to_dict(), about=about, **files)
     assert f"gssc predict mine {file} " in card
 
 
 def test_the_card_names_teachers(root):
-    names = ("dataset.json", "environment.json", "summary.json", "seeds.json")
-    about, environment, summary, seeds = (read_json(root / "small-cycles" / name) for name in names)
+    files = card_files(root)
+    summary, config = files.pop("summary"), small_recipe().to_dict()
     plain, taught = (
-        model_card("mine", small_recipe().to_dict(), about, environment, summary | teachers, seeds, {})
+        model_card("mine", {}, config=config, summary=summary | teachers, **files)
         for teachers in ({}, {"teachers": [2, 3], "teacher_seconds": 90.0})
     )
     line = "- teachers: it has learned the mean prediction of models with the seeds 2, 3, 1.5 min of training in all\n"
@@ -98,7 +103,7 @@ def test_the_card_names_teachers(root):
     assert taught.replace(line, "") == plain
     later = small_recipe("train.start=runs/first").to_dict()
     line = "- it began with the weights of `runs/first`\n"
-    assert model_card("mine", later, about, environment, summary, seeds, {}).replace(line, "") == plain
+    assert model_card("mine", {}, config=later, summary=summary, **files).replace(line, "") == plain
 
 
 def test_predictions_and_score_are_those_of_the_run(root):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from gssc.report.curves import confusion, precision_recall_curve, roc_curve
+from gssc.report.predicted import confusion, ranking_curves
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -15,7 +15,7 @@ def ranked(request):
 
 def test_roc(ranked):
     scores, labels = ranked
-    false, true, area = roc_curve(scores, labels)
+    false, true, _, area, _ = ranking_curves(scores, labels)
     expected = metrics.roc_curve(labels, scores, drop_intermediate=False)
     np.testing.assert_allclose(false, expected[0], atol=1e-15)
     np.testing.assert_allclose(true, expected[1], atol=1e-15)
@@ -24,7 +24,7 @@ def test_roc(ranked):
 
 def test_precision_recall(ranked):
     scores, labels = ranked
-    recall, precision, average = precision_recall_curve(scores, labels)
+    _, recall, precision, _, average = ranking_curves(scores, labels)
     expected_precision, expected_recall, _ = metrics.precision_recall_curve(labels, scores)
     np.testing.assert_allclose(recall[::-1], expected_recall, atol=1e-15)
     np.testing.assert_allclose(precision[::-1], expected_precision, atol=1e-15)

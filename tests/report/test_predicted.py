@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from report.fake_runs import fake_run
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from gssc.report.predicted import predictions_plot
 from gssc.report.runs import read_runs
@@ -26,7 +26,9 @@ def test_regression_is_a_scatter_for_each_target(tmp_path):
     drawn = [axis for axis in figure.axes if axis.axison]
     assert len(drawn) == 11
     assert caption == "181 of 2,000 rows drawn"
-    prediction, target = read_runs([tmp_path]).seeds[0].predictions()
+    tensors = load_file(tmp_path / "seed-0/predictions.safetensors")
+    prediction, target = tensors["prediction"], tensors["target"]
+    assert prediction.shape == target.shape == (2000, 11)
     # The points lie at (true, predicted), and the error is that of all rows.
     points = drawn[2].collections[0].get_offsets()
     rows = np.isin(target[:, 2], points[:, 0].astype(np.float32))

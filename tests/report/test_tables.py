@@ -4,8 +4,9 @@ import pytest
 from report.fake_runs import fake_run
 
 from gssc.report.published import published_gssc, published_rows
+from gssc.report.render import escape_latex, render
 from gssc.report.runs import read_runs
-from gssc.report.tables import compare, difference_text, escape_latex, spread_text, to_csv, to_latex, to_markdown
+from gssc.report.tables import compare, difference_text, spread_text, to_csv
 from gssc.report.variants import Spread, group_variants
 
 
@@ -31,7 +32,8 @@ def comparisons(tmp_path_factory):
     ],
 )
 def test_values_have_the_units_and_digits_of_the_print(recipe, spread, expected):
-    assert spread_text(spread, published_gssc(recipe)) == expected
+    published = published_gssc(recipe)
+    assert spread_text(spread.times(published.factor if published else 1.0), published) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_rows(comparisons):
     cifar, zinc = comparisons
     assert [row.model for row in cifar.rows[:3]] == ["as shipped", "model.glob=none", "GSSC"]
     assert len(cifar.rows) == 2 + len(published_rows("cifar10"))
-    assert cifar.metric_text == "accuracy ↑ (%)"
+    assert cifar.variant.metric_text == "accuracy ↑ (%)"
     assert cifar.rows[0].value == pytest.approx(77.642, abs=2)
     assert (cifar.rows[0].seeds, cifar.rows[1].seeds, cifar.rows[1].std) == (3, 1, None)
     assert cifar.rows[1].verdict == "worse"
@@ -67,7 +69,7 @@ def test_rows(comparisons):
 
 
 def test_markdown(comparisons):
-    text = to_markdown(comparisons)
+    text = render("report.md", tables=comparisons, paper="it", origins="", notes=())
     tables = [block for block in text.split("\n\n") if block.startswith("|")]
     assert len(tables) == 2
     for table, one in zip(tables, comparisons, strict=True):
@@ -87,7 +89,7 @@ def test_csv(comparisons):
 
 
 def test_latex(comparisons):
-    text = to_latex(comparisons)
+    text = render("report.tex", tables=comparisons)
     assert text.count("\\begin{table}") == text.count("\\end{table}") == 2
     assert text.count("\\\\\n") == 2 + sum(len(one.rows) for one in comparisons)
     assert "55.710 $\\pm$ 0.381 & $-$21.932 \\\\" in text

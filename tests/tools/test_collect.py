@@ -7,7 +7,7 @@ from report.fake_runs import fake_run
 from small_run import run_small
 from typer.testing import CliRunner
 
-from gssc.report.recorded import read_recorded
+from gssc.report.variants import read_recorded
 from tools.collect import app, collect
 
 

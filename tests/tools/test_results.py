@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 import tools.collect
 import tools.results
-from gssc.pretrained.notes import read_notes
+from gssc.pretrained.card import read_notes
 from gssc.recipes import recipe_names
-from gssc.report.provenance import public_command, public_config, schedule
+from gssc.report.provenance import public_command, public_config
 from gssc.report.published import all_published
-from gssc.report.recorded import read_recorded
 from gssc.report.runs import read_seed
+from gssc.report.variants import read_recorded, schedule
 from gssc.report.write import write_report
 from tools.ablation_plots import _name
 from tools.collect import collect, compact
