@@ -1,6 +1,7 @@
 """Graph State Space Convolution for PyTorch Geometric."""
 
 from gssc import datasets, ops, pretrained, testing
+from gssc.environment import VERSION as __version__
 from gssc.model import GSSC, model_inputs
 from gssc.nn import (
     GINE,
@@ -29,8 +30,6 @@ from gssc.spectra import (
     SpectrumError,
     prepare,
 )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "GINE",

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+VERSION = "0.1.0"
 PACKAGES = ("gssc", "torch", "torch_geometric", "numpy", "scipy", "safetensors", "torchmetrics", "triton")
 
 

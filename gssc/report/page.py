@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from gssc import __version__
 from gssc.checks import fail
+from gssc.environment import VERSION
 from gssc.report.figures import ablation_bars, learning_curves
 from gssc.report.predicted import predictions_plot
 from gssc.report.provenance import duration, provenance, time_per_seed
@@ -36,7 +36,7 @@ def make_page(
         sections = [_section(name, mine, tables[name], numbers, problems) for name, mine in variants.items()]
     functions = (time_per_seed, duration, provenance, is_number)
     helpers = {function.__name__: function for function in functions} | {"folded": _folded}
-    return render("page.html", sections=sections, notes=problems, paper=PAPER, version=__version__, **helpers), problems
+    return render("page.html", sections=sections, notes=problems, paper=PAPER, version=VERSION, **helpers), problems
 
 
 def _section(
