@@ -21,14 +21,15 @@ from torch import Tensor
 
 from benchmarks.graphs import zinc_like
 from benchmarks.harness import append
+from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64
 from benchmarks.training import ABOUT, GRAPHS
 from gssc import GSSC
-from gssc.molecules.data import MoleculeData, pack_molecules
-from gssc.molecules.model import Launch, MoleculeModel, Moments, Warps, run
-from gssc.molecules.reference import DenseBatch, dense_model
-from gssc.molecules.supported import categories
+from gssc.molecules.arguments import Moments
+from gssc.molecules.data import MoleculeData, molecule_data
+from gssc.molecules.model import WARPS, Launch, MoleculeModel, run
 from gssc.molecules.workspace import Workspace
 from gssc.recipes import find_recipe
+from gssc.tasks import Task
 from gssc.train import GraphStore, build_model
 from gssc.train.build import build_store
 
@@ -51,9 +52,7 @@ def new_model(seed: int) -> GSSC:
 def prepared() -> tuple[GraphStore, MoleculeData]:
     """The graphs, as the model reads them and as the kernels do."""
     store = build_store(zinc_like(GRAPHS), RECIPE, "graph", torch.device(DEVICE), None)
-    tensors = {**store.of_nodes, **store.of_edges, **store.of_graphs}
-    vocabularies = categories(new_model(0))
-    return store, pack_molecules(store.ptr, store.edge_ptr, store.edge_index, store.y, vocabularies, tensors)
+    return store, molecule_data(store, new_model(0), Task("graph", "regression", 1, "mae"))
 
 
 def training_space(model: MoleculeModel, data: MoleculeData, seeds: list[int]) -> tuple[Workspace, Moments]:
@@ -101,7 +100,7 @@ def check(store: GraphStore, data: MoleculeData, precision: str, limit: float) -
     run(launches)
     again = work.grads_of_slots[:, : fused.flat.used].sum(0, keepdim=True)
     same = torch.equal(gradient_sum, again) and torch.equal(running, fused.flat.running)
-    dense = DenseBatch(data.to(torch.float64), work.order[0, 0], work.tile)
+    dense = DenseBatch(in_float64(data), work.order[0, 0], work.tile)
     has_target = dense.targets.isfinite()
     error = torch.where(has_target, dense_model(twin, dense, int(work.keys[0, 0])) - dense.targets.nan_to_num(), 0.0)
     loss = error.abs().sum() / has_target.sum()
@@ -275,12 +274,12 @@ def main(arguments: list[str] | None = None) -> None:
     layer_kernels = ("mix_forward", "ffn_forward", "ffn_backward", "mix_backward")
     for name in layer_kernels:
         for warps in (4, 8):
-            if warps == getattr(Warps(), name) or time.perf_counter() - begin > options.seconds:
+            if warps == WARPS.get(name, 4) or time.perf_counter() - begin > options.seconds:
                 continue
             microseconds = {}
             for replicas in (1, 5):
                 models = [new_model(seed) for seed in range(replicas)]
-                model = MoleculeModel(models, warps=Warps(**{name: warps}))
+                model = MoleculeModel(models, warps={name: warps})
                 work, _ = training_space(model, data, list(range(replicas)))
                 launches = model.forward(work) + model.backward(work)
                 run(launches)

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from gssc.model import GSSC
-from gssc.molecules.data import MAX_BONDS
 from gssc.nn import GSSCLayer, GSSConv
 from gssc.nn.dropout import Dropout
 from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder
@@ -23,7 +22,7 @@ from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
 
 WIDTHS = (16, 32, 64)
-MAX_CATEGORIES, MAX_STEPS = 256, 64
+MAX_CATEGORIES, MAX_BONDS, MAX_STEPS = 256, 4, 64
 
 PARAMETERS_OF_LAYER = {
     *(f"{norm}.{name}" for norm in ("norm_local", "norm_global", "norm_ffn") for name in ("weight", "bias")),

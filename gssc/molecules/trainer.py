@@ -7,22 +7,19 @@ Without a GPU the same kernels run through Triton's interpreter, which is how th
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gssc.config import Recipe
-from gssc.model import GSSC
-from gssc.molecules.fit import molecule_data
-from gssc.molecules.model import MoleculeModel, Moments, run
+from gssc.molecules.arguments import Moments
+from gssc.molecules.data import molecule_data
+from gssc.molecules.model import MoleculeModel, run
 from gssc.molecules.statistics import Reestimation
 from gssc.molecules.workspace import Workspace
 from gssc.replay import Replay
-from gssc.tasks import Task
 from gssc.train.evaluate import score_against
-from gssc.train.processes import Processes
 from gssc.train.randomness import mix_each, shuffled
 from gssc.train.step import Position, Trainer
 from gssc.train.store import GraphStore
@@ -31,51 +28,23 @@ EVALUATED_AT_ONCE = 256  # graphs of each replica
 
 
 class MoleculeTrainer(Trainer):
-    """A `Trainer` whose steps are those of a `MoleculeGroup`: of itself alone, or with others that it is joined to.
+    """A `Trainer` that takes its steps in a `MoleculeGroup`, of itself alone or with others.
 
     Its model, optimiser state and average are views of the group's memory, under the names they always have.
-
-    Args:
-        model, store, task, recipe, seed, processes: As for `Trainer`; `gssc.molecules.why_not` is None.
-        alone: Whether it forms a group of its own.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        store: GraphStore,
-        task: Task,
-        recipe: Recipe,
-        seed: int,
-        processes: Processes,
-        alone: bool = True,
-    ) -> None:
-        super().__init__(model, store, task, recipe, seed, processes)
-        self.group: MoleculeGroup
-        self.row = 0
-        if alone:
-            MoleculeGroup([self])
-
-    def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
-        return self.group.run_epoch([position], stop)
-
-    def evaluate(self, store: GraphStore) -> tuple[float, float]:
-        return self.group.evaluate(store)[self.row]
-
-    def score(self, store: GraphStore) -> tuple[float, float]:
-        return self.group.score(store)[self.row]
+    group: "MoleculeGroup"
+    row: int
 
     def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights that `evaluate` looked at last; the next call overwrites it."""
+        """A copy of the weights that the group evaluated last; the next call overwrites it."""
         return self.group.keep_weights(self.row)
 
 
-@dataclass
-class _Pass:
+class _Pass(NamedTuple):
     """An evaluation of all graphs of a store."""
 
     work: Workspace
-    batches: int
     target: Tensor
     replay: Replay
 
@@ -89,9 +58,9 @@ class MoleculeGroup:
         self.device, self.clock, config = first.store.device, first.clock, first.recipe.train
         exact = "tf32x3" if self.device.type == "cuda" else "ieee"
         precision, squared = "tf32" if config.precision == "tf32" else exact, first.task.metric == "rmse"
-        self.fused = self.judged = MoleculeModel([_model(t.model) for t in trainers], precision, squared)
+        self.fused = self.judged = MoleculeModel([t.model for t in trainers], precision, squared)
         if first.evaluated is not first.model:
-            self.judged = MoleculeModel([_model(t.evaluated) for t in trainers], precision, squared)
+            self.judged = MoleculeModel([t.evaluated for t in trainers], precision, squared)
             self.judged.dropouts = (0.0, 0.0, 0.0)
         self.data = molecule_data(first.store, self.fused.first, first.task)
         self.graphs = min(config.batch_size, self.data.num_graphs)
@@ -198,36 +167,27 @@ class MoleculeGroup:
         """Loss and score of the models that are evaluated, as they are; the device is asked once."""
         if id(store) not in self.passes:
             self.passes[id(store)] = self._pass(store)
-        found = self.passes[id(store)]
-        found.work.at.zero_()
-        for _ in range(found.batches):
-            found.replay()
-        raw = found.work.raw[:, :-1].cpu()
-        return [score_against(own, found.target, None, self.task) for own in raw]
+        work, target, replay = self.passes[id(store)]
+        work.at.zero_()
+        for _ in work.order:
+            replay()
+        return [score_against(raw, target, None, self.task) for raw in work.raw[:, :-1].cpu()]
 
     def _pass(self, store: GraphStore) -> _Pass:
         data = molecule_data(store, self.fused.first, self.task)
         graphs = min(EVALUATED_AT_ONCE, data.num_graphs)
-        batches = -(-data.num_graphs // graphs)
-        work = Workspace(self.judged, data, graphs, batches, training=False)
-        order = torch.full((batches * graphs,), data.num_graphs)
-        order[: data.num_graphs] = torch.arange(data.num_graphs)
-        work.order.copy_(order.view(batches, 1, graphs).expand(work.order.shape))
+        work = Workspace(self.judged, data, graphs, -(-data.num_graphs // graphs), training=False)
+        work.take_in_order()
         launches = self.judged.forward(work)
 
         def forward() -> None:
             run(launches)
             work.at.add_(1)
 
-        return _Pass(work, batches, store.y[:-1].cpu(), Replay(forward, self.device, [work.at]))
+        return _Pass(work, store.y[:-1].cpu(), Replay(forward, self.device, [work.at]))
 
     def keep_weights(self, row: int) -> dict[str, Tensor]:
         """Copy what was evaluated of a trainer, on the device; into the same memory every time."""
         for kept, value in zip(self.kept, self.judged.flat.memory(), strict=True):
             kept[row] = value[row]
         return self.kept_names[row]
-
-
-def _model(module: nn.Module) -> GSSC:
-    assert isinstance(module, GSSC)
-    return module

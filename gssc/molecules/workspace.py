@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
+from gssc.molecules.arguments import Backward, Sums, Tables
 from gssc.molecules.data import MAX_NODES, MoleculeData
 
 if TYPE_CHECKING:
@@ -70,6 +71,26 @@ class Workspace:
         self.d_phi = empty(once * layers, slots, self.kp, model.phi_channels)
         self.grads = torch.zeros(once * replicas, model.flat.stride, device=device)
         self.squares, self.now = empty(once * replicas, -(-model.flat.used // SUM_BLOCK)), empty(once * replicas, 8)
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.at, self.order, self.keys, self.table, self.losses)
+
+    @property
+    def back(self) -> Backward:
+        return Backward(self.dx, self.dx_parts, self.dh, self.dh_parts)
+
+    @property
+    def sums(self) -> Sums:
+        return Sums(self.grads_of_slots, self.losses_of_slots, self.grads, self.squares, self.now)
+
+    def take_in_order(self) -> int:
+        """Put all graphs in their order into the batches to come; how many of these there are."""
+        batches = -(-self.data.num_graphs // self.graphs)
+        order = torch.arange(batches * self.graphs).clamp(max=self.data.num_graphs)
+        self.order[:batches] = order.view(batches, 1, self.graphs).to(self.order.device)
+        self.at.zero_()
+        return batches
 
     def scratch(self) -> list[Tensor]:
         """Memory whose content means nothing between steps."""

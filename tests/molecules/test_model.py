@@ -4,10 +4,13 @@ import copy
 
 import pytest
 import torch
-from molecule_samples import SIZES, molecule_data, molecule_model, molecule_store
+from molecule_samples import SIZES, TASK, molecule_model, molecule_store
 
-from gssc.molecules.model import MoleculeModel, Moments, Workspace, run
-from gssc.molecules.reference import DenseBatch, dense_model
+from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64
+from gssc.molecules.arguments import Moments
+from gssc.molecules.data import molecule_data
+from gssc.molecules.model import MoleculeModel, run
+from gssc.molecules.workspace import Workspace
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")
@@ -27,7 +30,7 @@ def workspace(model, data, batches, keys, training=True):
     return work
 
 
-def reference(model, data, graphs, key, tile, pooled_loss=True):
+def reference(model, data, graphs, key, tile):
     dense = DenseBatch(data, torch.tensor(graphs, device=data.ptr.device), tile)
     out = dense_model(model, dense, key)
     known = dense.targets.isfinite()
@@ -43,8 +46,8 @@ def gradients_of(flat, work, row):
 
 def check(settings, replicas=1, sizes=SIZES, channels=16, layers=2, graphs=5, tolerance=1e-5, **more):
     store = molecule_store(sizes, DEVICE, **more)
-    data = molecule_data(store)
     models = [molecule_model(layers, channels, **settings).to(DEVICE).train() for _ in range(replicas)]
+    data = molecule_data(store, models[0], TASK)
     twins = [copy.deepcopy(model).double() for model in models]
     fused = MoleculeModel(models, precision=EXACT)
     generator = torch.Generator().manual_seed(1)
@@ -56,7 +59,7 @@ def check(settings, replicas=1, sizes=SIZES, channels=16, layers=2, graphs=5, to
     run(fused.forward(work) + fused.backward(work))
     torch.manual_seed(0)
     for row, twin in enumerate(twins):
-        _, loss = reference(twin, data.to(torch.float64), batches[row], keys[row], work.tile)
+        _, loss = reference(twin, in_float64(data), batches[row], keys[row], work.tile)
         loss.backward()
         found = work.losses_of_slots.view(replicas, graphs)[row].sum()
         assert_close(found.double(), loss, "loss", tolerance)
@@ -92,9 +95,10 @@ def test_evaluation_is_that_of_the_model():
         for name, buffer in model.named_buffers():
             if "running" in name:
                 buffer.add_(0.2 * torch.rand_like(buffer))
+    data = molecule_data(store, model, TASK)
     expected = model.eval()(**store.batch(torch.arange(len(SIZES))).inputs).detach()
     fused = MoleculeModel([model], precision=EXACT)
-    work = workspace(fused, molecule_data(store), [[[0, 1, 2]], [[3, 4, 5]], [[6, 7, 8]]], [[0]] * 3, training=False)
+    work = workspace(fused, data, [[[0, 1, 2]], [[3, 4, 5]], [[6, 7, 8]]], [[0]] * 3, training=False)
     before = fused.flat.running.clone()
     for _ in range(3):
         run(fused.forward(work))
@@ -109,7 +113,8 @@ def test_steps_are_those_of_adamw(clip):
     plain = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, weight_decay=0.1)
     fused = MoleculeModel([model], precision=EXACT)
-    work = workspace(fused, molecule_data(molecule_store(device=DEVICE)), [[[0, 1, 2]]] * 3, [[0]] * 3)
+    data = molecule_data(molecule_store(device=DEVICE), model, TASK)
+    work = workspace(fused, data, [[[0, 1, 2]]] * 3, [[0]] * 3)
     tensors = len(list(model.parameters()))
     flat = fused.flat
     moments = Moments(
