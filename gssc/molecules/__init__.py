@@ -32,9 +32,9 @@ def why_not(recipe: "Recipe", dataset: "GraphDataset", device: "torch.device", p
         return "Triton is not installed"
     if processes.world > 1:
         return "several processes share each step"
-    from gssc.molecules.fit import why_not_data, why_not_recipe
+    from gssc.molecules.fit import why_not_run
 
-    return why_not_recipe(recipe, dataset.task) or why_not_data(recipe, dataset, device)
+    return why_not_run(recipe, dataset, device)
 
 
 def group_of_trainers(

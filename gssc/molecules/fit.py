@@ -6,35 +6,29 @@ from gssc.config import Recipe
 from gssc.datasets.flat import FlatGraphs, GraphDataset
 from gssc.molecules.data import MAX_NODES
 from gssc.molecules.supported import why_not_model
-from gssc.tasks import Task
 from gssc.train.build import about_data, build_model
 
 # Every graph of a batch has gradients of its own, which are added up afterwards.
 MOST_GRADIENTS = 2**32
 
 
-def why_not_recipe(recipe: Recipe, task: Task) -> str | None:
-    """What speaks against it in the recipe."""
-    config = recipe.train
+def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> str | None:
+    """What speaks against it in the recipe, in its model, or in the graphs it is trained and selected on."""
+    config, task = recipe.train, dataset.task
     if not config.capture:
         return "train.capture is false"
     if config.precision not in ("float32", "tf32"):
         return f"train.precision is {config.precision}"
     if (task.level, task.kind) != ("graph", "regression"):
         return f"the task is not regression of graphs but {task.kind} of {task.level}s"
-    return None
-
-
-def why_not_data(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> str | None:
-    """What speaks against it in the model or in the graphs it is trained and selected on."""
     with torch.random.fork_rng(devices=[]):
         model = build_model(recipe, about_data(recipe, dataset))
     reason = why_not_model(model)
     if reason is not None:
         return reason
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    if recipe.train.batch_size * parameters > MOST_GRADIENTS:
-        return f"batches of {recipe.train.batch_size} graphs are too large"
+    if config.batch_size * parameters > MOST_GRADIENTS:
+        return f"batches of {config.batch_size} graphs are too large"
     for split in ("train", "val"):
         graphs = dataset.splits[split]
         most = int(graphs.ptr.diff().max()) if graphs.num_graphs else 0

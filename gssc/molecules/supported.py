@@ -44,8 +44,8 @@ READ = {
 }
 INTERNALS = vars(nn.Module()).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-COMPARED = (bool, int, float, str, tuple, list, dict, set, NoneType)  # values of options; of others, the type is
-NOT_COMPARED = {"recompute"}  # where memory is saved, results are the same
+COMPARED = (bool, int, float, str, tuple, list, dict, set, NoneType)  # by value; others have to be the same object
+NOT_COMPARED = {"recompute", "inspector"}  # where memory is saved, results are the same; PyG's own
 
 
 def why_not_model(model: nn.Module) -> str | None:
@@ -56,16 +56,12 @@ def why_not_model(model: nn.Module) -> str | None:
         reason = _why_not_parts(layer)
         if reason is not None:
             return reason
-    if model.glob != "gssc":
-        return "its global part is not GSSC without selection"
     if type(model.phi) is not DeepSetPhi:
         return "phi is not a deep set"
     for name, module in model.named_modules():
         kind = nn.Embedding if ".embeddings." in name else READ.get(name)
         if kind is not None and type(module) is not kind:
             return f"{name} is a {type(module).__name__}, not a {kind.__name__}"
-    if any(getattr(module, "synchronized", False) for module in model.modules()):
-        return "its norms are shared by processes"
     channels: Any = model.layers[0].channels
     if channels not in WIDTHS or model.phi.channels not in WIDTHS:
         return f"its widths are {channels} and {model.phi.channels}, not of {', '.join(map(str, WIDTHS))}"
@@ -168,10 +164,7 @@ def _difference_of_modules(module: nn.Module, other: nn.Module) -> str | None:
         if name not in options or name not in other_options:
             return f" has no {name}" if name in other_options else f" has a {name} that they do not know"
         value, expected = options[name], other_options[name]
-        if isinstance(value, COMPARED) and isinstance(expected, COMPARED):
-            same = value == expected
-        else:
-            same = type(value) is type(expected)
+        same = value is expected or (isinstance(value, COMPARED) and value == expected)
         if not same and name not in NOT_COMPARED:
             return f".{name} is not {expected!r}"
     return None

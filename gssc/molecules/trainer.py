@@ -99,25 +99,21 @@ class MoleculeGroup:
 
         They stand at the same step of the same epoch.
         """
-        epoch, first = positions[0].epoch, positions[0].step
-        self._fill(epoch, first)
-        for row, position in enumerate(positions):
-            if first:
-                self.work.losses[:first, row] = torch.stack(position.losses).to(self.work.losses)
-        complete = True
-        for _ in range(first, self.steps):
-            if stop():
-                complete = False
-                break
+        done, losses = positions[0].step, self.work.losses
+        self._fill(positions[0].epoch, done)
+        if done:
+            losses[:done] = torch.stack([torch.stack(position.losses) for position in positions], 1).to(losses)
+        while positions[0].step < self.steps and not stop():
             if self.replay is None:
-                self.replay = self._capture()
+                state = [*self.fused.flat.memory(), *self.moments, self.average_steps, losses, self.work.at]
+                state += [] if self.averaged is None else [self.averaged]
+                self.replay = Replay(self._step, self.device, state)
             self.replay()
             for position in positions:
                 position.step += 1
-        losses = self.work.losses[: positions[0].step].cpu()
-        for row, position in enumerate(positions):
-            position.losses = list(losses[:, row].unbind())
-        return complete
+        for position, column in zip(positions, losses[: positions[0].step].cpu().unbind(1), strict=True):
+            position.losses = list(column.unbind())
+        return positions[0].step == self.steps
 
     def _fill(self, epoch: int, at: int) -> None:
         """The tables of an epoch, which goes on at step ``at``."""
@@ -133,12 +129,6 @@ class MoleculeGroup:
         table = np.stack([rates, 1 / (1 - 0.9**t), 1 / np.sqrt(1 - 0.999**t)], 1)
         work.table[: self.steps, :3] = torch.from_numpy(table).to(work.table)
         work.at.fill_(at)
-
-    def _capture(self) -> Replay:
-        moments = (self.moments.exp_avg, self.moments.exp_avg_sq, self.moments.steps)
-        state = [*self.fused.flat.memory(), *moments, self.average_steps, self.work.losses, self.work.at]
-        state += [] if self.averaged is None else [self.averaged]
-        return Replay(self._step, self.device, state)
 
     def _step(self) -> None:
         run(self.launches)

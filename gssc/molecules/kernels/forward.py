@@ -99,15 +99,15 @@ def mix_forward(batch, data, layer, encoders, salt, normed, training, p_local, p
     The norm of the layer before comes first, if ``normed``.
     """
     slot, replica, first = this_slot(batch)
-    branch = tl.program_id(1)
     weights = layer.weights + replica * batch.params_stride
     start, n, valid, key = graph_in(batch, slot, M.T)
     x = tile_of(layer.x, slot, valid, M)
     if normed:
-        writes = (slot == first) & (branch == 0)
+        writes = (slot == first) & (tl.program_id(1) == 0)
         mean, scale = statistics(layer.before, batch, replica, training, writes, M)
         norm = layer.before.weight + replica * batch.params_stride
         x = affine(standardized(x, mean, scale, valid), norm, valid, M.C)
+    branch = tl.program_id(1)
     if branch == 0:
         BONDS: tl.constexpr = M.BONDS
         bond = bond_matrix(data, batch, slot, n, M.T)
