@@ -11,9 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.molecules.data import MoleculeData
+from gssc.molecules.workspace import Workspace
 
 # What dropout of one layer is applied to; a layer has so many salts.
 LOCAL, GLOBAL, HIDDEN, OUTPUT, SALTS = 0, 1, 2, 3, 4
+
+
+def poison(work: Workspace) -> None:
+    """Fill with NaN the memory whose content means nothing between steps."""
+    sums = (work.sums.partial, work.sums.partial_losses, work.sums.squares, work.sums.now)
+    others = [value for name, value in vars(work).items() if isinstance(value, Tensor) and name not in ("raw", "slots")]
+    for tensor in (*work.back, *sums, *others):
+        tensor.fill_(torch.nan)
 
 
 def in_float64(data: MoleculeData) -> MoleculeData:

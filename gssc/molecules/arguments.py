@@ -57,23 +57,17 @@ class Encoders(NamedTuple):
 
 
 class Spectrum(NamedTuple):
-    """φ, and the gains of all layers."""
+    """φ of the eigenvalues."""
 
     weights: Tensor  # [replicas, params_stride], from those of φ on
     grads: Tensor  # [slots, params_stride]
-    layers: Tensor  # [replicas, params_stride], from the weights of the first layer on
-    layer_grads: Tensor
     states: Tensor  # [BLOCKS + 1, slots, KP, W]: before every block, and Φ
     phi: Tensor  # [slots, KP, W], the last of them
     d_phi: Tensor  # [layers, slots, KP, W], gradient of Φ by each layer
-    gains: Tensor  # [layers, slots, K] or [layers, slots, K, C]
-    self_gains: Tensor
-    d_gains: Tensor
-    d_self_gains: Tensor
 
 
 class Layer(NamedTuple):
-    """A layer; memory of its norm ``glob`` follows that of ``local``."""
+    """A layer; weights and gains of the next follow, and memory of its norm ``glob`` follows that of ``local``."""
 
     weights: Tensor  # [replicas, params_stride], from those of this layer on
     grads: Tensor  # [slots, params_stride]

@@ -3,7 +3,7 @@
 import torch
 
 from gssc.config import Recipe
-from gssc.datasets.flat import FlatGraphs, GraphDataset
+from gssc.datasets.flat import GraphDataset
 from gssc.molecules.data import MAX_NODES
 from gssc.molecules.supported import why_not_model
 from gssc.train.build import about_data, build_model
@@ -36,12 +36,8 @@ def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> 
             return f"graphs have up to {most} nodes, not {MAX_NODES}"
         if graphs.mask is not None:
             return "only some targets count"
-        if _has_parallel_edges(graphs, device):
+        starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff()).to(device)
+        source, target = graphs.edge_index.to(device)
+        if torch.unique((starts + target) * MAX_NODES + source).numel() < graphs.num_edges:
             return "two edges join the same nodes"
     return None
-
-
-def _has_parallel_edges(graphs: FlatGraphs, device: torch.device) -> bool:
-    starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff()).to(device)
-    source, target = graphs.edge_index.to(device)
-    return torch.unique((starts + target) * MAX_NODES + source).numel() < graphs.num_edges

@@ -1,6 +1,6 @@
 """`GSSC` on batches of small graphs through the fused kernels: which is launched when, on what."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,7 +10,8 @@ from gssc.checks import check_choice
 from gssc.molecules.arguments import Batch, Constants, Encoders, Head, Layer, Moments, Norm, Spectrum
 from gssc.molecules.layout import FlatModels
 from gssc.molecules.supported import bond_types, categories
-from gssc.molecules.workspace import SUM_BLOCK, Workspace, power_of_two
+from gssc.molecules.workspace import SUM_BLOCK, Workspace
+from gssc.ops.triton_support import power_of_two
 
 PRECISIONS = ("tf32", "tf32x3", "ieee")
 SALTS = 4  # dropouts of a layer
@@ -40,22 +41,15 @@ class MoleculeModel:
         models: The models; their weights may differ, nothing else.
         precision: How matrices are multiplied: ``"tf32"``, ``"tf32x3"`` (nearly float32) or ``"ieee"``.
         squared: Squared instead of absolute error as the loss.
-        warps: Warps per program of kernels, where they are not the default.
     """
 
-    def __init__(
-        self,
-        models: Sequence[nn.Module],
-        precision: str = "tf32",
-        squared: bool = False,
-        warps: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, models: Sequence[nn.Module], precision: str = "tf32", squared: bool = False) -> None:
         check_choice("precision", precision, PRECISIONS)
         self.flat = FlatModels(models)
         first: Any = models[0]
         self.first, layer = first, first.layers[0]
         self.replicas, self.precision, self.squared = len(models), precision, squared
-        self.warps = {**WARPS, **(warps or {})}
+        self.warps = dict(WARPS)
         self.layers, self.channels = len(first.layers), layer.channels
         self.phi_channels, self.blocks = first.phi.channels, len(first.phi.pool)
         self.shared = layer.glob.kernel == "shared"
@@ -68,7 +62,7 @@ class MoleculeModel:
     def forward(self, work: Workspace) -> list[Launch]:
         """Encoders, layers and head: in training with the loss and the gradients behind the layers, else outputs."""
         from gssc.molecules.kernels.encoders_and_head import encode_forward, head_kernel
-        from gssc.molecules.kernels.forward import ffn_forward, mix_forward
+        from gssc.molecules.kernels.layer import ffn_forward, mix_forward
         from gssc.molecules.kernels.spectrum import gains_forward, phi_forward
 
         batch, data, m, training = self._batch(work), work.data, self._constants(work), int(work.training)
@@ -78,38 +72,38 @@ class MoleculeModel:
         launches = [
             self._launch(encode_forward, (slots,), batch, work.tables, data, encoders, layers[0].x, training, m),
             self._launch(phi_forward, (slots,), batch, data, spectrum, m),
-            self._launch(gains_forward, (slots, self.layers), batch, spectrum, self.flat.layer_stride, m),
+            self._launch(gains_forward, (slots, self.layers), batch, spectrum, layers[0], self.flat.layer_stride, m),
         ]
         for number, layer in enumerate(layers):
             salt, normed = number * SALTS, int(number > 0)
             mix = batch, data, layer, encoders, salt, normed, training, p_local, p_global, m
             launches.append(self._launch(mix_forward, (slots, 2), *mix))
             launches.append(self._launch(ffn_forward, (slots,), batch, layer, salt, training, p_ffn, m))
-        params, grads = (tensor[:, self.head_at :] for tensor in (self.flat.params, work.grads_of_slots))
-        head = Head(params, grads, layers[-1].after, layers[-1].y, work.raw, work.losses_of_slots)
+        params, grads = (tensor[:, self.head_at :] for tensor in (self.flat.params, work.sums.partial))
+        head = Head(params, grads, layers[-1].after, layers[-1].y, work.raw, work.sums.partial_losses)
         arguments = batch, data, head, work.back, work.raw.shape[1], training, m
         launches.append(self._launch(head_kernel, (slots,), *arguments))
         return launches
 
     def backward(self, work: Workspace) -> list[Launch]:
         """Gradients of every slot, from those that `forward` has left behind the layers."""
-        from gssc.molecules.kernels.backward import ffn_backward, mix_backward
         from gssc.molecules.kernels.encoders_and_head import encode_backward
+        from gssc.molecules.kernels.layer import ffn_backward, mix_backward
         from gssc.molecules.kernels.spectrum import gains_backward, phi_backward
 
         batch, data, back, m = self._batch(work), work.data, work.back, self._constants(work)
         slots, encoders, spectrum = work.slots_count, self._encoders(work), self._spectrum(work)
         p_local, p_global, p_ffn = self.dropouts
+        layers = [self._layer(work, number) for number in range(self.layers)]
         launches = []
-        for number in reversed(range(self.layers)):
-            layer, salt, normed = self._layer(work, number), number * SALTS, int(number > 0)
-            accumulate = int(number < self.layers - 1)
+        for number, layer in reversed(list(enumerate(layers))):
+            salt, normed, accumulate = number * SALTS, int(number > 0), int(number < self.layers - 1)
             mix = batch, data, layer, encoders, back, salt, normed, accumulate, p_local, p_global, m
             launches.append(self._launch(ffn_backward, (slots,), batch, layer, back, salt, p_ffn, m))
             launches.append(self._launch(mix_backward, (slots, 2), *mix))
         return [
             *launches,
-            self._launch(gains_backward, (slots, self.layers), batch, spectrum, self.flat.layer_stride, m),
+            self._launch(gains_backward, (slots, self.layers), batch, spectrum, layers[0], self.flat.layer_stride, m),
             self._launch(phi_backward, (slots,), batch, data, spectrum, self.layers, m),
             self._launch(encode_backward, (slots,), batch, data, encoders, back.dx, m),
         ]
@@ -118,8 +112,8 @@ class MoleculeModel:
         """Add the gradients up, clip them, and take a step of AdamW; ``at`` and all counters move on."""
         from gssc.molecules.kernels.step import adamw, sum_gradients
 
-        batch, sums, flat, blocks = self._batch(work), work.sums, self.flat, work.squares.shape[1]
-        tensors, norms = moments.steps.shape[1], flat.tracked.shape[1]
+        batch, sums, flat = self._batch(work), work.sums, self.flat
+        blocks, tensors, norms = sums.squares.shape[1], moments.steps.shape[1], flat.tracked.shape[1]
         counts = blocks, tensors, norms, flat.used
         sizes = ADAM_BLOCK, power_of_two(blocks), power_of_two(max(tensors, norms))
         return [
@@ -180,18 +174,15 @@ class MoleculeModel:
         return Batch(work.slots, work.graphs, self.flat.stride, self.flat.running.shape[1])
 
     def _encoders(self, work: Workspace) -> Encoders:
-        params, grads, nodes, edges = self.flat.params, work.grads_of_slots, self.encoders_at, self.edges_at
+        params, grads, nodes, edges = self.flat.params, work.sums.partial, self.encoders_at, self.edges_at
         running = self._running(self.layers, 0)  # behind the layers come the statistics of random walks
         return Encoders(
             params[:, nodes:], grads[:, nodes:], params[:, edges:], grads[:, edges:], running, work.kept_walks
         )
 
     def _spectrum(self, work: Workspace) -> Spectrum:
-        params, grads = self.flat.params, work.grads_of_slots
-        return Spectrum(
-            params[:, self.phi_at :], grads[:, self.phi_at :], params, grads, work.states, work.states[-1], work.d_phi,
-            work.gains, work.self_gains, work.d_gains, work.d_self_gains,
-        )  # fmt: skip
+        params, grads = self.flat.params[:, self.phi_at :], work.sums.partial[:, self.phi_at :]
+        return Spectrum(params, grads, work.states, work.states[-1], work.d_phi)
 
     def _layer(self, work: Workspace, number: int) -> Layer:
         # Without training all layers share one place.
@@ -199,7 +190,7 @@ class MoleculeModel:
         start, kept = number * self.flat.layer_stride, work.kept[here]
         return Layer(
             weights=self.flat.params[:, start:],
-            grads=work.grads_of_slots[:, start:],
+            grads=work.sums.partial[:, start:],
             before=self._norm(max(number - 1, 0), 2, work.kept[before, 2], work.y_parts[here]),
             local=self._norm(number, 0, kept[0], work.mixed_parts[here, 0]),
             glob=self._norm(number, 1, kept[1], work.mixed_parts[here, 1]),

@@ -8,8 +8,6 @@ from gssc.molecules.workspace import Workspace
 from gssc.nn.moments import Moments, joined_moments, merge_moments
 from gssc.replay import Replay
 
-NODES = 2  # column of ``Workspace.slots`` with the number of nodes
-
 
 class Reestimation:
     """`reestimate_batch_norms` for all replicas at once: mean and unbiased variance of all rows of all batches.
@@ -27,10 +25,8 @@ class Reestimation:
         self.launches = model.forward(work)
         self.before = model.flat.running.clone()
         shape = (model.replicas, 3 * model.layers * model.channels)
-        n, mean, squares = (
-            torch.zeros(size, dtype=torch.float64, device=work.at.device) for size in (shape[:1], shape, shape)
-        )
-        self.total = Moments(n, mean, squares)  # of every replica
+        zeros = torch.zeros(shape, dtype=torch.float64, device=work.data.ptr.device)
+        self.total = Moments(zeros[:, 0].clone(), zeros, zeros.clone())  # of every replica
         self.replay: Replay | None = None
         self.walks = self._of_walks()
 
@@ -42,7 +38,7 @@ class Reestimation:
         for total in self.total:
             total.zero_()
         if self.replay is None:
-            self.replay = Replay(self._batch, work.at.device, [running, *self.total, work.at])
+            self.replay = Replay(self._batch, running.device, [running, *self.total, work.tables.at])
         for _ in range(batches):
             self.replay()
         running.copy_(self.before)
@@ -66,11 +62,12 @@ class Reestimation:
             local, glob = work.mixed_parts[:, :, slots].unbind(1)
             parts = torch.stack([local, glob, work.y_parts[1:, slots]], 1)
             mean, squares = parts.double().permute(3, 2, 0, 1, 4).reshape(2, work.graphs, -1).unbind()
-            batch = merge_moments(Moments(work.slots[slots, NODES].double().unsqueeze(1), mean, squares))
+            nodes = work.slots[slots, 2].double().unsqueeze(1)
+            batch = merge_moments(Moments(nodes, mean, squares))
             before = Moments(*(total[replica] for total in self.total))
             for total, value in zip(before, joined_moments(before, batch), strict=True):
                 total.copy_(value)
-        work.at += 1
+        work.tables.at.add_(1)
 
     def _of_walks(self) -> Tensor:
         """Mean and variance of the encodings of all nodes, [2 S]: no weights come before them."""

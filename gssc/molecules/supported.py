@@ -65,7 +65,7 @@ def why_not_model(model: nn.Module) -> str | None:
     channels: Any = model.layers[0].channels
     if channels not in WIDTHS or model.phi.channels not in WIDTHS:
         return f"its widths are {channels} and {model.phi.channels}, not of {', '.join(map(str, WIDTHS))}"
-    if model.node_encoder.embeddings is None or len(categories(model)) == 0 or sum(categories(model)) > MAX_CATEGORIES:
+    if not 1 <= sum(categories(model)) <= MAX_CATEGORIES:
         return f"nodes do not have at most {MAX_CATEGORIES} categories"
     if not 1 <= bond_types(model) <= MAX_BONDS:
         return f"edges do not have at most {MAX_BONDS} types"
@@ -93,21 +93,18 @@ def _why_not_parts(layer: Any) -> str | None:
         return "its local part is not GINE"
     if type(layer.glob) is not GSSConv or layer.glob.selective:
         return "its global part is not GSSC without selection"
-    norms = (layer.norm_local, layer.norm_global, layer.norm_ffn)
-    if any(type(norm) is not BatchNorm for norm in norms):
+    if any(type(norm) is not BatchNorm for norm in (layer.norm_local, layer.norm_global, layer.norm_ffn)):
         return "its norms are not BatchNorms as they are by default"
     unknown = [name for name, _ in layer.named_parameters() if name not in PARAMETERS_OF_LAYER]
     return f"a layer has parameters that they do not know: {unknown[0]}" if unknown else None
 
 
-def implemented(model: GSSC) -> GSSC:
+def implemented(model: Any) -> GSSC:
     """The model that the kernels compute in place of one, without memory: its options, read off the first layer."""
-    layer: Any = model.layers[0]
-    conv, walks, head = layer.glob, model.rwse_encoder, model.head
-    assert isinstance(model.phi, DeepSetPhi)
-    assert isinstance(head, GraphHead)
+    layer, walks = model.layers[0], model.rwse_encoder
+    conv = layer.glob
     with torch.device("meta"):
-        expected = GSSC(
+        return GSSC(
             _head_widths(model)[-1],
             layer.channels,
             len(model.layers),
@@ -117,8 +114,7 @@ def implemented(model: GSSC) -> GSSC:
             rwse_channels=0 if walks is None else walks.linear.out_features,
             local="gine",
             glob="gssc",
-            phi="deepset",
-            phi_channels=model.phi.channels,
+            phi=DeepSetPhi(model.phi.channels, len(model.phi.pool)),
             kernel=conv.kernel,
             normalize=conv.normalize,  # nothing without selection
             self_term=conv.self_term,
@@ -129,12 +125,9 @@ def implemented(model: GSSC) -> GSSC:
             dropout_ffn=layer.feed_forward[2].p,
             norm="batch",
             level="graph",
-            pool=head.pool,
+            pool=model.head.pool,
             head="halving",
         )
-        if len(model.phi.pool) != len(expected.phi.pool):  # type: ignore[union-attr, arg-type]
-            expected.phi = DeepSetPhi(model.phi.channels, len(model.phi.pool))
-    return expected
 
 
 def difference(model: nn.Module, expected: nn.Module) -> str | None:
@@ -177,15 +170,14 @@ def _head_widths(model: GSSC) -> list[int]:
 
 def categories(model: GSSC) -> list[int]:
     """Vocabulary sizes of the node features."""
-    embeddings = model.node_encoder.embeddings
-    return [] if embeddings is None else [embedding.num_embeddings for embedding in embeddings]  # type: ignore[misc]
+    return _vocabularies(model.node_encoder)
 
 
 def bond_types(model: GSSC) -> int:
     """Number of edge types; 0 where they are not one category."""
-    if model.edge_encoder is None:
-        return 1
-    embeddings = model.edge_encoder.embeddings
-    if embeddings is None or len(embeddings) != 1:
-        return 0
-    return int(embeddings[0].num_embeddings)  # type: ignore[arg-type]
+    sizes = [1] if model.edge_encoder is None else _vocabularies(model.edge_encoder)
+    return sizes[0] if len(sizes) == 1 else 0
+
+
+def _vocabularies(encoder: Any) -> list[int]:
+    return [embedding.num_embeddings for embedding in encoder.embeddings or ()]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from molecule_samples import SIZES, TASK, molecule_model, molecule_store
 
-from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64
+from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64, poison
 from gssc.molecules.arguments import Moments
 from gssc.molecules.data import molecule_data
 from gssc.molecules.model import MoleculeModel, run
@@ -23,10 +23,9 @@ def workspace(model, data, batches, keys, training=True):
     """Batches [steps][replica] of graph numbers, all with the same number of slots; poisoned scratch."""
     order = torch.tensor(batches, device=data.ptr.device)
     work = Workspace(model, data, order.shape[2], order.shape[0], training)
-    work.order.copy_(order)
-    work.keys.copy_(torch.tensor(keys))
-    for tensor in work.scratch():
-        tensor.fill_(torch.nan)
+    work.tables.order.copy_(order)
+    work.tables.keys.copy_(torch.tensor(keys))
+    poison(work)
     return work
 
 
@@ -40,7 +39,7 @@ def reference(model, data, graphs, key, tile):
 
 def gradients_of(flat, work, row):
     first = row * work.graphs
-    total = work.grads_of_slots[first : first + work.graphs, : flat.used].sum(0, keepdim=True)
+    total = work.sums.partial[first : first + work.graphs, : flat.used].sum(0, keepdim=True)
     return flat.views(torch.cat([total.new_zeros(row, flat.used), total]), row)
 
 
@@ -61,7 +60,7 @@ def check(settings, replicas=1, sizes=SIZES, channels=16, layers=2, graphs=5, to
     for row, twin in enumerate(twins):
         _, loss = reference(twin, in_float64(data), batches[row], keys[row], work.tile)
         loss.backward()
-        found = work.losses_of_slots.view(replicas, graphs)[row].sum()
+        found = work.sums.partial_losses.view(replicas, graphs)[row].sum()
         assert_close(found.double(), loss, "loss", tolerance)
         gradients = gradients_of(fused.flat, work, row)
         for name, parameter in twin.named_parameters():
@@ -102,7 +101,7 @@ def test_evaluation_is_that_of_the_model():
     before = fused.flat.running.clone()
     for _ in range(3):
         run(fused.forward(work))
-        work.at += 1
+        work.tables.at.add_(1)
     assert_close(work.raw[0, :-1], expected, "outputs", 1e-5)
     assert torch.equal(fused.flat.running, before)
 
@@ -121,13 +120,13 @@ def test_steps_are_those_of_adamw(clip):
         torch.zeros_like(flat.params), torch.zeros_like(flat.params), torch.zeros(1, tensors, device=DEVICE)
     )
     rates = [1e-3, 2e-3, 5e-4]
-    work.table.copy_(
+    work.tables.rates.copy_(
         torch.tensor([[rate, 1 / (1 - 0.9**t), 1 / (1 - 0.999**t) ** 0.5, 0.0] for t, rate in enumerate(rates, 1)])
     )
     work.slots[:, 2] = 5
     for number, rate in enumerate(rates):
-        work.grads_of_slots.normal_()
-        work.losses_of_slots.fill_(number + 1.0)
+        work.sums.partial.normal_()
+        work.sums.partial_losses.fill_(number + 1.0)
         optimizer.param_groups[0]["lr"] = rate
         total = gradients_of(flat, work, 0)
         for name, parameter in plain.named_parameters():
@@ -142,5 +141,5 @@ def test_steps_are_those_of_adamw(clip):
             assert_close(flat.views(value, 0)[name], optimizer.state[parameter][entry], f"{entry} of {name}", 1e-5)
     assert moments.steps.eq(3).all()
     assert flat.tracked.eq(3).all()
-    assert int(work.at) == 3
-    assert_close(work.losses[:, 0], torch.tensor([3.0, 6.0, 9.0], device=DEVICE), "losses", 1e-6)
+    assert int(work.tables.at) == 3
+    assert_close(work.tables.losses[:, 0], torch.tensor([3.0, 6.0, 9.0], device=DEVICE), "losses", 1e-6)

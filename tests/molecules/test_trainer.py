@@ -82,7 +82,7 @@ def test_data_order_is_that_of_the_plain_loop(cache):
         group, empty = fused.group, fused.store.num_graphs
         for number in (1, 4):
             group._fill(number, 0)
-            rows = [row[row < empty].tolist() for row in group.work.order[: group.steps, 0]]
+            rows = [row[row < empty].tolist() for row in group.work.tables.order[: group.steps, 0]]
             assert rows == [graphs.tolist() for graphs in fused.batches(number)]
 
 
@@ -118,11 +118,11 @@ def test_a_gradient_that_overflows_counts_as_a_loss_that_is_no_number(cache):
     step = fused.group.fused.step(fused.group.work, fused.group.moments, 1.0, 0.0)
     fused.group._fill(1, 0)
     for value, finite in ((1.0, True), (3e38, False)):
-        fused.group.work.grads_of_slots.fill_(value)
-        fused.group.work.losses_of_slots.fill_(1.0)
+        fused.group.work.sums.partial.fill_(value)
+        fused.group.work.sums.partial_losses.fill_(1.0)
         for launch in step:
             launch.run()
-        assert bool(fused.group.work.losses[int(fused.group.work.at) - 1].isfinite().all()) is finite
-    position = Position(1, 2, list(fused.group.work.losses[:2, 0].cpu()))
+        assert bool(fused.group.work.tables.losses[int(fused.group.work.tables.at) - 1].isfinite().all()) is finite
+    position = Position(1, 2, list(fused.group.work.tables.losses[:2, 0].cpu()))
     with pytest.raises(NonFiniteLossError, match="at epoch 1, step 2"):
         fused.finish_epoch(position)

@@ -1,4 +1,4 @@
-"""What the kernels share: the graph of a program, BatchNorm over the graphs of a batch, dropout.
+"""What the kernels share: the graph of a program, gains, BatchNorm over the graphs of a batch, dropout.
 
 Program number = slot number over all replicas. A slot holds a graph of n <= T nodes in a tile [T, C], of which only the
 first n rows are read. What kernels are handed is in ``arguments.py``; ``M`` is its ``Constants``.
@@ -39,6 +39,28 @@ def tile_of(base, slot, valid, M: tl.constexpr):
 def with_bias(x, at, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, M: tl.constexpr):
     """X Wᵀ + b; the bias lies behind the weight."""
     return linear(x, at, INPUTS, OUTPUTS, M.PRECISION) + vector(at + OUTPUTS * INPUTS, OUTPUTS)[None, :]
+
+
+@triton.jit
+def gains_of(gains, place, M: tl.constexpr):
+    """A [KP, C], or [KP, 1] where it is shared by all channels."""
+    k = tl.arange(0, M.KP)[:, None]
+    if M.SHARED:
+        a = tl.load(gains + place * M.K + k, mask=k < M.K, other=0.0)
+    else:
+        a = tl.load(gains + place * (M.K * M.C) + k * M.C + tl.arange(0, M.C)[None, :], mask=k < M.K, other=0.0)
+    return a
+
+
+@triton.jit
+def put_gains(gains, place, a, M: tl.constexpr):
+    """Store A [KP, C], summed over channels where these share it."""
+    k = tl.arange(0, M.KP)
+    if M.SHARED:
+        tl.store(gains + place * M.K + k, tl.sum(a, 1), mask=k < M.K)
+    else:
+        at = gains + place * (M.K * M.C) + k[:, None] * M.C + tl.arange(0, M.C)[None, :]
+        tl.store(at, a, mask=(k < M.K)[:, None])
 
 
 @triton.jit

@@ -7,8 +7,7 @@ Eigenvalues of a graph are the rows of a tile [KP, W], W channels of φ. What a 
 import triton
 import triton.language as tl
 
-from gssc.molecules.kernels.common import SLOT, this_slot
-from gssc.molecules.kernels.forward import gains_of, put_gains
+from gssc.molecules.kernels.common import SLOT, gains_of, put_gains, this_slot
 from gssc.ops.phi.kernels import phi_backward_of, phi_of, spectrum_of
 from gssc.ops.tile_kernels import linear, matrix, product, put_matrix, tile_at
 
@@ -61,30 +60,30 @@ def gains_backward_of(d, phi, query, key, query_grads, key_grads, M: tl.constexp
 
 
 @triton.jit
-def gains_forward(batch, spectrum, layer_stride, M: tl.constexpr):
+def gains_forward(batch, spectrum, first_layer, layer_stride, M: tl.constexpr):
     """Gains of a slot in a layer: program (slot, layer)."""
     slot, replica, _ = this_slot(batch)
     layer = tl.program_id(1)
     place = layer * tl.num_programs(0) + slot
-    weights = spectrum.layers + (replica * batch.params_stride + layer * layer_stride)
+    weights = first_layer.weights + (replica * batch.params_stride + layer * layer_stride)
     phi = tl.load(tile_at(spectrum.phi, slot, M.KP, M.W))
-    put_gains(spectrum.gains, place, gains_from(phi, weights + M.LIN_Q, weights + M.LIN_K, M), M)
+    put_gains(first_layer.gains, place, gains_from(phi, weights + M.LIN_Q, weights + M.LIN_K, M), M)
     if M.LIN_SQ >= 0:
-        put_gains(spectrum.self_gains, place, gains_from(phi, weights + M.LIN_SQ, weights + M.LIN_SK, M), M)
+        put_gains(first_layer.self_gains, place, gains_from(phi, weights + M.LIN_SQ, weights + M.LIN_SK, M), M)
 
 
 @triton.jit
-def gains_backward(batch, spectrum, layer_stride, M: tl.constexpr):
+def gains_backward(batch, spectrum, first_layer, layer_stride, M: tl.constexpr):
     """Program (slot, layer) of the reverse."""
     slot, replica, _ = this_slot(batch)
     layer = tl.program_id(1)
     place = layer * tl.num_programs(0) + slot
-    at = spectrum.layers + (replica * batch.params_stride + layer * layer_stride)
-    to = spectrum.layer_grads + (slot.to(tl.int64) * batch.params_stride + layer * layer_stride)
+    at = first_layer.weights + (replica * batch.params_stride + layer * layer_stride)
+    to = first_layer.grads + (slot.to(tl.int64) * batch.params_stride + layer * layer_stride)
     phi = tl.load(tile_at(spectrum.phi, slot, M.KP, M.W))
-    d = gains_of(spectrum.d_gains, place, M)
+    d = gains_of(first_layer.d_gains, place, M)
     d_phi = gains_backward_of(d, phi, at + M.LIN_Q, at + M.LIN_K, to + M.LIN_Q, to + M.LIN_K, M)
     if M.LIN_SQ >= 0:
-        d = gains_of(spectrum.d_self_gains, place, M)
+        d = gains_of(first_layer.d_self_gains, place, M)
         d_phi += gains_backward_of(d, phi, at + M.LIN_SQ, at + M.LIN_SK, to + M.LIN_SQ, to + M.LIN_SK, M)
     tl.store(tile_at(spectrum.d_phi, place, M.KP, M.W), d_phi)
