@@ -34,9 +34,7 @@ class FlatModels:
         for name in sorted(parameters, key=lambda name: not name.startswith("layers.")):
             self.offsets[name] = self.used
             self.used += parameters[name].numel()
-        self.layer = {
-            name.removeprefix("layers.0."): at for name, at in self.offsets.items() if name.startswith("layers.0.")
-        }
+        self.layer = {name: self.offsets[f"layers.0.{name}"] for name, _ in models[0].layers[0].named_parameters()}
         self.layer_stride = sum(parameter.numel() for parameter in models[0].layers[0].parameters())
         norms = [f"layers.{i}.norm_{kind}" for i in range(layers) for kind in ("local", "global", "ffn")]
         norms += [] if models[0].rwse_encoder is None else ["rwse_encoder.norm"]

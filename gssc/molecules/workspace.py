@@ -69,7 +69,7 @@ class Workspace:
         self.d_gains, self.d_self_gains = empty(once * gains[0], *gains[1:]), empty(once * gains[0], *gains[1:])
         self.d_phi = empty(once * layers, slots, self.kp, model.phi_channels)
         self.sums = Sums(
-            partial=empty(lots, model.flat.stride),
+            partial=empty(max(lots, 1), model.flat.stride),  # parts of it are aligned alike, for the same kernels
             partial_losses=empty(lots),
             grads=zeros(once * replicas, model.flat.stride),
             squares=empty(once * replicas, -(-model.flat.used // SUM_BLOCK)),
