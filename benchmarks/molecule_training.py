@@ -21,14 +21,15 @@ from torch import Tensor
 
 from benchmarks.graphs import zinc_like
 from benchmarks.harness import append
+from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64, poison
 from benchmarks.training import ABOUT, GRAPHS
 from gssc import GSSC
-from gssc.molecules.data import MoleculeData, pack_molecules
-from gssc.molecules.model import Launch, MoleculeModel, Moments, Warps, run
-from gssc.molecules.reference import DenseBatch, dense_model
-from gssc.molecules.supported import categories
+from gssc.molecules.arguments import Moments
+from gssc.molecules.data import MoleculeData, molecule_data
+from gssc.molecules.model import WARPS, Launch, MoleculeModel, run
 from gssc.molecules.workspace import Workspace
 from gssc.recipes import find_recipe
+from gssc.tasks import Task
 from gssc.train import GraphStore, build_model
 from gssc.train.build import build_store
 
@@ -51,9 +52,7 @@ def new_model(seed: int) -> GSSC:
 def prepared() -> tuple[GraphStore, MoleculeData]:
     """The graphs, as the model reads them and as the kernels do."""
     store = build_store(zinc_like(GRAPHS), RECIPE, "graph", torch.device(DEVICE), None)
-    tensors = {**store.of_nodes, **store.of_edges, **store.of_graphs}
-    vocabularies = categories(new_model(0))
-    return store, pack_molecules(store.ptr, store.edge_ptr, store.edge_index, store.y, vocabularies, tensors)
+    return store, molecule_data(store, new_model(0), Task("graph", "regression", 1, "mae"))
 
 
 def training_space(model: MoleculeModel, data: MoleculeData, seeds: list[int]) -> tuple[Workspace, Moments]:
@@ -61,15 +60,14 @@ def training_space(model: MoleculeModel, data: MoleculeData, seeds: list[int]) -
     work = Workspace(model, data, RECIPE.train.batch_size, STEPS, training=True)
     for row, seed in enumerate(seeds):
         generator = torch.Generator().manual_seed(seed)
-        work.order[:, row] = torch.randint(data.num_graphs, (STEPS, work.graphs), generator=generator).to(DEVICE)
-        work.keys[:, row] = torch.randint(2**32, (STEPS,), generator=generator).to(DEVICE)
-    work.order[0, :, -1] = data.num_graphs  # an empty slot
+        work.tables.order[:, row] = torch.randint(data.num_graphs, (STEPS, work.graphs), generator=generator).to(DEVICE)
+        work.tables.keys[:, row] = torch.randint(2**32, (STEPS,), generator=generator).to(DEVICE)
+    work.tables.order[0, :, -1] = data.num_graphs  # an empty slot
     t = np.arange(1, STEPS + 1)
-    work.table[:, 0] = RECIPE.optim.lr
-    work.table[:, 1] = torch.from_numpy(1 / (1 - 0.9**t)).to(DEVICE)
-    work.table[:, 2] = torch.from_numpy(1 / np.sqrt(1 - 0.999**t)).to(DEVICE)
-    for tensor in work.scratch():
-        tensor.fill_(torch.nan)
+    work.tables.rates[:, 0] = RECIPE.optim.lr
+    work.tables.rates[:, 1] = torch.from_numpy(1 / (1 - 0.9**t)).to(DEVICE)
+    work.tables.rates[:, 2] = torch.from_numpy(1 / np.sqrt(1 - 0.999**t)).to(DEVICE)
+    poison(work)
     zeros, tensors = torch.zeros_like(model.flat.params), len(list(model.first.parameters()))
     return work, Moments(zeros, zeros.clone(), torch.zeros(model.replicas, tensors, device=DEVICE))
 
@@ -93,17 +91,18 @@ def check(store: GraphStore, data: MoleculeData, precision: str, limit: float) -
     run(launches)
     torch.cuda.synchronize()
     compiled = time.perf_counter() - start
-    gradient_sum = work.grads_of_slots[:, : fused.flat.used].sum(0, keepdim=True)
+    gradient_sum = work.sums.partial[:, : fused.flat.used].sum(0, keepdim=True)
     running = fused.flat.running.clone()
     fused.flat.running.copy_(before)
-    for tensor in work.scratch():
-        tensor.fill_(torch.nan)
+    poison(work)
     run(launches)
-    again = work.grads_of_slots[:, : fused.flat.used].sum(0, keepdim=True)
+    again = work.sums.partial[:, : fused.flat.used].sum(0, keepdim=True)
     same = torch.equal(gradient_sum, again) and torch.equal(running, fused.flat.running)
-    dense = DenseBatch(data.to(torch.float64), work.order[0, 0], work.tile)
+    dense = DenseBatch(in_float64(data), work.tables.order[0, 0], work.tile)
     has_target = dense.targets.isfinite()
-    error = torch.where(has_target, dense_model(twin, dense, int(work.keys[0, 0])) - dense.targets.nan_to_num(), 0.0)
+    error = torch.where(
+        has_target, dense_model(twin, dense, int(work.tables.keys[0, 0])) - dense.targets.nan_to_num(), 0.0
+    )
     loss = error.abs().sum() / has_target.sum()
     loss.backward()
     views = fused.flat.views(gradient_sum, 0)
@@ -120,15 +119,15 @@ def check(store: GraphStore, data: MoleculeData, precision: str, limit: float) -
     # Evaluation, from the statistics of the plain twin.
     fused.flat.running.copy_(before)
     evaluated = Workspace(fused, data, 64, 1, training=False)
-    evaluated.order.copy_(torch.arange(64, device=DEVICE).view(1, 1, 64))
+    evaluated.tables.order.copy_(torch.arange(64, device=DEVICE).view(1, 1, 64))
     run(fused.forward(evaluated))
     with torch.no_grad():
-        outputs = distance(evaluated.raw[0, :64], plain.double()(**_double(store.batch(torch.arange(64)).inputs)))
-    errors = [distance(work.losses_of_slots.sum(), loss), total, statistics, outputs]
+        apart = distance(evaluated.raw[0, :64], plain.double()(**_double(store.batch(torch.arange(64)).inputs)))
+    errors = [distance(work.sums.partial_losses.sum(), loss), total, statistics, apart]
     good = same and all(value < limit for value in errors)
     print(
         f"{precision}: {'ok' if good else 'WRONG'} (limit {limit:g}); loss {errors[0]:.1e}, all gradients {total:.1e}, "
-        f"worst {gradients[worst]:.1e} {worst}, statistics {statistics:.1e}, outputs {outputs:.1e}, "
+        f"worst {gradients[worst]:.1e} {worst}, statistics {statistics:.1e}, outputs {apart:.1e}, "
         f"repeats {'bit by bit' if same else 'NOT'}; first run with compilation {compiled:.1f} s",
         flush=True,
     )
@@ -216,25 +215,25 @@ class Timed:
         for _ in range(500):
             graph.replay()
         self.step = replay_ms(graph, 200)
-        losses = work.losses[: int(work.at)].mean(1).cpu()
+        losses = work.tables.losses[: int(work.tables.at)].mean(1).cpu()
         self.trend = f"loss {losses[:20].mean():.3f} -> {losses[-100:].mean():.3f} over {losses.numel()} steps"
-        work.at.zero_()
+        work.tables.at.zero_()
         evaluation = Workspace(self.model, data, EVALUATED // 4, 4, training=False)
-        evaluation.order.copy_(torch.arange(EVALUATED, device=DEVICE).view(4, 1, -1).expand(-1, replicas, -1))
+        evaluation.tables.order.copy_(torch.arange(EVALUATED, device=DEVICE).view(4, 1, -1).expand(-1, replicas, -1))
         forward = self.model.forward(evaluation)
 
         def evaluate() -> None:
-            evaluation.at.zero_()
+            evaluation.tables.at.zero_()
             for _ in range(4):
                 run(forward)
-                evaluation.at.add_(1)
+                evaluation.tables.at.add_(1)
 
         self.evaluation = replay_ms(captured(evaluate))[1]
         self.kinds = Counter(launch.name for launch in self.launches)
         self.work = work
 
     def group(self, name: str) -> float:
-        self.work.at.zero_()
+        self.work.tables.at.zero_()
         return group_us([launch for launch in self.launches if launch.name == name])
 
     @property
@@ -275,12 +274,13 @@ def main(arguments: list[str] | None = None) -> None:
     layer_kernels = ("mix_forward", "ffn_forward", "ffn_backward", "mix_backward")
     for name in layer_kernels:
         for warps in (4, 8):
-            if warps == getattr(Warps(), name) or time.perf_counter() - begin > options.seconds:
+            if warps == WARPS.get(name, 4) or time.perf_counter() - begin > options.seconds:
                 continue
             microseconds = {}
             for replicas in (1, 5):
                 models = [new_model(seed) for seed in range(replicas)]
-                model = MoleculeModel(models, warps=Warps(**{name: warps}))
+                model = MoleculeModel(models)
+                model.warps[name] = warps
                 work, _ = training_space(model, data, list(range(replicas)))
                 launches = model.forward(work) + model.backward(work)
                 run(launches)

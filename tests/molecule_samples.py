@@ -4,10 +4,11 @@ import torch
 
 from gssc import GSSC
 from gssc.datasets.flat import FlatGraphs
-from gssc.molecules.data import MoleculeData, pack_molecules
 from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
+from gssc.tasks import Task
 from gssc.train.store import GraphStore
 
+TASK = Task("graph", "regression", 1, "mae")
 VOCABULARY, BONDS, STEPS, FREQUENCIES = 7, 3, 5, 6
 SIZES = (5, 9, 1, 12, 2, 16, 7, 3)
 
@@ -39,11 +40,6 @@ def molecule_store(sizes=SIZES, device="cpu", seed=0, frequencies=FREQUENCIES, s
     spectra = {name: getattr(found, name) for name in ("eigvals", "eigvecs", "eigmask", "rwse")}
     spectra = {name: t.to(torch.get_default_dtype()) if t.is_floating_point() else t for name, t in spectra.items()}
     return GraphStore(flat, spectra, device, node_level=False)
-
-
-def molecule_data(store: GraphStore) -> MoleculeData:
-    tensors = {**store.of_nodes, **store.of_edges, **store.of_graphs}
-    return pack_molecules(store.ptr, store.edge_ptr, store.edge_index, store.y, [VOCABULARY], tensors)
 
 
 def molecule_model(layers=2, channels=16, steps=STEPS, **settings) -> GSSC:

@@ -5,6 +5,7 @@ This is the door: nothing else of the folder is for use outside of it. What is b
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,9 +24,17 @@ __all__ = ["group_of_trainers", "why_not"]
 
 def why_not(recipe: "Recipe", dataset: "GraphDataset", device: "torch.device", processes: "Processes") -> str | None:
     """Why the kernels for small graphs do not take a run, in a few words; None where they do."""
+    if recipe.train.kernels == "none":
+        return "train.kernels is none"
+    if device.type != "cuda":
+        return "there is no GPU"
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if processes.world > 1:
+        return "several processes share each step"
     from gssc.molecules.fit import why_not_run
 
-    return why_not_run(recipe, dataset, device, processes)
+    return why_not_run(recipe, dataset, device)
 
 
 def group_of_trainers(
@@ -40,6 +49,4 @@ def group_of_trainers(
     from gssc.molecules.trainer import MoleculeGroup, MoleculeTrainer
 
     pairs = zip(models, seeds, strict=True)
-    return MoleculeGroup(
-        [MoleculeTrainer(model, store, task, recipe, seed, processes, alone=False) for model, seed in pairs]
-    )
+    return MoleculeGroup([MoleculeTrainer(model, store, task, recipe, seed, processes) for model, seed in pairs])

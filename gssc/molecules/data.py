@@ -1,19 +1,20 @@
 """Small graphs as the kernels read them: flat tensors that one program cuts its graph out of."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gssc.checks import fail
+from gssc.model import GSSC
+from gssc.molecules.supported import categories
+from gssc.tasks import Task
+from gssc.train.store import GraphStore
 
 MAX_NODES = 64
-MAX_BONDS = 4
 
 
-@dataclass(frozen=True)
-class MoleculeData:
+class MoleculeData(NamedTuple):
     """G graphs, and graph G, which is empty: what an unused slot of a batch points to.
 
     ``bonds`` holds, from ``bond_ptr[g]`` on, a matrix [n, n] for every graph: row i, column j is 0 where there is no
@@ -41,62 +42,42 @@ class MoleculeData:
     def most_nodes(self) -> int:
         return int(self.ptr.diff().max())
 
-    def to(self, dtype: torch.dtype) -> "MoleculeData":
-        """Floating-point tensors in another precision."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: t.to(dtype) for name, t in values.items() if t.is_floating_point()})
 
-
-def pack_molecules(
-    ptr: Tensor,
-    edge_ptr: Tensor,
-    edge_index: Tensor,
-    targets: Tensor,
-    vocabularies: list[int],
-    tensors: Mapping[str, Tensor],
-) -> MoleculeData:
-    """`MoleculeData` from flat tensors that end in a row of zeros and describe G graphs and an empty one.
-
-    Args:
-        ptr: First node of every graph [G + 2].
-        edge_ptr: First edge likewise.
-        edge_index: Source and target inside the graph [E + 1, 2].
-        targets: [G + 1, O] or [G, O]; what is not finite is unknown.
-        vocabularies: Sizes of the columns of ``x``.
-        tensors: ``x``, ``eigvecs``, ``eigvals``, ``eigmask``, and where there are any ``edge_attr`` and ``rwse``.
-    """
-    device, graphs = ptr.device, ptr.numel() - 2
-    counts, edge_counts = ptr.diff(), edge_ptr.diff()
-    nodes, edges = int(ptr[-1]), int(edge_ptr[-1])
+def molecule_data(store: GraphStore, model: GSSC, task: Task) -> MoleculeData:
+    """The graphs of a store, with what the model reads of them and targets as it predicts them."""
+    ptr, device, graphs = store.ptr, store.device, store.num_graphs
+    counts, edge_counts = ptr.diff(), store.edge_ptr.diff()
+    nodes, edges = int(ptr[-1]), int(store.edge_ptr[-1])
     squares = counts * counts
     bond_ptr = torch.cat([squares.new_zeros(1), squares.cumsum(0)])[:-1]
     owner = torch.repeat_interleave(torch.arange(graphs + 1, device=device), edge_counts)
-    source, target = edge_index[:edges].long().unbind(1)
+    source, target = store.edge_index[:edges].long().unbind(1)
     place = bond_ptr[owner] + target * counts[owner] + source
     if torch.unique(place).numel() < edges:
         fail("edge_index", "at most one edge from a node to another", "several")
-    kind = tensors["edge_attr"][:edges].reshape(edges).to(torch.uint8) if "edge_attr" in tensors else 0
     bonds = torch.zeros(int(squares.sum()), dtype=torch.uint8, device=device)
-    bonds[place] = kind + torch.ones(edges, dtype=torch.uint8, device=device)
+    bonds[place] = 1
+    if model.edge_encoder is not None:
+        bonds[place] += store.of_edges["edge_attr"][:edges].reshape(edges).to(torch.uint8)
     degree = torch.zeros(nodes + 1, dtype=torch.get_default_dtype(), device=device)
     degree.index_add_(0, ptr[owner] + target, torch.ones_like(degree[:1]).expand(edges))
-    starts = torch.tensor([0, *vocabularies[:-1]], device=device).cumsum(0)
-    unknown = targets.new_full((graphs + 1 - targets.shape[0], targets.shape[1]), torch.nan)
-    targets = torch.cat([targets, unknown])
+    starts = torch.tensor([0, *categories(model)[:-1]], device=device).cumsum(0)
+    shift, scale = (torch.as_tensor(value, dtype=store.y.dtype, device=device) for value in (task.shift, task.scale))
+    targets = (store.y - shift) / scale
     targets[-1] = torch.nan
-    rwse = tensors.get("rwse", degree.new_zeros(nodes + 1, 0))
+    rwse = degree.new_zeros(nodes + 1, 0) if model.rwse_encoder is None else store.of_nodes["rwse"]
     return MoleculeData(
         ptr=ptr,
-        nodes=(tensors["x"].reshape(nodes + 1, -1) + starts).to(torch.int32),
+        nodes=(store.of_nodes["x"].reshape(nodes + 1, -1) + starts).to(torch.int32),
         bond_ptr=bond_ptr,
         bonds=bonds,
         log_degree=degree.log1p(),
         rwse=rwse,
         # On the CPU, which adds up in a fixed order: runs that pack the same graphs are to have the same bits.
         rwse_moments=_moments(rwse[:nodes].cpu(), counts.cpu()).to(device),
-        vectors=tensors["eigvecs"],
-        eigvals=tensors["eigvals"],
-        eigmask=tensors["eigmask"].to(torch.uint8),
+        vectors=store.of_nodes["eigvecs"],
+        eigvals=store.of_graphs["eigvals"],
+        eigmask=store.of_graphs["eigmask"].to(torch.uint8),
         targets=torch.where(targets.isfinite(), targets, torch.nan),
     )
 

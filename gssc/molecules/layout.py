@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.model import GSSC
 from gssc.molecules.supported import difference, why_not_model
-from gssc.nn.norm import BatchNorm
 
 
 class FlatModels:
@@ -24,50 +22,42 @@ class FlatModels:
         offsets: Where each parameter begins; ``layer`` holds those of a layer, from its beginning.
     """
 
-    def __init__(self, models: Sequence[GSSC]) -> None:
+    def __init__(self, models: Sequence[Any]) -> None:
         for model in models:
             reason = why_not_model(model) or difference(model, models[0])
             if reason is not None:
                 fail("models", "models that the kernels for small graphs take", reason)
-        self.models = list(models)
-        first = self.models[0]
-        named = dict(first.named_parameters())
-        inside = [name for name in named if name.startswith("layers.")]
-        order = inside + [name for name in named if not name.startswith("layers.")]
+        self.models, layers = list(models), len(models[0].layers)
+        parameters = dict(models[0].named_parameters())
         self.offsets: dict[str, int] = {}
-        at = 0
-        for name in order:
-            self.offsets[name] = at
-            at += named[name].numel()
-        self.used, self.stride = at, -(-at // 16) * 16
-        prefix = "layers.0."
-        self.layer = {name.removeprefix(prefix): where for name, where in self.offsets.items() if prefix in name}
-        self.layer_stride = sum(named[name].numel() for name in inside) // len(first.layers)
-        device = named[order[0]].device
+        self.used = 0
+        for name in sorted(parameters, key=lambda name: not name.startswith("layers.")):
+            self.offsets[name] = self.used
+            self.used += parameters[name].numel()
+        self.layer = {name: self.offsets[f"layers.0.{name}"] for name, _ in models[0].layers[0].named_parameters()}
+        self.layer_stride = sum(parameter.numel() for parameter in models[0].layers[0].parameters())
+        norms = [f"layers.{i}.norm_{kind}" for i in range(layers) for kind in ("local", "global", "ffn")]
+        norms += [] if models[0].rwse_encoder is None else ["rwse_encoder.norm"]
+        self.norms = {name: models[0].get_submodule(name).num_features for name in norms}
+        self.stride, width = (-(-number // 16) * 16 for number in (self.used, 2 * sum(self.norms.values())))
+        device = next(iter(parameters.values())).device
         self.params = torch.zeros(len(models), self.stride, device=device)
-        widths = [norm.num_features for norm in self._norms(first)]
-        self.running = torch.zeros(len(models), -(-2 * sum(widths) // 16) * 16, device=device)
-        self.tracked = torch.zeros(len(models), len(widths), dtype=torch.long, device=device)
-        for row, model in enumerate(self.models):
+        self.running = torch.zeros(len(models), width, device=device)
+        self.tracked = torch.zeros(len(models), len(norms), dtype=torch.long, device=device)
+        for row, model in enumerate(models):
             self._bind(row, model)
 
-    @staticmethod
-    def _norms(model: GSSC) -> list[BatchNorm]:
-        found: list[Any] = []
-        for layer in model.layers:
-            found += [layer.norm_local, layer.norm_global, layer.norm_ffn]
-        return found + ([model.rwse_encoder.norm] if model.rwse_encoder is not None else [])
-
     @torch.no_grad()
-    def _bind(self, row: int, model: GSSC) -> None:
+    def _bind(self, row: int, model: Any) -> None:
+        """Give a model the memory of a row, with the values it has."""
+        views = self.named_state(row, self.memory())
+        for name, value in model.state_dict().items():
+            views[name].copy_(value)
         for name, parameter in model.named_parameters():
-            parameter.data = self._take(self.params[row], self.offsets[name], parameter.data)
-        at = 0
-        for number, norm in enumerate(self._norms(model)):
-            for name in ("running_mean", "running_var"):
-                norm._buffers[name] = self._take(self.running[row], at, getattr(norm, name))
-                at += norm.num_features
-            norm._buffers["num_batches_tracked"] = self._take(self.tracked[row], number, norm.num_batches_tracked)
+            parameter.data = views[name]
+        for name in self.norms:
+            buffers = model.get_submodule(name)._buffers
+            buffers.update({kind: views[f"{name}.{kind}"] for kind in buffers})
 
     def memory(self) -> list[Tensor]:
         """All that training changes of the models: ``params``, ``running`` and ``tracked``."""
@@ -76,23 +66,14 @@ class FlatModels:
     def named_state(self, row: int, memory: Sequence[Tensor]) -> dict[str, Tensor]:
         """What the state of a model is in tensors like those of `memory`: views, by name, and copies of constants."""
         params, running, tracked = memory
-        model = self.models[row]
-        names = {module: name for name, module in model.named_modules()}
-        found, at = self.views(params, row), 0
-        for number, norm in enumerate(self._norms(model)):
-            for name in ("running_mean", "running_var"):
-                found[f"{names[norm]}.{name}"] = running[row, at : at + norm.num_features]
-                at += norm.num_features
-            found[f"{names[norm]}.num_batches_tracked"] = tracked[row, number]
-        return {name: found[name] if name in found else value.clone() for name, value in model.state_dict().items()}
-
-    @staticmethod
-    def _take(row: Tensor, at: int, values: Tensor | None) -> Tensor:
-        """A view of a row that holds these values."""
-        assert values is not None
-        view = row[at : at + values.numel()].view(values.shape)
-        view.copy_(values)
-        return view
+        views, at = self.views(params, row), 0
+        for number, (name, width) in enumerate(self.norms.items()):
+            views[f"{name}.running_mean"] = running[row, at : at + width]
+            views[f"{name}.running_var"] = running[row, at + width : at + 2 * width]
+            views[f"{name}.num_batches_tracked"] = tracked[row, number]
+            at += 2 * width
+        state = self.models[row].state_dict()
+        return {name: views[name] if name in views else value.clone() for name, value in state.items()}
 
     def views(self, flat: Tensor, row: int) -> dict[str, Tensor]:
         """The parts of a tensor like ``params`` that belong to each parameter of a model."""

@@ -5,10 +5,8 @@ from torch import Tensor
 
 from gssc.molecules.model import MoleculeModel, run
 from gssc.molecules.workspace import Workspace
-from gssc.nn.moments import Moments, merge_moments
+from gssc.nn.moments import Moments, joined_moments, merge_moments
 from gssc.replay import Replay
-
-NODES = 2  # column of ``Workspace.slots`` with the number of nodes
 
 
 class Reestimation:
@@ -24,13 +22,11 @@ class Reestimation:
 
     def __init__(self, model: MoleculeModel, work: Workspace) -> None:
         self.model, self.work = model, work
-        device, replicas = work.at.device, model.replicas
-        self.batches = -(-work.data.num_graphs // work.graphs)
         self.launches = model.forward(work)
         self.before = model.flat.running.clone()
-        shape = (replicas, 3 * model.layers * model.channels)
-        self.n = torch.zeros(replicas, dtype=torch.float64, device=device)
-        self.mean, self.squares = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(2))
+        shape = (model.replicas, 3 * model.layers * model.channels)
+        zeros = torch.zeros(shape, dtype=torch.float64, device=work.data.ptr.device)
+        self.total = Moments(zeros[:, 0].clone(), zeros, zeros.clone())  # of every replica
         self.replay: Replay | None = None
         self.walks = self._of_walks()
 
@@ -38,31 +34,22 @@ class Reestimation:
         """Replace the statistics."""
         work, running = self.work, self.model.flat.running
         self.before.copy_(running)
-        order = torch.full((self.batches * work.graphs,), work.data.num_graphs)
-        order[: work.data.num_graphs] = torch.arange(work.data.num_graphs)
-        work.order[: self.batches] = order.view(self.batches, 1, work.graphs).to(work.order.device)
-        self._reset()
+        batches = work.take_in_order()
+        for total in self.total:
+            total.zero_()
         if self.replay is None:
-            state = [running, self.n, self.mean, self.squares, work.at]
-            self.replay = Replay(self._batch, work.at.device, state)
-        for _ in range(self.batches):
+            self.replay = Replay(self._batch, running.device, [running, *self.total, work.tables.at])
+        for _ in range(batches):
             self.replay()
         running.copy_(self.before)
-        layers, channels = self.model.layers, self.model.channels
-        enough = (self.n >= 2).view(-1, 1, 1, 1)
-        variance = self.squares / (self.n.unsqueeze(1) - 1).clamp(min=1)
-        found = torch.stack([self.mean, variance], 1).view(-1, 2, 3 * layers, channels).transpose(1, 2)
-        place = running[:, : 6 * layers * channels].view(-1, 3 * layers, 2, channels)
-        place.copy_(torch.where(enough, found.to(running.dtype), place))
-        if self.walks.numel():
-            start = 6 * layers * channels
-            own = running[:, start : start + self.walks.numel()]
-            own.copy_(torch.where(enough.view(-1, 1), self.walks, own))
-
-    def _reset(self) -> None:
-        self.model.flat.running.copy_(self.before)
-        for total in (self.n, self.mean, self.squares, self.work.at):
-            total.zero_()
+        norms, channels = 3 * self.model.layers, self.model.channels
+        n, mean, squares = self.total
+        enough = (n >= 2).unsqueeze(1)
+        variance = squares / (n.unsqueeze(1) - 1).clamp(min=1)
+        found = torch.stack([mean, variance], 1).view(-1, 2, norms, channels).transpose(1, 2).flatten(1)
+        found = torch.cat([found.to(running.dtype), self.walks.expand(len(found), -1)], 1)
+        place = running[:, : found.shape[1]]
+        place.copy_(torch.where(enough, found, place))
 
     def _batch(self) -> None:
         # A batch of fewer than two rows is to meet the old statistics.
@@ -71,16 +58,16 @@ class Reestimation:
         work = self.work
         for replica in range(self.model.replicas):
             # Copies of one shape, so that sums have the same bits whatever the number of replicas.
-            own = slice(replica * work.graphs, (replica + 1) * work.graphs)
-            parts = torch.stack([work.mixed_parts[:, 0, own], work.mixed_parts[:, 1, own], work.y_parts[1:, own]], 1)
+            slots = slice(replica * work.graphs, (replica + 1) * work.graphs)
+            local, glob = work.mixed_parts[:, :, slots].unbind(1)
+            parts = torch.stack([local, glob, work.y_parts[1:, slots]], 1)
             mean, squares = parts.double().permute(3, 2, 0, 1, 4).reshape(2, work.graphs, -1).unbind()
-            batch = merge_moments(Moments(work.slots[own, NODES].double().unsqueeze(1), mean, squares))
-            pairs = zip((self.n[replica], self.mean[replica], self.squares[replica]), batch, strict=True)
-            n, mean, squares = (torch.stack(pair) for pair in pairs)
-            total = merge_moments(Moments(n.unsqueeze(1), mean, squares))
-            for kept, value in zip((self.n, self.mean, self.squares), total, strict=True):
-                kept[replica] = value
-        work.at += 1
+            nodes = work.slots[slots, 2].double().unsqueeze(1)
+            batch = merge_moments(Moments(nodes, mean, squares))
+            before = Moments(*(total[replica] for total in self.total))
+            for total, value in zip(before, joined_moments(before, batch), strict=True):
+                total.copy_(value)
+        work.tables.at.add_(1)
 
     def _of_walks(self) -> Tensor:
         """Mean and variance of the encodings of all nodes, [2 S]: no weights come before them."""

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from gssc.model import GSSC
-from gssc.molecules.data import MAX_BONDS
 from gssc.nn import GSSCLayer, GSSConv
 from gssc.nn.dropout import Dropout
 from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
@@ -22,7 +21,7 @@ from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
 
 WIDTHS = (16, 32, 64)
-MAX_CATEGORIES, MAX_STEPS = 256, 64
+MAX_CATEGORIES, MAX_BONDS, MAX_STEPS = 256, 4, 64
 
 PARAMETERS_OF_LAYER = {
     *(f"{norm}.{name}" for norm in ("norm_local", "norm_global", "norm_ffn") for name in ("weight", "bias")),
@@ -44,8 +43,8 @@ READ = {
 }
 INTERNALS = vars(nn.Module()).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-COMPARED = (bool, int, float, str, tuple, list, dict, set, NoneType)  # values of options; of others, the type is
-NOT_COMPARED = {"recompute"}  # where memory is saved, results are the same
+COMPARED = (bool, int, float, str, tuple, list, dict, set, NoneType)  # by value; others have to be the same object
+NOT_COMPARED = {"recompute", "inspector"}  # where memory is saved, results are the same; PyG's own
 
 
 def why_not_model(model: nn.Module) -> str | None:
@@ -56,20 +55,16 @@ def why_not_model(model: nn.Module) -> str | None:
         reason = _why_not_parts(layer)
         if reason is not None:
             return reason
-    if model.glob != "gssc":
-        return "its global part is not GSSC without selection"
     if type(model.phi) is not DeepSetPhi:
         return "phi is not a deep set"
     for name, module in model.named_modules():
         kind = nn.Embedding if ".embeddings." in name else READ.get(name)
         if kind is not None and type(module) is not kind:
             return f"{name} is a {type(module).__name__}, not a {kind.__name__}"
-    if any(getattr(module, "synchronized", False) for module in model.modules()):
-        return "its norms are shared by processes"
     channels: Any = model.layers[0].channels
     if channels not in WIDTHS or model.phi.channels not in WIDTHS:
         return f"its widths are {channels} and {model.phi.channels}, not of {', '.join(map(str, WIDTHS))}"
-    if model.node_encoder.embeddings is None or len(categories(model)) == 0 or sum(categories(model)) > MAX_CATEGORIES:
+    if not 1 <= sum(categories(model)) <= MAX_CATEGORIES:
         return f"nodes do not have at most {MAX_CATEGORIES} categories"
     if not 1 <= bond_types(model) <= MAX_BONDS:
         return f"edges do not have at most {MAX_BONDS} types"
@@ -97,21 +92,18 @@ def _why_not_parts(layer: Any) -> str | None:
         return "its local part is not GINE"
     if type(layer.glob) is not GSSConv or layer.glob.selective:
         return "its global part is not GSSC without selection"
-    norms = (layer.norm_local, layer.norm_global, layer.norm_ffn)
-    if any(type(norm) is not BatchNorm for norm in norms):
+    if any(type(norm) is not BatchNorm for norm in (layer.norm_local, layer.norm_global, layer.norm_ffn)):
         return "its norms are not BatchNorms as they are by default"
     unknown = [name for name, _ in layer.named_parameters() if name not in PARAMETERS_OF_LAYER]
     return f"a layer has parameters that they do not know: {unknown[0]}" if unknown else None
 
 
-def implemented(model: GSSC) -> GSSC:
+def implemented(model: Any) -> GSSC:
     """The model that the kernels compute in place of one, without memory: its options, read off the first layer."""
-    layer: Any = model.layers[0]
-    conv, walks, head = layer.glob, model.rwse_encoder, model.head
-    assert isinstance(model.phi, DeepSetPhi)
-    assert isinstance(head, GraphHead)
+    layer, walks = model.layers[0], model.rwse_encoder
+    conv = layer.glob
     with torch.device("meta"):
-        expected = GSSC(
+        return GSSC(
             _head_widths(model)[-1],
             layer.channels,
             len(model.layers),
@@ -121,8 +113,7 @@ def implemented(model: GSSC) -> GSSC:
             rwse_channels=0 if walks is None else walks.linear.out_features,
             local="gine",
             glob="gssc",
-            phi="deepset",
-            phi_channels=model.phi.channels,
+            phi=DeepSetPhi(model.phi.channels, len(model.phi.pool)),
             kernel=conv.kernel,
             normalize=conv.normalize,  # nothing without selection
             self_term=conv.self_term,
@@ -133,12 +124,9 @@ def implemented(model: GSSC) -> GSSC:
             dropout_ffn=layer.feed_forward[2].p,
             norm="batch",
             level="graph",
-            pool=head.pool,
+            pool=model.head.pool,
             head="halving",
         )
-        if len(model.phi.pool) != len(expected.phi.pool):  # type: ignore[union-attr, arg-type]
-            expected.phi = DeepSetPhi(model.phi.channels, len(model.phi.pool))
-    return expected
 
 
 def difference(model: nn.Module, expected: nn.Module) -> str | None:
@@ -168,10 +156,7 @@ def _difference_of_modules(module: nn.Module, other: nn.Module) -> str | None:
         if name not in options or name not in other_options:
             return f" has no {name}" if name in other_options else f" has a {name} that they do not know"
         value, expected = options[name], other_options[name]
-        if isinstance(value, COMPARED) and isinstance(expected, COMPARED):
-            same = value == expected
-        else:
-            same = type(value) is type(expected)
+        same = value is expected or (isinstance(value, COMPARED) and value == expected)
         if not same and name not in NOT_COMPARED:
             return f".{name} is not {expected!r}"
     return None
@@ -184,15 +169,14 @@ def _head_widths(model: GSSC) -> list[int]:
 
 def categories(model: GSSC) -> list[int]:
     """Vocabulary sizes of the node features."""
-    embeddings = model.node_encoder.embeddings
-    return [] if embeddings is None else [embedding.num_embeddings for embedding in embeddings]  # type: ignore[misc]
+    return _vocabularies(model.node_encoder)
 
 
 def bond_types(model: GSSC) -> int:
     """Number of edge types; 0 where they are not one category."""
-    if model.edge_encoder is None:
-        return 1
-    embeddings = model.edge_encoder.embeddings
-    if embeddings is None or len(embeddings) != 1:
-        return 0
-    return int(embeddings[0].num_embeddings)  # type: ignore[arg-type]
+    sizes = [1] if model.edge_encoder is None else _vocabularies(model.edge_encoder)
+    return sizes[0] if len(sizes) == 1 else 0
+
+
+def _vocabularies(encoder: Any) -> list[int]:
+    return [embedding.num_embeddings for embedding in encoder.embeddings or ()]

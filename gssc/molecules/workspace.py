@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
+from gssc.molecules.arguments import Backward, Sums, Tables
 from gssc.molecules.data import MAX_NODES, MoleculeData
+from gssc.ops.triton_support import power_of_two
 
 if TYPE_CHECKING:
     from gssc.molecules.model import MoleculeModel
@@ -14,17 +16,10 @@ if TYPE_CHECKING:
 SUM_BLOCK = 256  # parameters whose gradients one program adds up
 
 
-def power_of_two(number: int, least: int = 1) -> int:
-    """The smallest power of two that is at least ``number`` and at least ``least``."""
-    return max(least, 1 << max(number - 1, 0).bit_length())
-
-
 class Workspace:
     """Scratch memory for batches of ``graphs`` slots per replica, and the tables that say what is in them.
 
-    Row ``at`` of the tables is the step that comes next: ``order`` has the number of the graph in every slot,
-    ``keys`` that of dropout, ``table`` learning rate and bias corrections; ``losses`` is written. Without training,
-    the outputs go to ``raw``, by number of graph.
+    Without training, the outputs go to ``raw``, by number of graph.
 
     Args:
         model: The model.
@@ -46,13 +41,19 @@ class Workspace:
         def empty(*shape: int) -> Tensor:
             return torch.empty(shape, device=device)
 
-        self.at = torch.zeros(1, dtype=torch.long, device=device)
-        self.order = torch.full((steps, replicas, graphs), data.num_graphs, device=device)
-        self.keys = torch.zeros(steps, replicas, dtype=torch.long, device=device)
-        self.table, self.losses = torch.zeros(steps, 4, device=device), torch.zeros(steps, replicas, device=device)
-        self.raw = torch.zeros(replicas, data.num_graphs + 1, data.targets.shape[1], device=device)
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.tables = Tables(
+            at=zeros(1, dtype=torch.long),
+            order=torch.full((steps, replicas, graphs), data.num_graphs, device=device),
+            keys=zeros(steps, replicas, dtype=torch.long),
+            rates=zeros(steps, 4),
+            losses=zeros(steps, replicas),
+        )
+        self.raw = zeros(replicas, data.num_graphs + 1, data.targets.shape[1])
         # Forward.
-        self.slots = torch.zeros(slots, 8, dtype=torch.long, device=device)
+        self.slots = zeros(slots, 8, dtype=torch.long)
         layers, tile = model.layers if training else 1, (slots, self.tile, channels)
         self.y, self.y_parts = empty(layers + 1, *tile), empty(layers + 1, slots, 2, channels)
         self.mixed, self.mixed_parts = empty(layers, 2, *tile), empty(layers, 2, slots, 2, channels)
@@ -63,15 +64,22 @@ class Workspace:
         self.gains, self.self_gains = empty(*gains), empty(*gains)
         # Backward.
         once, lots = (1, slots) if training else (0, 0)
-        self.grads_of_slots, self.losses_of_slots = empty(lots, model.flat.stride), empty(lots)
-        self.dx, self.dx_parts = empty(2 * once, *tile), empty(2 * once, slots, 2, channels)
-        self.dh, self.dh_parts = empty(lots, self.tile, channels), empty(lots, 3, channels)
+        parts = empty(2 * once, slots, 2, channels)
+        self.back = Backward(empty(2 * once, *tile), parts, empty(lots, *tile[1:]), empty(lots, 3, channels))
         self.d_gains, self.d_self_gains = empty(once * gains[0], *gains[1:]), empty(once * gains[0], *gains[1:])
         self.d_phi = empty(once * layers, slots, self.kp, model.phi_channels)
-        self.grads = torch.zeros(once * replicas, model.flat.stride, device=device)
-        self.squares, self.now = empty(once * replicas, -(-model.flat.used // SUM_BLOCK)), empty(once * replicas, 8)
+        self.sums = Sums(
+            partial=empty(max(lots, 1), model.flat.stride),  # parts of it are aligned alike, for the same kernels
+            partial_losses=empty(lots),
+            grads=zeros(once * replicas, model.flat.stride),
+            squares=empty(once * replicas, -(-model.flat.used // SUM_BLOCK)),
+            now=empty(once * replicas, 8),
+        )
 
-    def scratch(self) -> list[Tensor]:
-        """Memory whose content means nothing between steps."""
-        tables = {"at", "order", "keys", "table", "losses", "raw", "slots", "grads"}
-        return [value for name, value in vars(self).items() if isinstance(value, Tensor) and name not in tables]
+    def take_in_order(self) -> int:
+        """Put all graphs in their order into the batches to come; how many of these there are."""
+        batches = -(-self.data.num_graphs // self.graphs)
+        order = torch.arange(batches * self.graphs).clamp(max=self.data.num_graphs)
+        self.tables.order[:batches] = order.view(batches, 1, self.graphs).to(self.data.ptr.device)
+        self.tables.at.zero_()
+        return batches

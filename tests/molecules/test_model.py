@@ -4,10 +4,13 @@ import copy
 
 import pytest
 import torch
-from molecule_samples import SIZES, molecule_data, molecule_model, molecule_store
+from molecule_samples import SIZES, TASK, molecule_model, molecule_store
 
-from gssc.molecules.model import MoleculeModel, Moments, Workspace, run
-from gssc.molecules.reference import DenseBatch, dense_model
+from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64, poison
+from gssc.molecules.arguments import Moments
+from gssc.molecules.data import molecule_data
+from gssc.molecules.model import MoleculeModel, run
+from gssc.molecules.workspace import Workspace
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")
@@ -20,14 +23,13 @@ def workspace(model, data, batches, keys, training=True):
     """Batches [steps][replica] of graph numbers, all with the same number of slots; poisoned scratch."""
     order = torch.tensor(batches, device=data.ptr.device)
     work = Workspace(model, data, order.shape[2], order.shape[0], training)
-    work.order.copy_(order)
-    work.keys.copy_(torch.tensor(keys))
-    for tensor in work.scratch():
-        tensor.fill_(torch.nan)
+    work.tables.order.copy_(order)
+    work.tables.keys.copy_(torch.tensor(keys))
+    poison(work)
     return work
 
 
-def reference(model, data, graphs, key, tile, pooled_loss=True):
+def reference(model, data, graphs, key, tile):
     dense = DenseBatch(data, torch.tensor(graphs, device=data.ptr.device), tile)
     out = dense_model(model, dense, key)
     known = dense.targets.isfinite()
@@ -37,14 +39,14 @@ def reference(model, data, graphs, key, tile, pooled_loss=True):
 
 def gradients_of(flat, work, row):
     first = row * work.graphs
-    total = work.grads_of_slots[first : first + work.graphs, : flat.used].sum(0, keepdim=True)
+    total = work.sums.partial[first : first + work.graphs, : flat.used].sum(0, keepdim=True)
     return flat.views(torch.cat([total.new_zeros(row, flat.used), total]), row)
 
 
 def check(settings, replicas=1, sizes=SIZES, channels=16, layers=2, graphs=5, tolerance=1e-5, **more):
     store = molecule_store(sizes, DEVICE, **more)
-    data = molecule_data(store)
     models = [molecule_model(layers, channels, **settings).to(DEVICE).train() for _ in range(replicas)]
+    data = molecule_data(store, models[0], TASK)
     twins = [copy.deepcopy(model).double() for model in models]
     fused = MoleculeModel(models, precision=EXACT)
     generator = torch.Generator().manual_seed(1)
@@ -56,9 +58,9 @@ def check(settings, replicas=1, sizes=SIZES, channels=16, layers=2, graphs=5, to
     run(fused.forward(work) + fused.backward(work))
     torch.manual_seed(0)
     for row, twin in enumerate(twins):
-        _, loss = reference(twin, data.to(torch.float64), batches[row], keys[row], work.tile)
+        _, loss = reference(twin, in_float64(data), batches[row], keys[row], work.tile)
         loss.backward()
-        found = work.losses_of_slots.view(replicas, graphs)[row].sum()
+        found = work.sums.partial_losses.view(replicas, graphs)[row].sum()
         assert_close(found.double(), loss, "loss", tolerance)
         gradients = gradients_of(fused.flat, work, row)
         for name, parameter in twin.named_parameters():
@@ -92,13 +94,14 @@ def test_evaluation_is_that_of_the_model():
         for name, buffer in model.named_buffers():
             if "running" in name:
                 buffer.add_(0.2 * torch.rand_like(buffer))
+    data = molecule_data(store, model, TASK)
     expected = model.eval()(**store.batch(torch.arange(len(SIZES))).inputs).detach()
     fused = MoleculeModel([model], precision=EXACT)
-    work = workspace(fused, molecule_data(store), [[[0, 1, 2]], [[3, 4, 5]], [[6, 7, 8]]], [[0]] * 3, training=False)
+    work = workspace(fused, data, [[[0, 1, 2]], [[3, 4, 5]], [[6, 7, 8]]], [[0]] * 3, training=False)
     before = fused.flat.running.clone()
     for _ in range(3):
         run(fused.forward(work))
-        work.at += 1
+        work.tables.at.add_(1)
     assert_close(work.raw[0, :-1], expected, "outputs", 1e-5)
     assert torch.equal(fused.flat.running, before)
 
@@ -109,20 +112,21 @@ def test_steps_are_those_of_adamw(clip):
     plain = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, weight_decay=0.1)
     fused = MoleculeModel([model], precision=EXACT)
-    work = workspace(fused, molecule_data(molecule_store(device=DEVICE)), [[[0, 1, 2]]] * 3, [[0]] * 3)
+    data = molecule_data(molecule_store(device=DEVICE), model, TASK)
+    work = workspace(fused, data, [[[0, 1, 2]]] * 3, [[0]] * 3)
     tensors = len(list(model.parameters()))
     flat = fused.flat
     moments = Moments(
         torch.zeros_like(flat.params), torch.zeros_like(flat.params), torch.zeros(1, tensors, device=DEVICE)
     )
     rates = [1e-3, 2e-3, 5e-4]
-    work.table.copy_(
+    work.tables.rates.copy_(
         torch.tensor([[rate, 1 / (1 - 0.9**t), 1 / (1 - 0.999**t) ** 0.5, 0.0] for t, rate in enumerate(rates, 1)])
     )
     work.slots[:, 2] = 5
     for number, rate in enumerate(rates):
-        work.grads_of_slots.normal_()
-        work.losses_of_slots.fill_(number + 1.0)
+        work.sums.partial.normal_()
+        work.sums.partial_losses.fill_(number + 1.0)
         optimizer.param_groups[0]["lr"] = rate
         total = gradients_of(flat, work, 0)
         for name, parameter in plain.named_parameters():
@@ -137,5 +141,5 @@ def test_steps_are_those_of_adamw(clip):
             assert_close(flat.views(value, 0)[name], optimizer.state[parameter][entry], f"{entry} of {name}", 1e-5)
     assert moments.steps.eq(3).all()
     assert flat.tracked.eq(3).all()
-    assert int(work.at) == 3
-    assert_close(work.losses[:, 0], torch.tensor([3.0, 6.0, 9.0], device=DEVICE), "losses", 1e-6)
+    assert int(work.tables.at) == 3
+    assert_close(work.tables.losses[:, 0], torch.tensor([3.0, 6.0, 9.0], device=DEVICE), "losses", 1e-6)

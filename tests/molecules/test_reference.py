@@ -4,9 +4,10 @@ import copy
 
 import pytest
 import torch
-from molecule_samples import SIZES, molecule_data, molecule_model, molecule_store
+from molecule_samples import SIZES, TASK, molecule_model, molecule_store
 
-from gssc.molecules.reference import DenseBatch, dense_model, dropout
+from benchmarks.molecule_reference import DenseBatch, dense_model, dropout
+from gssc.molecules.data import molecule_data
 from gssc.testing import assert_close
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -28,7 +29,7 @@ def test_agrees_with_the_model(settings, training):
     expected = model(**batch.inputs)
     # Two slots stay empty.
     slots = torch.cat([graphs, torch.tensor([store.num_graphs] * 2)])
-    dense = DenseBatch(molecule_data(store), slots, 32)
+    dense = DenseBatch(molecule_data(store, model, TASK), slots, 32)
     actual = dense_model(twin, dense)[: graphs.numel()]
     assert_close(actual, expected, "outputs", EXACT)
     (expected - batch.y).abs().mean().backward()
@@ -41,7 +42,7 @@ def test_agrees_with_the_model(settings, training):
 
 
 def test_moments_of_random_walks_are_those_of_each_graph():
-    data = molecule_data(molecule_store())
+    data = molecule_data(molecule_store(), molecule_model(), TASK)
     for g, n in enumerate(SIZES):
         rows = data.rwse[data.ptr[g] : data.ptr[g + 1]]
         assert rows.shape[0] == n
@@ -54,7 +55,7 @@ def test_two_edges_between_the_same_nodes_are_refused():
     store = molecule_store((3,))
     store.edge_index[1] = store.edge_index[0]
     with pytest.raises(ValueError, match="edge_index: expected at most one edge from a node to another, got several"):
-        molecule_data(store)
+        molecule_data(store, molecule_model(), TASK)
 
 
 def test_dropout_keeps_the_right_share_and_depends_on_key_and_salt():

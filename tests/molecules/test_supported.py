@@ -1,17 +1,24 @@
 """A model that is not, in every layer, what the kernels compute is refused in one line."""
 
+import inspect
+
 import pytest
 import torch
 from molecule_samples import molecule_model
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
+from gssc import GSSC
 from gssc.molecules.layout import FlatModels
-from gssc.molecules.supported import why_not_model
+from gssc.molecules.supported import difference, why_not_model
 from gssc.nn import GSSCLayer, GSSConv
 from gssc.nn.dropout import Dropout
+from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder
 from gssc.nn.gine import GINE
+from gssc.nn.heads import GraphHead
+from gssc.nn.layer import FeedForward
 from gssc.nn.norm import BatchNorm
+from gssc.nn.phi import DeepSetPhi
 
 DROPOUTS = {"dropout_local": 0.2, "dropout_global": 0.5, "dropout_ffn": 0.1}
 LAST = 3  # of four layers
@@ -120,6 +127,7 @@ def longer_head(model):
         (option("layers.3.glob.temperature", 2.0), "layers.3.glob has a temperature that they do not know"),
         (option("layers.3.glob.gate", nn.Parameter(torch.ones(16))), "parameters that they do not know: glob.gate"),
         (option("layers.3.glob.forward", print), "layers.3.glob has a forward that they do not know"),
+        (lambda model: model.layers[LAST].glob.register_buffer("gate", torch.ones(16)), "layers.3.glob.gate is (16,)"),
         (option("layers.3.extra", nn.Identity()), "they do not know its layers.3.extra"),
         (replaced("layers.3.glob.lin_o"), "layers.3.glob.lin_o is a Adapter, not a Linear"),
         (replaced("layers.3.local.nn.2"), "layers.3.local.nn.2 is a Adapter, not a Linear"),
@@ -138,6 +146,7 @@ def longer_head(model):
         (lambda model: prune.l1_unstructured(model.layers[LAST].glob.lin_o, "weight", 0.5), "lin_o.weight_orig"),
         (lambda model: parametrizations.weight_norm(model.layers[LAST].feed_forward[0]), "feed_forward.0"),
         (lambda model: model.layers[LAST].glob.register_forward_hook(print), "layers.3.glob has hooks"),
+        (lambda model: model.layers[LAST].glob.register_full_backward_hook(print), "layers.3.glob has hooks"),
         (lambda model: model.layers[LAST].local.register_propagate_forward_hook(print), "layers.3.local._propagate"),
         (lambda model: model.layers[LAST].norm_ffn.weight.register_hook(abs), "layers.3.norm_ffn.weight has hooks"),
         (lambda model: model.double(), "its weights are torch.float64"),
@@ -159,3 +168,34 @@ def test_models_of_two_kinds_are_not_taken_together():
     assert [why_not_model(model) for model in models] == [None, None]
     with pytest.raises(ValueError, match=r"layers\.0\.dropout_global is not 0\.2"):
         FlatModels(models)
+
+
+def test_options_that_are_functions_have_to_be_the_same():
+    layer, other = nn.Identity(), nn.Identity()
+    layer.act = other.act = torch.relu
+    assert difference(layer, other) is None
+    layer.act = torch.tanh
+    assert ".act is not" in difference(layer, other)
+
+
+# What the modules can be asked for. Kernels that stand for all of a model have to compute a new option or refuse it:
+# either way `gssc.molecules.supported` is to be looked at before it is added here.
+OPTIONS = {
+    GSSC: "out_channels channels layers node_features edge_features embedding_init rwse rwse_channels "
+    "diagonal_channels local glob phi phi_channels kernel selective normalize self_term degree_scaling out_proj heads "
+    "dropout_local dropout_global dropout_ffn norm level pool head jumping_knowledge degree_histogram recompute",
+    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm",
+    GSSConv: "channels phi_channels kernel selective normalize self_term degree_scaling out_proj",
+    GINE: "channels",
+    FeedForward: "channels dropout",
+    Dropout: "p",
+    DeepSetPhi: "channels blocks",
+    FeatureEncoder: "features channels name embedding_init",
+    RandomWalkEncoder: "steps channels",
+    GraphHead: "channels out_channels pool form",
+}
+
+
+@pytest.mark.parametrize("kind", OPTIONS, ids=lambda kind: kind.__name__)
+def test_every_option_of_the_modules_is_known_here(kind):
+    assert list(inspect.signature(kind).parameters) == OPTIONS[kind].split()

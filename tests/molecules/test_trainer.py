@@ -19,21 +19,26 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-def made(kind, cache, *overrides, seed=0, **more):
+def made(kind, cache, *overrides, seed=0):
     recipe, dataset = molecule_recipe(*overrides), molecule_dataset()
     stores = build_stores(dataset, recipe, DEVICE, cache)
     torch.manual_seed(seed)
     model = build_model(recipe, about_data(recipe, dataset)).to(DEVICE)
-    return kind(model, stores["train"], dataset.task, recipe, seed, Processes(), **more), stores
+    return kind(model, stores["train"], dataset.task, recipe, seed, Processes()), stores
+
+
+def alone(cache, *overrides, seed=0):
+    """A group of one."""
+    trainer, stores = made(MoleculeTrainer, cache, *overrides, seed=seed)
+    MoleculeGroup([trainer])
+    return trainer, stores
 
 
 def never():
     return False
 
 
-def epoch(trainer, number=1):
-    position = Position(number, 0, [])
-    assert trainer.run_epoch(position, never)
+def losses_of(position):
     return [float(loss) for loss in position.losses]
 
 
@@ -48,10 +53,12 @@ def epoch(trainer, number=1):
 def test_an_epoch_and_its_scores_are_those_of_the_plain_loop(cache, overrides):
     overrides = (*NO_DROPOUT, *overrides, "optim.lr=1e-4")
     plain, stores = made(Trainer, cache, *overrides)
-    fused, _ = made(MoleculeTrainer, cache, *overrides)
-    losses = epoch(plain)
-    assert epoch(fused) == pytest.approx(losses, rel=1e-5)
-    assert fused.evaluate(stores["val"]) == pytest.approx(plain.evaluate(stores["val"]), rel=1e-4)
+    fused, _ = alone(cache, *overrides)
+    expected, position = Position(1, 0, []), Position(1, 0, [])
+    assert plain.run_epoch(expected, never)
+    assert fused.group.run_epoch([position], never)
+    assert losses_of(position) == pytest.approx(losses_of(expected), rel=1e-5)
+    assert fused.group.evaluate(stores["val"])[0] == pytest.approx(plain.evaluate(stores["val"]), rel=1e-4)
     expected, found = (optimizer_tensors(t.model, t.optimizer) for t in (plain, fused))
     largest = max(float(value.abs().max()) for name, value in expected.items() if name.endswith("exp_avg"))
     weights, kept = plain.weights(), fused.weights()
@@ -71,31 +78,31 @@ def test_an_epoch_and_its_scores_are_those_of_the_plain_loop(cache, overrides):
 
 def test_data_order_is_that_of_the_plain_loop(cache):
     for overrides in ((), ("train.batch_size=7",)):
-        fused, _ = made(MoleculeTrainer, cache, *overrides, seed=3)
+        fused, _ = alone(cache, *overrides, seed=3)
         group, empty = fused.group, fused.store.num_graphs
         for number in (1, 4):
             group._fill(number, 0)
-            rows = [row[row < empty].tolist() for row in group.work.order[: group.steps, 0]]
+            rows = [row[row < empty].tolist() for row in group.work.tables.order[: group.steps, 0]]
             assert rows == [graphs.tolist() for graphs in fused.batches(number)]
 
 
 def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group(cache, tmp_path):
     """Dropout and averaged weights; the whole epoch in a group of two, its parts alone."""
-    members = [made(MoleculeTrainer, cache, "train.ema=0.9", seed=seed, alone=False)[0] for seed in (0, 1)]
+    members = [made(MoleculeTrainer, cache, "train.ema=0.9", seed=seed)[0] for seed in (0, 1)]
     group = MoleculeGroup(members)
     positions = [Position(1, 0, []) for _ in members]
     assert group.run_epoch(positions, never)
 
-    first, _ = made(MoleculeTrainer, cache, "train.ema=0.9", seed=1)
+    first, _ = alone(cache, "train.ema=0.9", seed=1)
     position, path = Position(1, 0, []), tmp_path / "last.safetensors"
-    assert not first.run_epoch(position, lambda: position.step == 1)
-    progress = Progress(step=1, losses=[float(loss) for loss in position.losses])
+    assert not first.group.run_epoch([position], lambda: position.step == 1)
+    progress = Progress(step=1, losses=losses_of(position))
     save_checkpoint(path, first, progress, {})
 
-    second, _ = made(MoleculeTrainer, cache, "train.ema=0.9", seed=1)
+    second, _ = alone(cache, "train.ema=0.9", seed=1)
     progress = load_checkpoint(path, second, {})
     position = Position(1, progress.step, [torch.tensor(loss) for loss in progress.losses])
-    assert second.run_epoch(position, never)
+    assert second.group.run_epoch([position], never)
     assert torch.stack(position.losses).tolist() == torch.stack(positions[1].losses).tolist()
     for mine, theirs in ((second, members[1]), (second.average, members[1].average)):
         states = [owner.state if hasattr(owner, "state") else owner.model.state_dict() for owner in (mine, theirs)]
@@ -107,15 +114,15 @@ def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
 def test_a_gradient_that_overflows_counts_as_a_loss_that_is_no_number(cache):
-    fused, _ = made(MoleculeTrainer, cache)
+    fused, _ = alone(cache)
     step = fused.group.fused.step(fused.group.work, fused.group.moments, 1.0, 0.0)
     fused.group._fill(1, 0)
     for value, finite in ((1.0, True), (3e38, False)):
-        fused.group.work.grads_of_slots.fill_(value)
-        fused.group.work.losses_of_slots.fill_(1.0)
+        fused.group.work.sums.partial.fill_(value)
+        fused.group.work.sums.partial_losses.fill_(1.0)
         for launch in step:
             launch.run()
-        assert bool(fused.group.work.losses[int(fused.group.work.at) - 1].isfinite().all()) is finite
-    position = Position(1, 2, list(fused.group.work.losses[:2, 0].cpu()))
+        assert bool(fused.group.work.tables.losses[int(fused.group.work.tables.at) - 1].isfinite().all()) is finite
+    position = Position(1, 2, list(fused.group.work.tables.losses[:2, 0].cpu()))
     with pytest.raises(NonFiniteLossError, match="at epoch 1, step 2"):
         fused.finish_epoch(position)

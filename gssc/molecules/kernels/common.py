@@ -1,17 +1,66 @@
-"""What the kernels share: BatchNorm over the graphs of a batch, dropout.
+"""What the kernels share: the graph of a program, gains, BatchNorm over the graphs of a batch, dropout.
 
-A batch is ``graphs`` slots per replica; program number = slot number over all replicas. A slot holds a graph of n <= T
-nodes in a tile [T, C], of which only the first n rows are read. Row ``slot`` of ``slots`` [slots, 8] says which: number
-of the graph, first node, n, first entry of its bond matrix, key of dropout.
+Program number = slot number over all replicas. A slot holds a graph of n <= T nodes in a tile [T, C], of which only the
+first n rows are read. What kernels are handed is in ``arguments.py``; ``M`` is its ``Constants``.
 """
 
 import triton
 import triton.language as tl
 
-from gssc.ops.tile_kernels import EPS, put_vector, vector
+from gssc.ops.tile_kernels import EPS, linear, put_vector, tile_at, vector
 
 SLOT = tl.constexpr(8)
 MOMENTUM = tl.constexpr(0.1)
+
+
+@triton.jit
+def this_slot(batch):
+    """The slot of this program, its replica, and the first slot of that."""
+    slot = tl.program_id(0)
+    replica = slot // batch.graphs
+    return slot, replica, replica * batch.graphs
+
+
+@triton.jit
+def graph_in(batch, slot, T: tl.constexpr):
+    """First node of the graph in a slot, number of nodes, which rows of its tile are nodes, key of dropout."""
+    at = batch.slots + slot * SLOT
+    n = tl.load(at + 2).to(tl.int32)
+    return tl.load(at + 1), n, (tl.arange(0, T) < n)[:, None], tl.load(at + 4).to(tl.uint32)
+
+
+@triton.jit
+def tile_of(base, slot, valid, M: tl.constexpr):
+    """The tile of a slot, zero in rows that are not valid."""
+    return tl.load(tile_at(base, slot, M.T, M.C), mask=valid, other=0.0)
+
+
+@triton.jit
+def with_bias(x, at, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, M: tl.constexpr):
+    """X Wᵀ + b; the bias lies behind the weight."""
+    return linear(x, at, INPUTS, OUTPUTS, M.PRECISION) + vector(at + OUTPUTS * INPUTS, OUTPUTS)[None, :]
+
+
+@triton.jit
+def gains_of(gains, place, M: tl.constexpr):
+    """A [KP, C], or [KP, 1] where it is shared by all channels."""
+    k = tl.arange(0, M.KP)[:, None]
+    if M.SHARED:
+        a = tl.load(gains + place * M.K + k, mask=k < M.K, other=0.0)
+    else:
+        a = tl.load(gains + place * (M.K * M.C) + k * M.C + tl.arange(0, M.C)[None, :], mask=k < M.K, other=0.0)
+    return a
+
+
+@triton.jit
+def put_gains(gains, place, a, M: tl.constexpr):
+    """Store A [KP, C], summed over channels where these share it."""
+    k = tl.arange(0, M.KP)
+    if M.SHARED:
+        tl.store(gains + place * M.K + k, tl.sum(a, 1), mask=k < M.K)
+    else:
+        at = gains + place * (M.K * M.C) + k[:, None] * M.C + tl.arange(0, M.C)[None, :]
+        tl.store(at, a, mask=(k < M.K)[:, None])
 
 
 @triton.jit
@@ -35,12 +84,12 @@ def rows_in_batch(slots, graphs, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def batch_sum(parts, graphs, STRIDE: tl.constexpr, C: tl.constexpr, CHUNK: tl.constexpr):
+def batch_sum(parts, graphs, STRIDE: tl.constexpr, M: tl.constexpr):
     """Sum over the graphs of a replica of rows [C] that lie STRIDE apart, in a fixed order."""
-    b = tl.arange(0, CHUNK)[:, None]
-    c = tl.arange(0, C)[None, :]
+    b = tl.arange(0, M.CHUNK)[:, None]
+    c = tl.arange(0, M.C)[None, :]
     total = tl.sum(tl.load(parts + b * STRIDE + c, mask=b < graphs, other=0.0), 0)
-    for first in range(CHUNK, graphs, CHUNK):
+    for first in range(M.CHUNK, graphs, M.CHUNK):
         total += tl.sum(tl.load(parts + (first + b) * STRIDE + c, mask=first + b < graphs, other=0.0), 0)
     return total
 
@@ -92,14 +141,17 @@ def settle(rows, mean, squares, running, kept, writes, N: tl.constexpr, WIDTH: t
 
 
 @triton.jit
-def statistics(parts, slots, graphs, running, kept, training, writes, C: tl.constexpr, CHUNK: tl.constexpr):
+def statistics(norm, batch, replica, training, writes, M: tl.constexpr):
     """Mean and 1/deviation of a norm: of the batch in training, from the running statistics else."""
+    running = norm.running + replica * batch.running_stride
     if training:
-        rows, mean, squares = batch_moments(parts, slots, graphs, C, CHUNK)
-        mean, scale = settle(rows, mean, squares, running, kept, writes, C, C)
+        first = replica * batch.graphs
+        slots = batch.slots + first * SLOT
+        rows, mean, squares = batch_moments(norm.parts + first * (2 * M.C), slots, batch.graphs, M.C, M.CHUNK)
+        mean, scale = settle(rows, mean, squares, running, norm.kept + replica * (2 * M.C), writes, M.C, M.C)
     else:
-        mean = vector(running, C)
-        scale = 1.0 / tl.sqrt(vector(running + C, C) + EPS)
+        mean = vector(running, M.C)
+        scale = 1.0 / tl.sqrt(vector(running + M.C, M.C) + EPS)
     return mean, scale
 
 
@@ -107,6 +159,13 @@ def statistics(parts, slots, graphs, running, kept, training, writes, C: tl.cons
 def standardized(x, mean, scale, valid):
     """(x - mean) · scale in the valid rows, zero elsewhere."""
     return tl.where(valid, (x - mean[None, :]) * scale[None, :], 0.0)
+
+
+@triton.jit
+def standardized_again(x, kept, valid, C: tl.constexpr):
+    """What a norm made of x before weight and bias, and 1/deviation, from what it has kept."""
+    scale = vector(kept + C, C)
+    return standardized(x, vector(kept, C), scale, valid), scale
 
 
 @triton.jit
@@ -124,7 +183,7 @@ def norm_gradient(d, hat, scale, weight, rows, sum_d, sum_d_hat, valid):
 
 
 @triton.jit
-def mixed(x):
+def mixed_bits(x):
     """A bijection of 32-bit numbers in which every bit depends on every other."""
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
@@ -135,9 +194,9 @@ def mixed(x):
 def dropped(x, p, key, salt, slot_in_batch, T: tl.constexpr, C: tl.constexpr):
     """Dropout as a function of key, salt and position: forward and backward draw the same."""
     if p > 0.0:
-        own = mixed(key + salt.to(tl.uint32) * 0x9E3779B1)
+        stream = mixed_bits(key + salt.to(tl.uint32) * 0x9E3779B1)
         row = slot_in_batch * T + tl.arange(0, T)
         index = (row[:, None] * C + tl.arange(0, C)[None, :]).to(tl.uint32)
-        uniform = (mixed((index * 0x9E3779B1) ^ own) >> 8).to(tl.float32) * (1.0 / 16777216.0)
+        uniform = (mixed_bits((index * 0x9E3779B1) ^ stream) >> 8).to(tl.float32) * (1.0 / 16777216.0)
         x = tl.where(uniform >= p, x * (1.0 / (1.0 - p)), 0.0)
     return x

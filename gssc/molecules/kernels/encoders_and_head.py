@@ -3,12 +3,22 @@
 import triton
 import triton.language as tl
 
-from gssc.molecules.kernels.common import SLOT, affine, settle, standardized, statistics
-from gssc.ops.tile_kernels import EPS, product, put_matrix, put_vector, tile_at, vector
+from gssc.molecules.kernels.common import (
+    SLOT,
+    affine,
+    graph_in,
+    settle,
+    standardized,
+    standardized_again,
+    statistics,
+    this_slot,
+    tile_of,
+)
+from gssc.ops.tile_kernels import EPS, matrix, product, put_matrix, put_vector, tile_at, vector
 
 
 @triton.jit
-def walk_moments(order, ptr, moments, graphs, S: tl.constexpr, SP: tl.constexpr, CHUNK: tl.constexpr):
+def walk_moments(order, data, graphs, S: tl.constexpr, SP: tl.constexpr, CHUNK: tl.constexpr):
     """Rows, mean and sum of squared deviations of the encodings of a batch, from those of its graphs."""
     b = tl.arange(0, CHUNK)
     s = tl.arange(0, SP)[None, :]
@@ -17,9 +27,9 @@ def walk_moments(order, ptr, moments, graphs, S: tl.constexpr, SP: tl.constexpr,
     for first in range(0, graphs, CHUNK):
         real = first + b < graphs
         graph = tl.load(order + first + b, mask=real, other=0)
-        n = tl.load(ptr + graph + 1, mask=real, other=0) - tl.load(ptr + graph, mask=real, other=0)
+        n = tl.load(data.ptr + graph + 1, mask=real, other=0) - tl.load(data.ptr + graph, mask=real, other=0)
         n = n.to(tl.float32)
-        at = moments + graph[:, None] * (2 * S) + s
+        at = data.rwse_moments + graph[:, None] * (2 * S) + s
         mean += tl.sum(n[:, None] * tl.load(at, mask=real[:, None] & (s < S), other=0.0), 0)
         rows += tl.sum(n, 0)
     mean = mean / tl.maximum(rows, 1.0)
@@ -27,281 +37,195 @@ def walk_moments(order, ptr, moments, graphs, S: tl.constexpr, SP: tl.constexpr,
     for first in range(0, graphs, CHUNK):
         real = first + b < graphs
         graph = tl.load(order + first + b, mask=real, other=0)
-        n = tl.load(ptr + graph + 1, mask=real, other=0) - tl.load(ptr + graph, mask=real, other=0)
-        at = moments + graph[:, None] * (2 * S) + s
-        known = real[:, None] & (s < S)
-        away = tl.load(at, mask=known, other=0.0) - mean[None, :]
-        squares += tl.sum(tl.load(at + S, mask=known, other=0.0) + n.to(tl.float32)[:, None] * away * away, 0)
+        n = tl.load(data.ptr + graph + 1, mask=real, other=0) - tl.load(data.ptr + graph, mask=real, other=0)
+        at = data.rwse_moments + graph[:, None] * (2 * S) + s
+        inside = real[:, None] & (s < S)
+        away = tl.load(at, mask=inside, other=0.0) - mean[None, :]
+        squares += tl.sum(tl.load(at + S, mask=inside, other=0.0) + n.to(tl.float32)[:, None] * away * away, 0)
     return rows, mean, squares
 
 
 @triton.jit
-def walks_of(rwse, start, valid, T: tl.constexpr, S: tl.constexpr, SP: tl.constexpr):
+def walks_of(data, start, valid, M: tl.constexpr):
     """Random-walk encodings of a graph [T, SP], zero outside."""
-    s = tl.arange(0, SP)[None, :]
-    at = rwse + (start + tl.arange(0, T))[:, None] * S + s
-    return tl.load(at, mask=valid & (s < S), other=0.0)
+    s = tl.arange(0, M.SP)[None, :]
+    at = data.rwse + (start + tl.arange(0, M.T))[:, None] * M.S + s
+    return tl.load(at, mask=valid & (s < M.S), other=0.0)
 
 
 @triton.jit
-def walk_weights(at, D: tl.constexpr, C: tl.constexpr, S: tl.constexpr, SP: tl.constexpr):
+def scaled_walks(hat, weights, M: tl.constexpr):
+    """Weight and bias of the norm of random walks."""
+    walks = hat * short_vector(weights + M.WALK_NORM, M)[None, :]
+    walks += short_vector(weights + M.WALK_NORM + M.S, M)[None, :]
+    return walks
+
+
+@triton.jit
+def walk_weights(weights, M: tl.constexpr):
     """The Linear of random-walk encodings [C, SP]: output c - D, for the channels from D on."""
-    c = tl.arange(0, C)[:, None]
-    s = tl.arange(0, SP)[None, :]
-    return tl.load(at + (c - D) * S + s, mask=(c >= D) & (s < S), other=0.0)
+    c = tl.arange(0, M.C)[:, None]
+    s = tl.arange(0, M.SP)[None, :]
+    return tl.load(weights + M.WALK_LINEAR + (c - M.D) * M.S + s, mask=(c >= M.D) & (s < M.S), other=0.0)
 
 
 @triton.jit
-def short_vector(at, N: tl.constexpr, NP: tl.constexpr):
-    """[NP], of which N are real."""
-    i = tl.arange(0, NP)
-    return tl.load(at + i, mask=i < N, other=0.0)
+def short_vector(at, M: tl.constexpr):
+    """[SP], of which S are real."""
+    s = tl.arange(0, M.SP)
+    return tl.load(at + s, mask=s < M.S, other=0.0)
 
 
 @triton.jit(do_not_specialize=["training"])
-def encode_forward(
-    at,  # [1], the number of the step
-    order,  # [steps, replicas, graphs], numbers of graphs
-    keys,  # [steps, replicas]
-    ptr,
-    bond_ptr,
-    nodes,
-    rwse,
-    moments,
-    slots,
-    weights,
-    running,  # of the norm of random-walk encodings
-    kept,  # [replicas, 2, SP]
-    x,  # [slots, T, C]
-    graphs,
-    training,
-    params_stride,
-    running_stride,
-    WALK_NORM: tl.constexpr,
-    WALK_LINEAR: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    D: tl.constexpr,  # channels of the embedding; the others encode random walks
-    S: tl.constexpr,
-    SP: tl.constexpr,
-    T: tl.constexpr,
-    C: tl.constexpr,
-    CHUNK: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Look up the graph of this slot, note it in ``slots``, and embed its nodes."""
-    slot = tl.program_id(0)
-    replica = slot // graphs
-    step = tl.load(at)
-    replicas = tl.num_programs(0) // graphs
-    order += (step * replicas + replica) * graphs
-    graph = tl.load(order + slot - replica * graphs)
-    start = tl.load(ptr + graph)
-    n = tl.load(ptr + graph + 1) - start
-    tl.store(slots + slot * SLOT, graph)
-    tl.store(slots + slot * SLOT + 1, start)
-    tl.store(slots + slot * SLOT + 2, n)
-    tl.store(slots + slot * SLOT + 3, tl.load(bond_ptr + graph))
-    tl.store(slots + slot * SLOT + 4, tl.load(keys + step * replicas + replica))
+def encode_forward(batch, tables, data, encoders, x, training, M: tl.constexpr):
+    """Look up the graph of this slot, note it in ``slots``, and embed its nodes into x [slots, T, C]."""
+    COLUMNS: tl.constexpr = M.COLUMNS
+    T: tl.constexpr = M.T
+    C: tl.constexpr = M.C
+    slot, replica, first = this_slot(batch)
+    step = tl.load(tables.at)
+    replicas = tl.num_programs(0) // batch.graphs
+    order = tables.order + (step * replicas + replica) * batch.graphs
+    graph = tl.load(order + slot - first)
+    start = tl.load(data.ptr + graph)
+    n = tl.load(data.ptr + graph + 1) - start
+    note = batch.slots + slot * SLOT
+    tl.store(note, graph)
+    tl.store(note + 1, start)
+    tl.store(note + 2, n)
+    tl.store(note + 3, tl.load(data.bond_ptr + graph))
+    tl.store(note + 4, tl.load(tables.keys + step * replicas + replica))
 
-    weights += replica * params_stride
+    weights = encoders.weights + replica * batch.params_stride
     rows = tl.arange(0, T)
     c = tl.arange(0, C)[None, :]
     valid = (rows < n)[:, None]
     out = tl.zeros([T, C], tl.float32)
     for column in tl.static_range(COLUMNS):
-        category = tl.load(nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=0)
-        out += tl.load(weights + category[:, None] * D + c, mask=valid & (c < D), other=0.0)
-    if S > 0:
-        running += replica * running_stride
+        category = tl.load(data.nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=0)
+        out += tl.load(weights + category[:, None] * M.D + c, mask=valid & (c < M.D), other=0.0)
+    if M.S > 0:
+        running = encoders.running + replica * batch.running_stride
         if training:
-            count, mean, squares = walk_moments(order, ptr, moments, graphs, S, SP, CHUNK)
-            writes = slot == replica * graphs
-            mean, scale = settle(count, mean, squares, running, kept + replica * (2 * SP), writes, SP, S)
+            count, mean, squares = walk_moments(order, data, batch.graphs, M.S, M.SP, M.CHUNK)
+            kept = encoders.kept + replica * (2 * M.SP)
+            mean, scale = settle(count, mean, squares, running, kept, slot == first, M.SP, M.S)
         else:
-            mean = short_vector(running, S, SP)
-            scale = 1.0 / tl.sqrt(short_vector(running + S, S, SP) + EPS)
-        walks = standardized(walks_of(rwse, start, valid, T, S, SP), mean, scale, valid)
-        walks = walks * short_vector(weights + WALK_NORM, S, SP)[None, :]
-        walks += short_vector(weights + WALK_NORM + S, S, SP)[None, :]
-        out += product(walks, tl.trans(walk_weights(weights + WALK_LINEAR, D, C, S, SP)), PRECISION)
-        out += tl.load(weights + WALK_LINEAR + (C - D) * S + c - D, mask=c >= D, other=0.0)
+            mean = short_vector(running, M)
+            scale = 1.0 / tl.sqrt(short_vector(running + M.S, M) + EPS)
+        walks = scaled_walks(standardized(walks_of(data, start, valid, M), mean, scale, valid), weights, M)
+        out += product(walks, tl.trans(walk_weights(weights, M)), M.PRECISION)
+        out += tl.load(weights + M.WALK_LINEAR + (C - M.D) * M.S + c - M.D, mask=c >= M.D, other=0.0)
     tl.store(tile_at(x, slot, T, C), out, mask=valid)
 
 
 @triton.jit
-def encode_backward(
-    slots,
-    weights,
-    grads,
-    kept,
-    nodes,
-    rwse,
-    dx,  # [2, slots, T, C]
-    graphs,
-    params_stride,
-    WALK_NORM: tl.constexpr,
-    WALK_LINEAR: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    V: tl.constexpr,  # categories of all columns
-    VP: tl.constexpr,
-    D: tl.constexpr,
-    S: tl.constexpr,
-    SP: tl.constexpr,
-    T: tl.constexpr,
-    C: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Gradients of the encoders' weights."""
-    slot = tl.program_id(0)
-    replica = slot // graphs
-    weights += replica * params_stride
-    grads += slot.to(tl.int64) * params_stride
-    start = tl.load(slots + slot * SLOT + 1)
-    n = tl.load(slots + slot * SLOT + 2).to(tl.int32)
+def encode_backward(batch, data, encoders, dx, M: tl.constexpr):
+    """Gradients of the encoders' weights, from that of what they give, dx [2, slots, T, C]."""
+    COLUMNS: tl.constexpr = M.COLUMNS
+    T: tl.constexpr = M.T
+    C: tl.constexpr = M.C
+    VP: tl.constexpr = M.VP
+    slot, replica, _ = this_slot(batch)
+    weights = encoders.weights + replica * batch.params_stride
+    grads = encoders.grads + slot.to(tl.int64) * batch.params_stride
+    start, n, valid, _ = graph_in(batch, slot, T)
     rows = tl.arange(0, T)
-    valid = (rows < n)[:, None]
-    d = tl.load(tile_at(dx, slot, T, C), mask=valid, other=0.0)
-    d += tl.load(tile_at(dx, tl.num_programs(0) + slot, T, C), mask=valid, other=0.0)
+    d = tile_of(dx, slot, valid, M)
+    d += tile_of(dx, tl.num_programs(0) + slot, valid, M)
     v = tl.arange(0, VP)[:, None]
-    c = tl.arange(0, C)[None, :]
+    c = tl.arange(0, C)
     members = tl.zeros([VP, T], tl.float32)
     for column in tl.static_range(COLUMNS):
-        category = tl.load(nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=-1)
+        category = tl.load(data.nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=-1)
         members += (category[None, :] == v).to(tl.float32)
-    tl.store(grads + v * D + c, product(members, d, PRECISION), mask=(v < V) & (c < D))
-    if S > 0:
-        s = tl.arange(0, SP)
-        mean = vector(kept + replica * (2 * SP), SP)
-        scale = vector(kept + replica * (2 * SP) + SP, SP)
-        hat = standardized(walks_of(rwse, start, valid, T, S, SP), mean, scale, valid)
-        walks = hat * short_vector(weights + WALK_NORM, S, SP)[None, :]
-        walks += short_vector(weights + WALK_NORM + S, S, SP)[None, :]
-        weight = walk_weights(weights + WALK_LINEAR, D, C, S, SP)
-        d_walks = product(d, weight, PRECISION)
-        tl.store(grads + WALK_NORM + s, tl.sum(d_walks * hat, 0), mask=s < S)
-        tl.store(grads + WALK_NORM + S + s, tl.sum(d_walks, 0), mask=s < S)
-        channel = tl.arange(0, C)[:, None]
-        found = product(tl.trans(d), walks, PRECISION)
-        at = grads + WALK_LINEAR + (channel - D) * S + s[None, :]
-        tl.store(at, found, mask=(channel >= D) & (s < S)[None, :])
-        flat = tl.arange(0, C)
-        tl.store(grads + WALK_LINEAR + (C - D) * S + flat - D, tl.sum(d, 0), mask=flat >= D)
+    inside = (v < M.V) & (c < M.D)[None, :]
+    tl.store(grads + v * M.D + c[None, :], product(members, d, M.PRECISION), mask=inside)
+    if M.S > 0:
+        s = tl.arange(0, M.SP)
+        kept = encoders.kept + replica * (2 * M.SP)
+        hat, _ = standardized_again(walks_of(data, start, valid, M), kept, valid, M.SP)
+        walks = scaled_walks(hat, weights, M)
+        d_walks = product(d, walk_weights(weights, M), M.PRECISION)
+        tl.store(grads + M.WALK_NORM + s, tl.sum(d_walks * hat, 0), mask=s < M.S)
+        tl.store(grads + M.WALK_NORM + M.S + s, tl.sum(d_walks, 0), mask=s < M.S)
+        at = grads + M.WALK_LINEAR + (c[:, None] - M.D) * M.S + s[None, :]
+        inside = (c >= M.D)[:, None] & (s < M.S)[None, :]
+        tl.store(at, product(tl.trans(d), walks, M.PRECISION), mask=inside)
+        tl.store(grads + M.WALK_LINEAR + (C - M.D) * M.S + c - M.D, tl.sum(d, 0), mask=c >= M.D)
 
 
 @triton.jit
-def known_targets(targets, slots, graphs, OUT: tl.constexpr, OP: tl.constexpr, CHUNK: tl.constexpr):
+def known_targets(data, slots, graphs, M: tl.constexpr):
     """How many targets of a replica's batch are known, at least a tiny bit."""
-    b = tl.arange(0, CHUNK)
-    o = tl.arange(0, OP)[None, :]
+    b = tl.arange(0, M.CHUNK)
+    o = tl.arange(0, M.OP)[None, :]
     count = 0.0
-    for first in range(0, graphs, CHUNK):
+    for first in range(0, graphs, M.CHUNK):
         real = first + b < graphs
         graph = tl.load(slots + (first + b) * SLOT, mask=real, other=0)
-        target = tl.load(targets + graph[:, None] * OUT + o, mask=real[:, None] & (o < OUT), other=float("nan"))
+        at = data.targets + graph[:, None] * M.OUT + o
+        target = tl.load(at, mask=real[:, None] & (o < M.OUT), other=float("nan"))
         count += tl.sum(tl.sum((target == target).to(tl.float32), 1), 0)
     return tl.maximum(count, 1e-30)
 
 
 @triton.jit(do_not_specialize=["training"])
-def head_kernel(
-    slots,
-    weights,
-    grads,
-    norm,  # of the last layer, with running statistics, kept ones and partial moments as in `mix_forward`
-    running,
-    kept,
-    parts,
-    y,
-    targets,
-    raw,  # [replicas, rows, OUT], outputs by number of graph; written where not training
-    losses,  # [slots], written in training, as are the next two
-    dx,
-    dx_parts,
-    graphs,
-    raw_rows,
-    training,
-    params_stride,
-    running_stride,
-    HEAD_1: tl.constexpr,
-    HEAD_2: tl.constexpr,
-    HEAD_3: tl.constexpr,
-    MEAN: tl.constexpr,
-    SQUARED: tl.constexpr,
-    OUT: tl.constexpr,
-    OP: tl.constexpr,
-    T: tl.constexpr,
-    C: tl.constexpr,
-    CHUNK: tl.constexpr,
-):
+def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
     """Norm, pool, MLP C → C/2 → C/4 → OUT and, in training, the loss and all gradients back to the layers' output."""
-    slot = tl.program_id(0)
-    replica = slot // graphs
-    first = replica * graphs
-    weights += replica * params_stride
-    graph = tl.load(slots + slot * SLOT)
-    n = tl.load(slots + slot * SLOT + 2).to(tl.int32)
-    valid = (tl.arange(0, T) < n)[:, None]
-    H: tl.constexpr = C // 2
-    Q: tl.constexpr = C // 4
-    x = tl.load(tile_at(y, slot, T, C), mask=valid, other=0.0)
-    mean, scale = statistics(
-        parts + first * (2 * C),
-        slots + first * SLOT,
-        graphs,
-        running + replica * running_stride,
-        kept + replica * (2 * C),
-        training,
-        slot == first,
-        C,
-        CHUNK,
-    )
+    slot, replica, first = this_slot(batch)
+    shift = replica * batch.params_stride
+    weights = head.weights + shift
+    graph = tl.load(batch.slots + slot * SLOT)
+    _, n, valid, _ = graph_in(batch, slot, M.T)
+    H: tl.constexpr = M.C // 2
+    Q: tl.constexpr = M.C // 4
+    x = tile_of(head.y, slot, valid, M)
+    mean, scale = statistics(head.before, batch, replica, training, slot == first, M)
     hat = standardized(x, mean, scale, valid)
-    pooled = tl.sum(affine(hat, norm + replica * params_stride, valid, C), 0)
+    pooled = tl.sum(affine(hat, head.before.weight + shift, valid, M.C), 0)
     share = 1.0
-    if MEAN:
+    if M.MEAN:
         share = 1.0 / tl.maximum(n, 1).to(tl.float32)
     pooled = pooled * share
-    o = tl.arange(0, OP)
-    w1 = tl.load(weights + HEAD_1 + tl.arange(0, H)[:, None] * C + tl.arange(0, C)[None, :])
-    w2 = tl.load(weights + HEAD_2 + tl.arange(0, Q)[:, None] * H + tl.arange(0, H)[None, :])
-    w3 = tl.load(weights + HEAD_3 + o[:, None] * Q + tl.arange(0, Q)[None, :], mask=(o < OUT)[:, None], other=0.0)
-    wide = tl.maximum(tl.sum(w1 * pooled[None, :], 1) + vector(weights + HEAD_1 + H * C, H), 0.0)
-    narrow = tl.maximum(tl.sum(w2 * wide[None, :], 1) + vector(weights + HEAD_2 + Q * H, Q), 0.0)
-    out = tl.sum(w3 * narrow[None, :], 1) + tl.load(weights + HEAD_3 + OUT * Q + o, mask=o < OUT, other=0.0)
+    o = tl.arange(0, M.OP)
+    last = o[:, None] * Q + tl.arange(0, Q)[None, :]
+    w1 = matrix(weights + M.HEAD_1, H, M.C)
+    w2 = matrix(weights + M.HEAD_2, Q, H)
+    w3 = tl.load(weights + M.HEAD_3 + last, mask=(o < M.OUT)[:, None], other=0.0)
+    wide = tl.maximum(tl.sum(w1 * pooled[None, :], 1) + vector(weights + M.HEAD_1 + H * M.C, H), 0.0)
+    narrow = tl.maximum(tl.sum(w2 * wide[None, :], 1) + vector(weights + M.HEAD_2 + Q * H, Q), 0.0)
+    out = tl.sum(w3 * narrow[None, :], 1) + tl.load(weights + M.HEAD_3 + M.OUT * Q + o, mask=o < M.OUT, other=0.0)
     if training:
-        count = known_targets(targets, slots + first * SLOT, graphs, OUT, OP, CHUNK)
-        target = tl.load(targets + graph * OUT + o, mask=o < OUT, other=float("nan"))
-        known = target == target
-        error = tl.where(known, out - target, 0.0)
-        if SQUARED:
+        count = known_targets(data, batch.slots + first * SLOT, batch.graphs, M)
+        target = tl.load(data.targets + graph * M.OUT + o, mask=o < M.OUT, other=float("nan"))
+        error = tl.where(target == target, out - target, 0.0)
+        if M.SQUARED:
             loss = error * error
             d_out = 2.0 * error
         else:
             loss = tl.abs(error)
             d_out = tl.where(error > 0.0, 1.0, 0.0) - tl.where(error < 0.0, 1.0, 0.0)
-        tl.store(losses + slot, tl.sum(loss, 0) / count)
+        tl.store(head.losses + slot, tl.sum(loss, 0) / count)
         d_out = d_out / count
-        grads += slot.to(tl.int64) * params_stride
-        tl.store(
-            grads + HEAD_3 + o[:, None] * Q + tl.arange(0, Q)[None, :],
-            d_out[:, None] * narrow[None, :],
-            mask=(o < OUT)[:, None],
-        )
-        tl.store(grads + HEAD_3 + OUT * Q + o, d_out, mask=o < OUT)
+        grads = head.grads + slot.to(tl.int64) * batch.params_stride
+        tl.store(grads + M.HEAD_3 + last, d_out[:, None] * narrow[None, :], mask=(o < M.OUT)[:, None])
+        tl.store(grads + M.HEAD_3 + M.OUT * Q + o, d_out, mask=o < M.OUT)
         d_narrow = tl.where(narrow > 0.0, tl.sum(w3 * d_out[:, None], 0), 0.0)
-        put_matrix(grads + HEAD_2, d_narrow[:, None] * wide[None, :], Q, H)
-        put_vector(grads + HEAD_2 + Q * H, d_narrow, Q)
+        put_matrix(grads + M.HEAD_2, d_narrow[:, None] * wide[None, :], Q, H)
+        put_vector(grads + M.HEAD_2 + Q * H, d_narrow, Q)
         d_wide = tl.where(wide > 0.0, tl.sum(w2 * d_narrow[:, None], 0), 0.0)
-        put_matrix(grads + HEAD_1, d_wide[:, None] * pooled[None, :], H, C)
-        put_vector(grads + HEAD_1 + H * C, d_wide, H)
+        put_matrix(grads + M.HEAD_1, d_wide[:, None] * pooled[None, :], H, M.C)
+        put_vector(grads + M.HEAD_1 + H * M.C, d_wide, H)
         d_pooled = tl.sum(w1 * d_wide[:, None], 0) * share
-        total = tl.num_programs(0)
         d = tl.where(valid, d_pooled[None, :], 0.0)
-        tl.store(tile_at(dx, slot, T, C), d, mask=valid)
-        tl.store(tile_at(dx, total + slot, T, C), tl.zeros([T, C], tl.float32), mask=valid)
-        put_vector(dx_parts + slot * (2 * C), tl.sum(d, 0), C)
-        put_vector(dx_parts + slot * (2 * C) + C, tl.sum(d * hat, 0), C)
-        put_vector(dx_parts + (total + slot) * (2 * C), tl.zeros([C], tl.float32), C)
-        put_vector(dx_parts + (total + slot) * (2 * C) + C, tl.zeros([C], tl.float32), C)
+        # All in the first of the two parts.
+        behind = tl.num_programs(0) + slot
+        tl.store(tile_at(back.dx, slot, M.T, M.C), d, mask=valid)
+        tl.store(tile_at(back.dx, behind, M.T, M.C), tl.zeros_like(d), mask=valid)
+        put_vector(back.dx_parts + slot * (2 * M.C), tl.sum(d, 0), M.C)
+        put_vector(back.dx_parts + slot * (2 * M.C) + M.C, tl.sum(d * hat, 0), M.C)
+        put_vector(back.dx_parts + behind * (2 * M.C), tl.zeros_like(pooled), M.C)
+        put_vector(back.dx_parts + behind * (2 * M.C) + M.C, tl.zeros_like(pooled), M.C)
     else:
-        tl.store(raw + (replica * raw_rows + graph) * OUT + o, out, mask=o < OUT)
+        tl.store(head.raw + (replica * raw_rows + graph) * M.OUT + o, out, mask=o < M.OUT)

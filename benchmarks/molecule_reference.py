@@ -11,12 +11,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.molecules.data import MoleculeData
+from gssc.molecules.workspace import Workspace
 
 # What dropout of one layer is applied to; a layer has so many salts.
 LOCAL, GLOBAL, HIDDEN, OUTPUT, SALTS = 0, 1, 2, 3, 4
 
 
-def mixed(x: Tensor) -> Tensor:
+def poison(work: Workspace) -> None:
+    """Fill with NaN the memory whose content means nothing between steps."""
+    sums = (work.sums.partial, work.sums.partial_losses, work.sums.squares, work.sums.now)
+    others = [value for name, value in vars(work).items() if isinstance(value, Tensor) and name not in ("raw", "slots")]
+    for tensor in (*work.back, *sums, *others):
+        tensor.fill_(torch.nan)
+
+
+def in_float64(data: MoleculeData) -> MoleculeData:
+    """The same graphs in float64."""
+    return MoleculeData(*(tensor.double() if tensor.is_floating_point() else tensor for tensor in data))
+
+
+def mixed_bits(x: Tensor) -> Tensor:
     """A bijection of 32-bit numbers in which every bit depends on every other."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
     x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
@@ -28,8 +42,8 @@ def dropout(x: Tensor, p: float, key: int | None, salt: int) -> Tensor:
     if key is None or p == 0.0:
         return x
     index = torch.arange(x.numel(), device=x.device).view(x.shape)
-    own = mixed(torch.tensor((key + salt * 0x9E3779B1) & 0xFFFFFFFF))
-    uniform = (mixed(((index * 0x9E3779B1) & 0xFFFFFFFF) ^ own.to(x.device)) >> 8).double() / 2**24
+    stream = mixed_bits(torch.tensor((key + salt * 0x9E3779B1) & 0xFFFFFFFF))
+    uniform = (mixed_bits(((index * 0x9E3779B1) & 0xFFFFFFFF) ^ stream.to(x.device)) >> 8).double() / 2**24
     kept = uniform >= float(torch.tensor(p, dtype=torch.float32))
     return x * kept / (1.0 - p)
 
