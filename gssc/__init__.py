@@ -1,7 +1,7 @@
 """Graph State Space Convolution for PyTorch Geometric."""
 
 from gssc import datasets, ops, pretrained, testing
-from gssc.environment import VERSION as __version__
+from gssc.environment import VERSION
 from gssc.model import GSSC, model_inputs
 from gssc.nn import (
     GINE,
@@ -30,6 +30,8 @@ from gssc.spectra import (
     SpectrumError,
     prepare,
 )
+
+__version__ = VERSION
 
 __all__ = [
     "GINE",
