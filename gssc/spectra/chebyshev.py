@@ -13,7 +13,6 @@ import math
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gssc.spectra.certificate import Pairs, SpectrumError
 from gssc.spectra.krylov import krylov
@@ -33,22 +32,14 @@ WORK_LIMIT = 30_000
 class ChebyshevBlock(MissCheck):
     """The smallest eigenpairs of a symmetric matrix, orthogonal to known ones; arguments as for `ChebyshevFilter`."""
 
-    def solve(self, count: int, guard: int | None = None, method: str = "krylov", on_device: bool = False) -> Pairs:
-        """The ``count`` smallest pairs, by ``"krylov"`` or by ``"iterate"`` with ``guard`` columns more than pairs.
-
-        ``on_device`` leaves the vectors where they were computed, as a tensor.
-        """
+    def solve(self, count: int, guard: int | None = None, method: str = "krylov") -> Pairs:
+        """The ``count`` smallest pairs, by ``"krylov"`` or by ``"iterate"`` with ``guard`` columns more than pairs."""
         done = krylov(self, count) if method == "krylov" else None
         count = self.iterate(count, guard) if done is None else done
         vectors = self.block[:, :count]
         whole = torch.cat([self.known, vectors], dim=1)
         gram = whole.T @ whole - torch.eye(whole.shape[1], dtype=torch.float64, device=self.device)
-        return Pairs(
-            self.values[:count].copy(),
-            vectors if on_device else to_host(vectors),
-            self.residuals[:count].copy(),
-            float(gram.abs().max()),
-        )
+        return Pairs(self.values[:count].copy(), vectors, self.residuals[:count].copy(), float(gram.abs().max()))
 
     def iterate(self, count: int, guard: int | None = None) -> int:
         """Ritz pairs of a block of ``count + guard`` columns, of which the first ``count`` converged; their number.
@@ -110,11 +101,3 @@ class ChebyshevBlock(MissCheck):
         """Take over pairs of another solver, to check them."""
         self.block = torch.as_tensor(pairs.vectors, dtype=torch.float64, device=self.device)
         self.values, self.residuals = pairs.values, pairs.residuals
-
-
-def to_host(tensor: Tensor) -> np.ndarray:
-    """A copy as a NumPy array; from a GPU through page-locked memory, which is several times faster."""
-    if tensor.device.type != "cuda":
-        return tensor.numpy().copy()
-    out = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    return out.copy_(tensor).numpy()

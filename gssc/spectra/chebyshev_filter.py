@@ -8,7 +8,6 @@ the block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}
 import math
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -29,38 +28,24 @@ class ChebyshevFilter:
     """Filter, orthonormal bases and Rayleigh-Ritz for a symmetric matrix H [n, n], away from known eigenvectors.
 
     Args:
-        matrix: The operator, float64.
+        operator: H, on the device where to compute.
         upper: A guaranteed upper bound of its spectrum.
         known: Eigenvectors of eigenvalue zero known beforehand, [n, z], orthonormal, to be left out.
-        device: Where to compute, "cpu" or "cuda".
         seed: Seeds every random block; the global generators are never used.
 
     ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts products.
     """
 
-    def __init__(
-        self,
-        matrix: sp.csr_array | SparseOperator,
-        upper: float,
-        known: np.ndarray | Tensor | None = None,
-        device: str = "cpu",
-        seed: int = 0,
-    ) -> None:
-        self.operator = matrix if isinstance(matrix, SparseOperator) else SparseOperator.from_scipy(matrix, device)
-        self.device = self.operator.device
-        self.n = self.operator.n
+    def __init__(self, operator: SparseOperator, upper: float, known: Tensor | None = None, seed: int = 0) -> None:
+        self.operator, self.device, self.n = operator, operator.device, operator.n
         self.upper = upper * (1.0 + 1e-12) + 1e-300
         self.bound = self.upper
         self.scale = max(abs(upper), 1e-300)
         self.matrix = Shifted(self.operator)
-        self.known = torch.zeros(self.n, 0, dtype=torch.float64, device=self.device)
-        if known is not None:
-            self.known = torch.as_tensor(known, dtype=torch.float64, device=self.device)
-        self.seed = seed
         self.block = torch.zeros(self.n, 0, dtype=torch.float64, device=self.device)
-        self.values = np.zeros(0)
-        self.residuals = np.zeros(0)
-        self.work = 0
+        self.known = self.block if known is None else known.to(self.device)
+        self.values = self.residuals = np.zeros(0)
+        self.seed, self.work = seed, 0
 
     def normal(self, columns: int, stream: int) -> Tensor:
         """A Gaussian block [n, columns], the same for the same seed and stream."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.spectra.operators import Operator
+from gssc.spectra.operators import Operator, zero_mode_mass
 from gssc.spectra.sparse_operator import SparseOperator, row_of_entry, upload
 
 
@@ -46,15 +46,16 @@ class DeviceGraph:
         ones = torch.ones(self.n, 1, dtype=torch.float64, device=self.weight.device)
         # A product rather than atomic additions: the same bytes in every run.
         degree = (SparseOperator(self.n, self.crow, self.col, self.weight).csr() @ ones).squeeze(1)
+        mass = zero_mode_mass(degree, operator)
+        assert mass is not None
+        zero_mode = (mass / mass.sum()).sqrt()
         if operator == "combinatorial":
-            zero = ones.squeeze(1) / self.n**0.5
-            return SparseOperator.from_entries(self.crow, self.col, -self.weight, degree), zero
+            return SparseOperator.from_entries(self.crow, self.col, -self.weight, degree), zero_mode
         scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0.0)
         # In the order of the host: (weight · scale of the row) · scale of the column.
         weight = -(self.weight * scale[self.row] * scale[self.col.long()])
-        mass = torch.where(degree > 0, degree, 1.0)
         matrix = SparseOperator.from_entries(self.crow, self.col, weight, (degree > 0).to(torch.float64))
-        return matrix, (mass / mass.sum()).sqrt()
+        return matrix, zero_mode
 
 
 def component_labels(row: Tensor, col: Tensor, n: int) -> Tensor:

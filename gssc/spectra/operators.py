@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gssc.checks import check_choice, check_shape, fail
@@ -102,3 +103,33 @@ def degrees(adjacency: sp.csr_array) -> np.ndarray:
 def inverse_sqrt(degree: np.ndarray) -> np.ndarray:
     """d^-1/2, and 0 where d = 0."""
     return np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
+
+
+def beyond_spectrum(degree: Tensor, operator: Operator) -> Tensor:
+    """For each node, from its degree in |A|, a number; the largest of a component lies beyond its spectrum.
+
+    Row sums of |L| bound the spectrum: twice the degree, or 2 for the normalised operator.
+    """
+    return 3.0 * (degree.sign() if operator == "sym" else degree)
+
+
+def zero_mode_mass(degree: Tensor, operator: Operator) -> Tensor | None:
+    """What the squares of a Laplacian's zero modes are proportional to, [n]; None for the adjacency matrix.
+
+    The zero mode of D - A is constant, that of the normalised operator proportional to sqrt(degree).
+    """
+    if operator == "adjacency":
+        return None
+    return torch.where(degree > 0, degree, 1.0) if operator == "sym" else torch.ones_like(degree)
+
+
+def smallest_nodes(adjacency: sp.csr_array) -> np.ndarray:
+    """For every node of a symmetric adjacency matrix the smallest node of its component, [n]."""
+    if not adjacency.shape[0]:
+        return np.zeros(0, dtype=np.int64)
+    # In a symmetric matrix strong components are the components, found without a transpose.
+    number_of_components, component = connected_components(adjacency, directed=True, connection="strong")
+    node = np.arange(component.size)
+    smallest = np.empty(number_of_components, dtype=np.int64)
+    smallest[component[::-1]] = node[::-1]
+    return smallest[component]

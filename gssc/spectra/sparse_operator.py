@@ -19,6 +19,7 @@ from gssc.spectra.fused_product import RowPlan, fused_step
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
 FUSED_ENTRIES = 1_000_000
+POWER_STEPS = 12
 # Set by tests: also where Triton's interpreter runs the kernels on the host.
 INTERPRETED = False
 
@@ -97,14 +98,19 @@ class SparseOperator:
             self.kept[dtype] = self.weight.to(dtype)
         return self.kept[dtype]
 
-    def bound(self, steps: int) -> float:
-        """A guaranteed bound of |λ|, as `gssc.spectra.solver_choice.spectral_bound` on the host."""
+    def __neg__(self) -> "SparseOperator":
+        """-H."""
+        return SparseOperator(self.n, self.crow, self.col, -self.weight)
+
+    def bound(self) -> float:
+        """A guaranteed bound of |λ|: max_u (|H| x)_u / x_u for positive x (Collatz-Wielandt), x by power iteration."""
         magnitude = SparseOperator(self.n, self.crow, self.col, self.weight.abs()).csr()
         x = torch.ones(self.n, 1, dtype=torch.float64, device=self.device)
         bounds = []
-        for _ in range(steps):
+        for _ in range(POWER_STEPS):
             y = magnitude @ x
             bounds.append((y / x).max())
+            # Half a step keeps bipartite graphs from oscillating; the floor keeps x positive.
             x = (y / y.max().clamp_min(1e-300) + x).clamp_min(1e-6)
             x = x / x.max()
         return float(torch.stack(bounds).min())
