@@ -18,12 +18,11 @@ from torch import Tensor
 from gssc.spectra.batched_operators import (
     check_nonnegative_batched,
     components_batched,
-    operator_batched,
     return_probabilities_batched,
     symmetric_batched,
 )
 from gssc.spectra.batched_pairs import complete_pairs
-from gssc.spectra.operators import Directed, beyond_spectrum, zero_mode_mass
+from gssc.spectra.operators import Directed
 from gssc.spectra.packed import PackedGraphs, single_thread
 from gssc.spectra.truncation import SpectrumSettings, cut
 
@@ -168,9 +167,8 @@ class _Work:
         if self.steps:
             write(self.out.rwse, return_probabilities_batched(adjacency, degree, self.steps, self.out.rwse.dtype))
         if self.spectrum is not None:
-            mass = zero_mode_mass(degree, self.spectrum.operator)
-            kernel = None if mass is None else (components_batched(adjacency, valid, hangs), mass)
-            write(self.out.eigvecs, self._spectra(adjacency, degree, count.to(self.device), kernel, graph))
+            label = components_batched(adjacency, valid, hangs) if self.laplacian else None
+            write(self.out.eigvecs, self._spectra(adjacency, degree, count.to(self.device), label, graph))
 
     def _adjacency(self, graph: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """Dense weights of a chunk as they are stored, [B, m, m]; which nodes have a neighbour before them, [B, m]."""
@@ -198,15 +196,11 @@ class _Work:
         adjacency.index_put_((position.to(self.device),), weight.to(self.device), accumulate=True)
         return adjacency.view(batch, size, size), hangs.view(batch, size)
 
-    def _spectra(
-        self, adjacency: Tensor, degree: Tensor, count: Tensor, kernel: tuple[Tensor, Tensor] | None, graph: Tensor
-    ) -> Tensor:
+    def _spectra(self, adjacency: Tensor, degree: Tensor, count: Tensor, label: Tensor | None, graph: Tensor) -> Tensor:
         """Write the eigenvalues and the certificate of a chunk; return its eigenvectors [B, m, K]."""
         spectrum, out = self.spectrum, self.out
         assert spectrum is not None
-        matrix = operator_batched(adjacency, degree, spectrum.operator)
-        bound = beyond_spectrum(degree if self.laplacian else adjacency.abs().sum(1), spectrum.operator)
-        pairs = complete_pairs(matrix, bound, count, kernel, lambda at: f"graph {int(graph[at])}")
+        pairs = complete_pairs(adjacency, degree, count, label, spectrum.operator, graph)
         errors = pairs.accuracy.unsqueeze(1).expand_as(pairs.values)
         tolerance, _, chosen = cut(pairs.values, errors, count, spectrum)
         residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.spectra.operators import SYMMETRY_TOLERANCE, Directed, Operator, smallest_nodes
+from gssc.spectra.operators import SYMMETRY_TOLERANCE, Directed, Operator, smallest_nodes, zero_mode_mass
 
 
 def symmetric_batched(adjacency: Tensor, directed: Directed, graph: Tensor) -> Tensor:
@@ -104,13 +104,13 @@ def _walk_matrix(adjacency: Tensor, degree: Tensor) -> Tensor:
     return (adjacency * scale.unsqueeze(1)).mul_(scale.unsqueeze(2))
 
 
-def zero_modes_batched(label: Tensor, mass: Tensor) -> Tensor:
+def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Tensor:
     """The exact kernels of a chunk of Laplacians as orthonormal rows, [B, most components, m].
 
-    One for each component, proportional to the square root of its `zero_mode_mass` [B, m]. ``label [B, m]`` numbers the
+    One for each component, proportional to the square root of its `zero_mode_mass`. ``label [B, m]`` numbers the
     component of each node within its graph, -1 for padding.
     """
     number = torch.arange(int(label.max()) + 1, device=label.device)
-    member = (label.unsqueeze(1) == number.unsqueeze(1)) * mass.unsqueeze(1)
+    member = (label.unsqueeze(1) == number.unsqueeze(1)) * zero_mode_mass(degree, operator).unsqueeze(1)
     total = member.sum(2, keepdim=True)
     return member.div_(total.masked_fill_(total == 0.0, 1.0)).sqrt_()

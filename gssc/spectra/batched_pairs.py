@@ -1,4 +1,4 @@
-"""All eigenpairs of a chunk of small matrices by one batched dense solve, measured: a complete, hence proved solve.
+"""All eigenpairs of a chunk of small graphs by one batched dense solve, measured: a complete, hence proved solve.
 
 Two kinds of eigenvectors are known beforehand: the zero modes of a Laplacian, which follow from its components, and the
 nodes that only fill up the chunk. They are kept out of the solve: one zero mode is turned to a coordinate by a
@@ -8,15 +8,15 @@ stand alone. The exact modes take their places afterwards.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gssc.spectra.batched_operators import zero_modes_batched
+from gssc.spectra.batched_operators import operator_batched, zero_modes_batched
 from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.operators import Operator
 
 # What a backward stable solver always reaches; more means that it failed.
 MAX_RELATIVE_RESIDUAL = MAX_ORTHOGONALITY = 1e-10
@@ -47,26 +47,27 @@ class ChunkPairs:
 
 
 def complete_pairs(
-    matrix: Tensor, bound: Tensor, count: Tensor, kernel: tuple[Tensor, Tensor] | None, name: Callable[[int], str]
+    adjacency: Tensor, degree: Tensor, count: Tensor, label: Tensor | None, operator: Operator, graph: Tensor
 ) -> ChunkPairs:
-    """Solve and measure a chunk of symmetric matrices [B, m, m], of which ``count`` [B] rows each count.
+    """Solve and measure a chunk: symmetric ``adjacency`` [B, m, m], ``degree`` [B, m], ``count`` [B] nodes each.
 
-    ``bound`` [B, m] is `beyond_spectrum`. ``kernel`` tells the zero modes of
-    Laplacians: the component of each node (`components_batched`) and its `zero_mode_mass`, [B, m] both. Errors call
-    matrix b by its ``name(b)``.
+    ``label`` [B, m] are the components of a Laplacian (`components_batched`), None for the adjacency matrix; ``graph``
+    [B] numbers the graphs for error messages.
     """
-    batch, size, _ = matrix.shape
-    column = torch.arange(size, device=matrix.device)
+    batch, size = degree.shape
+    column = torch.arange(size, device=degree.device)
     is_node = column < count.unsqueeze(1)
-    beyond = bound.amax(1, keepdim=True)
+    # Row sums of |L| bound the spectrum: twice the degree, or 2 for the normalised operator.
+    bound = adjacency.abs().sum(1) if label is None else degree if operator == "combinatorial" else degree.sign()
+    beyond = 3.0 * bound.amax(1, keepdim=True)
     beyond.masked_fill_(beyond == 0.0, 1.0)
-    first_of = size * torch.arange(batch, device=matrix.device)
-    if kernel is None:
+    matrix = operator_batched(adjacency, degree, operator)
+    first_of = size * torch.arange(batch, device=degree.device)
+    if label is None:
         solved = count.unsqueeze(1)
-        values, rows = _solve(matrix.clone(), is_node, beyond, name)
+        values, rows = _solve(matrix.clone(), is_node, beyond, graph)
     else:
-        label, mass = kernel
-        zeros, zero_modes = label.amax(1, keepdim=True) + 1, zero_modes_batched(label, mass)
+        zeros, zero_modes = label.amax(1, keepdim=True) + 1, zero_modes_batched(label, degree, operator)
         solved = count.unsqueeze(1) - zeros
         lifted, unit = matrix, zero_modes.sum(1)
         if zero_modes.shape[1] > 1:
@@ -86,10 +87,10 @@ def complete_pairs(
         other -= (0.5 * tau * (other * turn).sum(1, keepdim=True)) * turn
         turned = torch.addcmul(lifted, turn.unsqueeze(2), other.unsqueeze(1), value=-1.0)
         turned.addcmul_(other.unsqueeze(2), turn.unsqueeze(1), value=-1.0).view(-1, size).index_fill_(0, last, 0.0)
-        values, rows = _solve(turned, column < count.unsqueeze(1) - 1, beyond, name)
+        values, rows = _solve(turned, column < count.unsqueeze(1) - 1, beyond, graph)
         along = (rows * (tau * turn).unsqueeze(1)).sum(2, keepdim=True)
         rows.addcmul_(along, turn.unsqueeze(1), value=-1.0)
-        number = torch.arange(zero_modes.shape[1], device=matrix.device)
+        number = torch.arange(zero_modes.shape[1], device=degree.device)
         places = (first_of.unsqueeze(1) + solved + number)[number < zeros]
         rows.view(-1, size).index_copy_(0, places, zero_modes[number < zeros])
     rows.view(-1, size).index_fill_(0, (~is_node).view(-1).nonzero().view(-1), 0.0)
@@ -104,19 +105,19 @@ def complete_pairs(
     if bool(failed.any()):
         at = int(failed.nonzero()[0])
         raise SpectrumError(
-            f"{name(at)} of {int(count[at])} nodes: the dense solver left a residual of "
+            f"graph {int(graph[at])} of {int(count[at])} nodes: the dense solver left a residual of "
             f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
         )
     accuracy = torch.maximum((error * is_solved).amax(1), EPS * norm)
     place = column.expand(batch, size)
-    if kernel is not None:  # zero modes are the smallest
+    if label is not None:  # zero modes are the smallest
         place = column - count.unsqueeze(1) + solved
         place = torch.where(place < 0, place + count.unsqueeze(1), place)
         values = values.gather(1, place)
     return ChunkPairs(values, place, rows, error, orthogonality, accuracy)
 
 
-def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, name: Callable[[int], str]) -> tuple[Tensor, Tensor]:
+def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues [B, m], ascending, and eigenvectors as rows; coordinates that are not ``inside`` stand alone.
 
     They are put ``beyond`` the others. Only the lower triangle of ``matrix`` is read, which is overwritten.
@@ -131,6 +132,6 @@ def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, name: Callable[[int],
         if "converge" not in str(error):
             raise
         at = re.search(r"Batch element (\d+)", str(error))
-        which = name(int(at[1])) if at else f"one of {', '.join(map(name, range(len(matrix))))}"
+        which = f"graph {int(graph[int(at[1])])}" if at else f"one of graphs {graph.tolist()}"
         raise SpectrumError(f"{which}: the dense solver did not converge ({error})") from error
     return values, vectors.mT.contiguous()

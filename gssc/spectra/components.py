@@ -13,8 +13,6 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gssc.spectra.batched_pairs import complete_pairs
-
 # Numbers of one stack of dense matrices: 32 MB in float64.
 STACK_LIMIT = 2**22
 
@@ -71,9 +69,12 @@ def find_components(smallest_node: np.ndarray) -> Components:
 
 
 def small_parts(
-    matrix: sp.csr_array, components: Components, mass: Tensor | None, bound: Tensor, limit: int, count: int
+    matrix: sp.csr_array, components: Components, mass: Tensor | None, limit: int, count: int
 ) -> Iterator[Part]:
-    """Parts of the components of at most ``limit`` nodes; ``mass`` and ``bound`` [n] as for `dense_part`."""
+    """Parts of the components of at most ``limit`` nodes, ``count`` pairs each as `dense_part` has them.
+
+    ``mass`` [n] is the `zero_mode_mass` of a Laplacian, None for the adjacency matrix.
+    """
     number = int(np.searchsorted(components.size, limit, side="right"))
     nodes = components.nodes[: int(components.size[:number].sum())]
     if not number:
@@ -90,23 +91,34 @@ def small_parts(
         stack = np.zeros((b, s, s))
         stack[rows // s, rows % s, (blocks.indices[span] - begin) % s] = blocks.data[span]
         members = nodes[begin : begin + b * s].reshape(b, s)
-        of_members = None if mass is None else mass[members]
-        yield dense_part(members, torch.from_numpy(stack), of_members, bound[members], count)
+        zero_modes = None if mass is None else (mass[members] / mass[members].sum(1, keepdim=True)).sqrt().numpy()
+        yield dense_part(members, stack, zero_modes, count)
         first += b
 
 
-def dense_part(nodes: np.ndarray, stack: Tensor, mass: Tensor | None, bound: Tensor, count: int) -> Part:
-    """``count`` pairs of every component, from the operators [b, s, s] on their ``nodes`` [b, s].
+def dense_part(nodes: np.ndarray, stack: np.ndarray, zero_modes: np.ndarray | None, count: int) -> Part:
+    """A part of complete solutions, from the operators [b, s, s] of components on these ``nodes`` [b, s].
 
-    Of Laplacians, which have zero modes of this ``mass`` [b, s] (`zero_mode_mass`), those at the low end, zero mode
-    included; ``count`` at both ends of adjacency matrices. ``bound`` [b, s] is `beyond_spectrum`.
+    Kept are ``count`` pairs at the low end of Laplacians, which have ``zero_modes`` [b, s], and at both ends of the
+    adjacency matrix. A known zero mode is moved to the top of the spectrum before the solve, so that even eigenvalues
+    that rounding cannot tell from zero get vectors orthogonal to it, and takes the first place after it, exactly.
     """
-    b, s = nodes.shape
-    sizes, label = torch.full((b,), s), torch.zeros(b, s, dtype=torch.long)
-    kernel = None if mass is None else (label, mass)
-    solved = complete_pairs(stack, bound, sizes, kernel, lambda at: f"component of node {nodes[at, 0]}")
-    column = torch.arange(s)
-    column = column[(column < count) | (column >= s - count)] if mass is None else column[:count]
-    errors = solved.accuracy.unsqueeze(1).expand(b, column.numel())
-    vectors = solved.vectors(column.expand(b, -1)).mT
-    return Part(nodes, solved.values[:, column].numpy(), vectors, errors.numpy(), float(solved.orthogonality.max()))
+    s = nodes.shape[1]
+    norm = np.abs(stack).sum(axis=2).max(axis=1)
+    column = np.arange(s)
+    if zero_modes is None:
+        values, vectors = np.linalg.eigh(stack)
+        column = column[(column < count) | (column >= s - count)]
+    else:
+        lifted = stack + (2.0 * norm)[:, None, None] * (zero_modes[:, :, None] * zero_modes[:, None, :])
+        values, vectors = np.linalg.eigh(lifted)
+        values = np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
+        vectors = np.concatenate([zero_modes[:, :, None], vectors[:, :, :-1]], axis=2)
+        column = column[:count]
+    residual = np.linalg.norm(stack @ vectors - vectors * values[:, None, :], axis=1)
+    # A residual can be zero by luck: no eigenvalue is better known than to machine precision times the norm.
+    accuracy = np.maximum(residual.max(axis=1), np.finfo(np.float64).eps * norm)
+    errors = np.repeat(accuracy[:, None], column.size, axis=1)
+    gram = np.swapaxes(vectors, 1, 2) @ vectors - np.eye(s)
+    kept_vectors = torch.from_numpy(vectors[:, :, column])
+    return Part(nodes, values[:, column], kept_vectors, errors, float(np.abs(gram).max(initial=0.0)))

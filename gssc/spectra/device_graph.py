@@ -47,7 +47,6 @@ class DeviceGraph:
         # A product rather than atomic additions: the same bytes in every run.
         degree = (SparseOperator(self.n, self.crow, self.col, self.weight).csr() @ ones).squeeze(1)
         mass = zero_mode_mass(degree, operator)
-        assert mass is not None
         zero_mode = (mass / mass.sum()).sqrt()
         if operator == "combinatorial":
             return SparseOperator.from_entries(self.crow, self.col, -self.weight, degree), zero_mode

@@ -60,9 +60,9 @@ def adjacency_matrix(
     a.sum_duplicates()
     a.eliminate_zeros()
     at = a.T.tocsr()
-    if (difference := abs(a - at)).nnz and difference.max() > 0:
+    if not all(np.array_equal(getattr(a, part), getattr(at, part)) for part in ("indptr", "indices", "data")):
         # Weights of multi-edges that were added in another order differ by rounding.
-        asymmetric = ((difference - SYMMETRY_TOLERANCE * abs(a).maximum(abs(at))) > 0).nnz // 2
+        asymmetric = ((abs(a - at) - SYMMETRY_TOLERANCE * abs(a).maximum(abs(at))) > 0).nnz // 2
         if directed == "reject" and asymmetric:
             fail("edge_index", "an undirected graph (directed='reject')", f"{asymmetric} asymmetric edges")
         # (A + Aᵀ) over the number of directions in which the edge is present.
@@ -81,12 +81,20 @@ def build_operator(adjacency: sp.csr_array, operator: Operator) -> sp.csr_array:
     check_weights_nonnegative(adjacency, operator)
     degree = degrees(adjacency)
     if operator == "combinatorial":
-        return (sp.diags_array(degree) - adjacency).tocsr()
-    scale = inverse_sqrt(degree)
+        diagonal, matrix = degree, adjacency
+    else:
+        diagonal, matrix = (degree > 0).astype(np.float64), normalized_adjacency(adjacency)
+    n = degree.size
+    return (sp.csr_array((diagonal, np.arange(n), np.arange(n + 1)), shape=(n, n)) - matrix).tocsr()
+
+
+def normalized_adjacency(adjacency: sp.csr_array) -> sp.csr_array:
+    """D^-1/2 A D^-1/2, zero in the rows of nodes without edges."""
+    degree = degrees(adjacency)
+    scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
     # Entry by entry: two sparse products with diagonal matrices take ten times as long.
     weight = adjacency.data * np.repeat(scale, np.diff(adjacency.indptr)) * scale[adjacency.indices]
-    scaled = sp.csr_array((weight, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
-    return (sp.diags_array((degree > 0).astype(np.float64)) - scaled).tocsr()
+    return sp.csr_array((weight, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
 
 
 def check_weights_nonnegative(adjacency: sp.csr_array, operator: str) -> None:
@@ -100,26 +108,11 @@ def degrees(adjacency: sp.csr_array) -> np.ndarray:
     return np.asarray(adjacency.sum(axis=1)).reshape(-1)
 
 
-def inverse_sqrt(degree: np.ndarray) -> np.ndarray:
-    """d^-1/2, and 0 where d = 0."""
-    return np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
-
-
-def beyond_spectrum(degree: Tensor, operator: Operator) -> Tensor:
-    """For each node, from its degree in |A|, a number; the largest of a component lies beyond its spectrum.
-
-    Row sums of |L| bound the spectrum: twice the degree, or 2 for the normalised operator.
-    """
-    return 3.0 * (degree.sign() if operator == "sym" else degree)
-
-
-def zero_mode_mass(degree: Tensor, operator: Operator) -> Tensor | None:
-    """What the squares of a Laplacian's zero modes are proportional to, [n]; None for the adjacency matrix.
+def zero_mode_mass(degree: Tensor, operator: Operator) -> Tensor:
+    """What the squares of a Laplacian's zero modes are proportional to, of the same shape as the degrees.
 
     The zero mode of D - A is constant, that of the normalised operator proportional to sqrt(degree).
     """
-    if operator == "adjacency":
-        return None
     return torch.where(degree > 0, degree, 1.0) if operator == "sym" else torch.ones_like(degree)
 
 

@@ -19,7 +19,7 @@ from gssc.spectra.certificate import (
 )
 from gssc.spectra.components import Part, find_components, small_parts
 from gssc.spectra.device_graph import DeviceGraph
-from gssc.spectra.operators import Operator, beyond_spectrum, build_operator, degrees, smallest_nodes, zero_mode_mass
+from gssc.spectra.operators import Operator, build_operator, degrees, smallest_nodes, zero_mode_mass
 from gssc.spectra.solver_choice import DENSE_LIMIT, LargeComponent, Solver, SolverSettings, dense_size, joint_level
 from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes, cut
 
@@ -99,12 +99,11 @@ class _Merge:
         else:
             self.matrix = build_operator(adjacency, operator)
             components = find_components(smallest_node.cpu().numpy())
-            degree = torch.from_numpy(degrees(abs(adjacency)))
-            mass, bound = zero_mode_mass(degree, operator), beyond_spectrum(degree, operator)
+            mass = None if self.both else zero_mode_mass(torch.from_numpy(degrees(adjacency)), operator)
             dense, biggest = dense_size(how.solver, self.count), int(components.size.max(initial=0))
             if how.solver == "dense" and biggest > DENSE_LIMIT:
                 fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
-            self.solve_small = partial(small_parts, self.matrix, components, mass, bound, dense)
+            self.solve_small = partial(small_parts, self.matrix, components, mass, dense)
             self.small += self.solve_small(self.count + (not self.both))
             for number in np.flatnonzero(components.size > dense):
                 nodes = components.members(int(number))

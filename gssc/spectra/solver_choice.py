@@ -160,10 +160,8 @@ class LargeComponent:
         laplacian, nodes = self.zero_mode is not None, self.nodes[None]
         self.complete = self.solver == "dense"
         if self.complete:
-            mass = None if self.zero_mode is None else self.zero_mode.cpu()[None] ** 2
-            matrix = torch.from_numpy(self.matrix.toarray()[None])
-            bound = torch.full((1, self.n), 1.5 * self.scale, dtype=torch.float64)
-            return [dense_part(nodes, matrix, mass, bound, count + laplacian)]
+            zero_mode = None if self.zero_mode is None else self.zero_mode[None].cpu().numpy()
+            return [dense_part(nodes, self.matrix.toarray()[None], zero_mode, count + laplacian)]
         parts = []
         if self.zero_mode is not None:
             zero = np.zeros((1, 1))

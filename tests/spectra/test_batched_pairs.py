@@ -8,7 +8,7 @@ from closed_forms import zero_mode_basis
 
 from gssc.spectra.batched_operators import components_batched, operator_batched
 from gssc.spectra.batched_pairs import complete_pairs
-from gssc.spectra.operators import OPERATORS, zero_mode_mass
+from gssc.spectra.operators import OPERATORS
 
 M = 12
 
@@ -37,11 +37,11 @@ def solved(which: list[int], operator: str):
     adjacency = torch.stack([GRAPHS[i][1] for i in which])
     degree = adjacency.sum(1)
     valid = torch.arange(M) < count.unsqueeze(1)
-    mass = zero_mode_mass(degree, operator)
-    kernel = None if mass is None else (components_batched(adjacency, valid, torch.zeros_like(valid)), mass)
-    operators = operator_batched(adjacency, degree, operator)
-    pairs = complete_pairs(operators, 3.0 * operators.abs().sum(1), count, kernel, str)
-    return pairs, operators, adjacency
+    label = None
+    if operator != "adjacency":
+        label = components_batched(adjacency, valid, torch.zeros_like(valid))
+    pairs = complete_pairs(adjacency, degree, count, label, operator, torch.tensor(which))
+    return pairs, operator_batched(adjacency, degree, operator), adjacency
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
