@@ -54,8 +54,9 @@ class ChebyshevBlock(MissCheck):
         start = self.normal(columns, stream=2)
         start -= self.known @ (self.known.T @ start)
         degree = max(2, int(min(math.log(SINGLE_GROWTH) / self.rate(low, edge), DEGREE_LIMIT)))
-        zero_modes = (self.known, self.returns(0.0, low, edge, SINGLE_RETURN))
-        self.rayleigh_ritz(self.orthonormal(self.filtered(start, degree, edge, True, (zero_modes,)), start[:, :0]))
+        nothing = start[:, :0]
+        without = self.left_out(nothing, low, low, edge, SINGLE_RETURN)
+        self.rayleigh_ritz(self.orthonormal(self.filtered(start, degree, edge, True, without), nothing))
         margin, worst, promised = 0.0, math.inf, 0.0
         while True:
             target = self.target(count)
@@ -88,14 +89,7 @@ class ChebyshevBlock(MissCheck):
             growth = math.log(SINGLE_GROWTH if single else GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12)
             degree = int(max(4, min(wanted, growth, DEGREE_LIMIT)))
             promised = min(degree * self.rate(last, edge), math.log(needed / goal))
-            limit = SINGLE_RETURN if single else RETURN_LIMIT
-            first = float(self.values[locked].min(initial=lowest))
-            pick = torch.as_tensor(np.flatnonzero(~locked), device=self.device)
-            keep = torch.as_tensor(np.flatnonzero(locked), device=self.device)
-            fixed = self.block[:, keep]
-            without = self.left_out(fixed, first, lowest, edge, limit)
-            active = self.orthonormal(self.filtered(self.block[:, pick], degree, edge, single, without), fixed)
-            self.rayleigh_ritz(torch.cat([fixed, active], dim=1))
+            self.refine(~locked, degree, edge, SINGLE_RETURN if single else RETURN_LIMIT, single)
 
     def load(self, pairs: Pairs) -> None:
         """Take over pairs of another solver, to check them."""

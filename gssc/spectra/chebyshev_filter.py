@@ -119,6 +119,16 @@ class ChebyshevFilter:
         if not (np.isfinite(values).all() and np.isfinite(self.residuals).all()):
             raise SpectrumError("Chebyshev filter overflowed")
 
+    def refine(self, active: np.ndarray, degree: int, edge: float, limit: float, single: bool = False) -> None:
+        """Filter the ``active`` [b] columns of the block once more, the others left out, and mix all of them."""
+        lowest = float(self.values[active][0])
+        first = float(self.values[~active].min(initial=lowest))
+        pick, keep = (torch.as_tensor(np.flatnonzero(which), device=self.device) for which in (active, ~active))
+        fixed = self.block[:, keep]
+        without = self.left_out(fixed, first, lowest, edge, limit)
+        filtered = self.filtered(self.block[:, pick], degree, edge, single, without)
+        self.rayleigh_ritz(torch.cat([fixed, self.orthonormal(filtered, fixed)], dim=1))
+
     def residual_norms(self, vectors: Tensor, values: np.ndarray) -> np.ndarray:
         """‖H p - θ p‖ of every pair."""
         self.work += 1

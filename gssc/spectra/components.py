@@ -43,57 +43,34 @@ class Part:
                 out[torch.from_numpy(self.nodes[number])[:, None], target] = vectors
 
 
-@dataclass(frozen=True)
-class Components:
-    """Nodes [n] sorted by (component size, component), and where each component starts and how many nodes it has."""
-
-    nodes: np.ndarray
-    start: np.ndarray
-    size: np.ndarray
-
-    def members(self, component: int) -> np.ndarray:
-        """The nodes of one component."""
-        return self.nodes[self.start[component] : self.start[component] + self.size[component]]
-
-
-def find_components(smallest_node: np.ndarray) -> Components:
-    """Connected components, the smallest first, from the smallest node of every node's component [n]."""
-    n = smallest_node.size
-    heads = np.flatnonzero(smallest_node == np.arange(n))
-    size = np.bincount(smallest_node, minlength=n)[heads]
-    by_size = np.argsort(size, kind="stable")
-    rank = np.empty(n, dtype=np.int64)
-    rank[heads[by_size]] = np.arange(heads.size)
-    size = size[by_size]
-    return Components(np.argsort(rank[smallest_node], kind="stable"), np.cumsum(size) - size, size)
+def find_components(smallest_node: np.ndarray) -> list[np.ndarray]:
+    """Nodes [b, s] of the b components of each size s, smallest size first, from the smallest node of every node's."""
+    size = np.bincount(smallest_node, minlength=smallest_node.size)[smallest_node]
+    sizes, counts = np.unique(size, return_counts=True)
+    groups = np.split(np.lexsort((smallest_node, size)), np.cumsum(counts))[:-1]
+    return [nodes.reshape(-1, s) for nodes, s in zip(groups, sizes, strict=True)]
 
 
 def small_parts(
-    matrix: sp.csr_array, components: Components, mass: Tensor | None, limit: int, count: int
+    matrix: sp.csr_array, components: list[np.ndarray], mass: Tensor | None, limit: int, count: int
 ) -> Iterator[Part]:
     """Parts of the components of at most ``limit`` nodes, ``count`` pairs each as `dense_part` has them.
 
     ``mass`` [n] is the `zero_mode_mass` of a Laplacian, None for the adjacency matrix.
     """
-    number = int(np.searchsorted(components.size, limit, side="right"))
-    nodes = components.nodes[: int(components.size[:number].sum())]
-    if not number:
-        return
-    blocks = matrix if components.size.size == 1 else matrix[nodes][:, nodes].tocsr()
-    first = 0
-    while first < number:
-        s = int(components.size[first])
-        same = int(np.searchsorted(components.size[:number], s, side="right"))
-        b = min(same - first, max(1, STACK_LIMIT // s**2))
-        begin = int(components.start[first])
-        span = slice(int(blocks.indptr[begin]), int(blocks.indptr[begin + b * s]))
-        rows = np.repeat(np.arange(b * s), np.diff(blocks.indptr[begin : begin + b * s + 1]))
-        stack = np.zeros((b, s, s))
-        stack[rows // s, rows % s, (blocks.indices[span] - begin) % s] = blocks.data[span]
-        members = nodes[begin : begin + b * s].reshape(b, s)
-        zero_modes = None if mass is None else (mass[members] / mass[members].sum(1, keepdim=True)).sqrt().numpy()
-        yield dense_part(members, stack, zero_modes, count)
-        first += b
+    place = np.empty(matrix.shape[0], dtype=np.int64)
+    for nodes in components:
+        s = nodes.shape[1]
+        step = max(1, STACK_LIMIT // s**2)
+        for first in range(0, len(nodes) if s <= limit else 0, step):
+            members = nodes[first : first + step]
+            place[members] = np.arange(s)
+            rows = matrix[members.ravel()]
+            row = np.repeat(np.arange(members.size), np.diff(rows.indptr))
+            stack = np.zeros((len(members), s, s))
+            stack[row // s, row % s, place[rows.indices]] = rows.data
+            zero_modes = None if mass is None else (mass[members] / mass[members].sum(1, keepdim=True)).sqrt().numpy()
+            yield dense_part(members, stack, zero_modes, count)
 
 
 def dense_part(nodes: np.ndarray, stack: np.ndarray, zero_modes: np.ndarray | None, count: int) -> Part:

@@ -36,8 +36,22 @@ class DeviceGraph:
         return self.crow.numel() - 1
 
     def labels(self) -> Tensor:
-        """The smallest node of every node's component, [n]."""
-        return component_labels(self.row, self.col.long(), self.n)
+        """The smallest node of every node's component, [n].
+
+        FastSV: every node points to a smaller one of its component. In each round a node's parent, and the node, learn
+        of the smallest grandparent among the node's neighbours, and paths are halved; rounds grow like log n.
+        """
+        parent = grand = torch.arange(self.n, device=self.row.device)
+        col = self.col.long()
+        while col.numel():
+            least = grand.scatter_reduce(0, self.row, grand[col], "amin")
+            parent = parent.scatter_reduce(0, parent, least, "amin")
+            parent = torch.minimum(torch.minimum(parent, least), grand)
+            following = parent[parent]
+            if torch.equal(following, grand):
+                break
+            grand = following
+        return grand
 
     def laplacian(self, operator: Operator) -> tuple[SparseOperator, Tensor]:
         """D - A or I - D^-1/2 A D^-1/2 of a connected graph, and its zero mode [n]: constant, or ∝ sqrt(degree)."""
@@ -55,23 +69,3 @@ class DeviceGraph:
         weight = -(self.weight * scale[self.row] * scale[self.col.long()])
         matrix = SparseOperator.from_entries(self.crow, self.col, weight, (degree > 0).to(torch.float64))
         return matrix, zero_mode
-
-
-def component_labels(row: Tensor, col: Tensor, n: int) -> Tensor:
-    """The smallest node of the component of every node [n], from the two ends [nnz] of the edges, both directions.
-
-    FastSV: every node points to a smaller one of its component. In each round a node's parent, and the node, learn of
-    the smallest grandparent among the node's neighbours, and paths are halved; the rounds needed grow like log n.
-    """
-    parent = torch.arange(n, device=row.device)
-    if not row.numel():
-        return parent
-    grand = parent
-    while True:
-        least = grand.scatter_reduce(0, row, grand[col], "amin")
-        parent = parent.scatter_reduce(0, parent, least, "amin")
-        parent = torch.minimum(torch.minimum(parent, least), grand)
-        following = parent[parent]
-        if torch.equal(following, grand):
-            return following
-        grand = following

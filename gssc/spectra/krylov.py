@@ -13,14 +13,14 @@ A block of b columns sees b copies of an eigenvalue, and more only through round
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.chebyshev_filter import LeftOut
 from gssc.spectra.miss_check import GROWTH_LIMIT, RETURN_LIMIT, MissCheck
 from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
@@ -90,7 +90,9 @@ def krylov(solver: MissCheck, count: int) -> int | None:
             return None
         if done.all():
             _finish(solver, space, count)
-            solver.extend = _Extension(solver, space, fresh, count, degree, edge, without)
+            filtered = partial(solver.filtered, degree=degree, edge=edge, without=without)
+            solver.extend = partial(_extend, solver, space, count, width, filtered)
+            solver.extension_degree = degree
             return count
         if restarts > RESTARTS or solver.work > WORK_LIMIT:
             raise SpectrumError(
@@ -123,26 +125,16 @@ def _finish(solver: MissCheck, space: "_Space", count: int) -> None:
     solver.residuals = solver.residual_norms(solver.block, solver.values)
 
 
-@dataclass
-class _Extension:
-    """One more filter for a space that has converged, which makes the pairs beyond those wanted more exact."""
+def _extend(solver: MissCheck, space: "_Space", count: int, width: int, filtered: Callable[[Tensor], Tensor]) -> bool:
+    """One more filter for a space that has converged, which makes the pairs beyond those wanted more exact.
 
-    solver: MissCheck
-    space: "_Space"
-    fresh: Tensor
-    count: int
-    degree: int
-    edge: float
-    without: LeftOut
-
-    def __call__(self) -> bool:
-        """Whether anything was done; False where the space is full."""
-        if self.space.size + self.fresh.shape[1] > self.space.rows.shape[0]:
-            return False
-        image = self.solver.filtered(self.fresh, self.degree, self.edge, without=self.without)
-        self.fresh = self.space.expand(image)
-        _finish(self.solver, self.space, self.count)
-        return True
+    False where the space is full.
+    """
+    if space.size + width > space.rows.shape[0]:
+        return False
+    space.expand(filtered(space.basis()[:, -width:]))
+    _finish(solver, space, count)
+    return True
 
 
 class _Space:

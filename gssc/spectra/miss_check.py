@@ -1,7 +1,7 @@
 """A check that no eigenvalue was missed: what a filtered random block, deflated by what was found, would show."""
 
 import math
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -23,23 +23,15 @@ GROWTH_LIMIT = 1e8
 RETURN_LIMIT = 1e12
 
 
-class Extension(Protocol):
-    """Improves the pairs of a solver, at the cost of ``degree`` products."""
-
-    degree: int
-
-    def __call__(self) -> bool:
-        """Whether anything was done; False when it is at its end."""
-        ...
-
-
 class MissCheck(ChebyshevFilter):
     """The Ritz pairs of a solver, and the check of their count.
 
-    ``extend`` is what a solver may leave to improve them further.
+    ``extend`` is what a solver may leave to improve them further, at the cost of ``extension_degree`` products; it
+    returns False when it is at its end.
     """
 
-    extend: "Extension | None" = None
+    extend: Callable[[], bool] | None = None
+    extension_degree = 0
 
     def miss_probability(self, kept: int, sigma: float) -> float:
         r"""Probability bound that H has more than ``kept`` eigenvalues (besides the known) up to ``sigma``.
@@ -56,15 +48,17 @@ class MissCheck(ChebyshevFilter):
             # Better pairs above the gap are projected out too, and the gap that counts is the one above them: at best
             # the one above all of them.
             least = self._check_degree(raised, min(float(self.values[-1]), (raised + self.upper) / 2))
-            if degree - least <= self.extend.degree or not self.extend():
+            if degree - least <= self.extension_degree or not self.extend():
                 break
             safe, raised, edge, degree = self._check_plan(kept, sigma)
         self.extend = None  # it holds the memory of the solver
         for _ in range(CHECK_REFINEMENTS):
-            unsafe = np.flatnonzero(~safe[kept:]) + kept
-            if degree <= CHECK_DEGREE or unsafe.size < 2:
+            unsafe = ~safe & (np.arange(safe.size) >= kept)
+            if degree <= CHECK_DEGREE or unsafe.sum() < 2:
                 break
-            self._improve(unsafe)
+            rate = self.rate(float(self.values[unsafe][0]), float(self.values[-1]))
+            growth = int(min(math.log(GROWTH_LIMIT) / max(rate, 1e-12), REFINEMENT_DEGREE))
+            self.refine(unsafe, max(4, growth), float(self.values[-1]), RETURN_LIMIT)
             before = degree
             safe, raised, edge, degree = self._check_plan(kept, sigma)
             if degree > 0.7 * before:
@@ -78,7 +72,7 @@ class MissCheck(ChebyshevFilter):
         columns = self.filtered(self.normal(CHECK_COLUMNS, stream=3), degree, edge, without=without)
         for basis in (self.known, projected):
             columns = columns - basis @ (basis.T @ columns)
-        columns = columns * math.exp(-self._log_cosh(degree * speed))
+        columns = columns * math.exp(-float(np.logaddexp(degree * speed, -degree * speed) - math.log(2.0)))
         norms = torch.linalg.vector_norm(columns, dim=0).cpu().numpy()
         if not np.isfinite(norms).all():
             return 1.0
@@ -103,18 +97,3 @@ class MissCheck(ChebyshevFilter):
         speed = self.rate(raised, edge)
         # Without room between the two (a cluster at the end of the block) no degree suffices.
         return math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed) if speed > 0.0 else CHECK_LIMIT + 1
-
-    def _improve(self, columns: np.ndarray) -> None:
-        """Filter these columns of the block once more, up to its end, and mix them with the others."""
-        others = np.setdiff1d(np.arange(self.values.size), columns)
-        lowest, edge = float(self.values[columns[0]]), float(self.values[-1])
-        degree = max(4, int(min(math.log(GROWTH_LIMIT) / max(self.rate(lowest, edge), 1e-12), REFINEMENT_DEGREE)))
-        fixed = self.block[:, torch.as_tensor(others, device=self.device)]
-        without = self.left_out(fixed, float(self.values[others].min(initial=lowest)), lowest, edge, RETURN_LIMIT)
-        pick = torch.as_tensor(columns, device=self.device)
-        active = self.orthonormal(self.filtered(self.block[:, pick], degree, edge, without=without), fixed)
-        self.rayleigh_ritz(torch.cat([fixed, active], dim=1))
-
-    @staticmethod
-    def _log_cosh(x: float) -> float:
-        return x + math.log1p(math.exp(-2.0 * x)) - math.log(2.0)

@@ -100,17 +100,16 @@ class _Merge:
             self.matrix = build_operator(adjacency, operator)
             components = find_components(smallest_node.cpu().numpy())
             mass = None if self.both else zero_mode_mass(torch.from_numpy(degrees(adjacency)), operator)
-            dense, biggest = dense_size(how.solver, self.count), int(components.size.max(initial=0))
+            dense, biggest = dense_size(how.solver, self.count), components[-1].shape[1] if components else 0
             if how.solver == "dense" and biggest > DENSE_LIMIT:
                 fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
             self.solve_small = partial(small_parts, self.matrix, components, mass, dense)
             self.small += self.solve_small(self.count + (not self.both))
-            for number in np.flatnonzero(components.size > dense):
-                nodes = components.members(int(number))
+            for nodes in (nodes for group in components if group.shape[1] > dense for nodes in group):
                 build = partial(_submatrix, self.matrix, nodes)
                 zero_mode = None if mass is None else (mass[nodes] / mass[nodes].sum()).sqrt()
                 self.large.append(LargeComponent(build, zero_mode, normalised, nodes, how))
-            self.zeros = components.size.size
+            self.zeros = sum(len(nodes) for nodes in components)
         self.floor = 0.0
         norms = [float(np.abs(part.values).max(initial=0.0)) for part in self.small]
         self.scale = max([0.0, *norms, *(component.scale for component in self.large)])

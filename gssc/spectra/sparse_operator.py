@@ -6,8 +6,8 @@ A product then reads the matrix and the block once, and :meth:`SparseOperator.la
 
 import importlib.util
 import warnings
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,7 +35,6 @@ class SparseOperator:
     crow: Tensor
     col: Tensor
     weight: Tensor
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_entries(cls, crow: Tensor, col: Tensor, weight: Tensor, diagonal: Tensor) -> "SparseOperator":
@@ -86,17 +85,15 @@ class SparseOperator:
         here = self.device.type == "cuda" or INTERPRETED
         return HAS_TRITON and here and self.col.numel() >= FUSED_ENTRIES
 
+    @cached_property
     def plan(self) -> RowPlan:
-        """How the kernels take the rows, found out once."""
-        if "plan" not in self.kept:
-            self.kept["plan"] = RowPlan.of(self.crow)
-        return self.kept["plan"]
+        """How the kernels take the rows."""
+        return RowPlan.of(self.crow)
 
-    def weight_as(self, dtype: torch.dtype) -> Tensor:
-        """The values [nnz] in this dtype, converted once."""
-        if dtype not in self.kept:
-            self.kept[dtype] = self.weight.to(dtype)
-        return self.kept[dtype]
+    @cached_property
+    def single_weight(self) -> Tensor:
+        """The values [nnz] in float32."""
+        return self.weight.float()
 
     def __neg__(self) -> "SparseOperator":
         """-H."""
@@ -146,7 +143,8 @@ class Shifted:
             numbers = [alpha / self.half, -alpha * self.centre / self.half, gamma]
             self._coefficients[alpha, gamma] = torch.tensor(numbers, dtype=self.dtype, device=x.device)
         operator = self.operator
-        matrix = (operator.plan(), operator.crow, operator.col, operator.weight_as(self.dtype))
+        weight = operator.single_weight if self.dtype == torch.float32 else operator.weight
+        matrix = (operator.plan, operator.crow, operator.col, weight)
         fused_step(*matrix, self._coefficients[alpha, gamma], x, out, adds=z is not None and gamma != 0.0)
         return out
 

@@ -27,8 +27,7 @@ def truth(graph):
 
 
 def connected(graph):
-    components = find_components(smallest_nodes(graph))
-    nodes = components.members(components.size.size - 1)
+    nodes = find_components(smallest_nodes(graph))[-1][-1]
     return graph[nodes][:, nodes].tocsr()
 
 
