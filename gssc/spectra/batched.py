@@ -57,22 +57,15 @@ class BatchedSpectra:
 def empty_spectra(graphs: PackedGraphs, k: int, steps: int, dtype: torch.dtype) -> BatchedSpectra:
     """Zeros everywhere, and an infinite gap: nothing was dropped."""
     number, nodes = graphs.num_graphs, graphs.num_nodes
-    certificate = [torch.zeros(number, dtype=torch.float64) for _ in range(4)]
-    certificate[2].fill_(torch.inf)
-    return BatchedSpectra(
-        torch.zeros(number, k, dtype=dtype),
-        _zeros(nodes, k, dtype=dtype),
-        torch.zeros(number, k, dtype=torch.bool),
-        _zeros(nodes, steps, dtype=dtype),
-        torch.zeros(nodes, dtype=dtype),
-        torch.zeros(number, dtype=torch.long),
-        *certificate,
-    )
 
+    def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        # As torch.zeros, but the system clears each page when it is first written, by the worker that does so.
+        return torch.from_numpy(np.zeros(shape, f"i{dtype.itemsize}")).view(dtype)
 
-def _zeros(*shape: int, dtype: torch.dtype) -> Tensor:
-    """As ``torch.zeros``, but the system clears each page when it is first written, by the worker that does so."""
-    return torch.from_numpy(np.zeros(shape, f"i{dtype.itemsize}")).view(dtype)
+    residual, orthogonality, gap, tolerance = (zeros(number, dtype=torch.float64) for _ in range(4))
+    spectra = (zeros(number, k), zeros(nodes, k), zeros(number, k, dtype=torch.bool))
+    walks, available = (zeros(nodes, steps), zeros(nodes)), zeros(number, dtype=torch.long)
+    return BatchedSpectra(*spectra, *walks, available, residual, orthogonality, gap.fill_(torch.inf), tolerance)
 
 
 def solve_batched(

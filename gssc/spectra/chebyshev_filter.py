@@ -6,6 +6,7 @@ the block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ RESIDUAL_TARGET = 2e-6
 RESIDUAL_PER_NORM = 1e-6
 RESIDUAL_PER_SPACING = 1e-3
 ROUNDING_FLOOR = 5e-12
+# How far a filter may amplify before rounding shows, and what was projected out may grow back until it is again.
+GROWTH_LIMIT = 1e8
+RETURN_LIMIT = 1e12
 # Eigenvectors [n, m], and after how many steps of a recurrence they must be projected out again.
 LeftOut = tuple[tuple[Tensor, int], ...]
 
@@ -34,7 +38,12 @@ class ChebyshevFilter:
         seed: Seeds every random block; the global generators are never used.
 
     ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts products.
+    ``extend`` is what a solver may leave to improve them further, at the cost of ``extension_degree`` products; it
+    returns False when it is at its end.
     """
+
+    extend: Callable[[], bool] | None = None
+    extension_degree = 0
 
     def __init__(self, operator: SparseOperator, upper: float, known: Tensor | None = None, seed: int = 0) -> None:
         self.operator, self.device, self.n = operator, operator.device, operator.n

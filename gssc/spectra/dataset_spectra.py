@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -131,14 +131,9 @@ def prepare_spectra(
             tensors, stored = entry
             certificates = {int(g): Certificate(**c) for g, c in stored["certificates"].items()}
             return PreparedSpectra(BatchedSpectra(**tensors), parts[0].graphs.ptr, certificates)
-    with Progress() if progress else nullcontext() as bar:
-        task = bar.add_task("spectra", total=len(parts) * parts[0].graphs.num_graphs) if bar is not None else None
-
-        def done(count: int) -> None:
-            if bar is not None and task is not None:
-                bar.advance(task, count)
-
-        results = [part.solve(device, dtype, done) for part in parts]
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task("spectra", total=len(parts) * parts[0].graphs.num_graphs)
+        results = [part.solve(device, dtype, partial(bar.advance, task)) for part in parts]
     solved = results[0]
     if len(results) == 2:
         solved = replace(solved, flat=replace(solved.flat, rwse=results[1].flat.rwse))

@@ -25,12 +25,18 @@ HUB_DEGREE = 1_000
 PROBES = 8
 
 
+def with_int32(matrix: Any) -> Any:
+    """The same sparse matrix with 32-bit indices, which is all that SuperLU and others of its age take."""
+    indices, indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
+    return type(matrix)((matrix.data, indices, indptr), shape=matrix.shape)
+
+
 def elimination_width(matrix: sp.csr_array) -> int:
     """Half bandwidth after Cuthill-McKee of what remains when leaves are peeled off: an estimate of separator size."""
-    indices, indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
-    core = sp.csr_array((np.ones(indices.size), indices, indptr), shape=matrix.shape)
+    core = with_int32(matrix)
+    core.data = np.ones(core.data.size)
     alive = np.ones(matrix.shape[0], dtype=bool)
-    degree = np.diff(indptr) - (matrix.diagonal() != 0)
+    degree = np.diff(core.indptr) - (matrix.diagonal() != 0)
     for _ in range(PEEL_ROUNDS):
         leaves = alive & (degree <= 1)
         if not leaves.any():
@@ -60,10 +66,7 @@ def is_cheap(matrix: sp.csr_array) -> bool:
 
 def factorize(matrix: sp.csr_array, shift: float) -> Any | None:
     """SuperLU factors of L - shift·I with equal row and column permutation; None when that failed."""
-    shifted = (matrix - shift * sp.eye_array(matrix.shape[0])).tocsc()
-    shifted = sp.csc_array(
-        (shifted.data, shifted.indices.astype(np.int32), shifted.indptr.astype(np.int32)), shape=shifted.shape
-    )
+    shifted = with_int32((matrix - shift * sp.eye_array(matrix.shape[0])).tocsc())
     hubs = int(np.diff(shifted.indptr).max(initial=0)) > HUB_DEGREE
     try:
         factors = splu(

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.miss_check import GROWTH_LIMIT, RETURN_LIMIT, MissCheck
+from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter
 from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
@@ -44,7 +44,7 @@ CAPTURED = 1e-8
 BREAKDOWN = 1e-10
 
 
-def krylov(solver: MissCheck, count: int) -> int | None:
+def krylov(solver: ChebyshevFilter, count: int) -> int | None:
     """Fill ``solver.block`` with Ritz pairs of which the first ``count`` converged, and return count.
 
     None where the matrix is too small for it, where all that is wanted is one eigenvalue, or where an eigenvalue came
@@ -109,7 +109,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
             fresh = space.restart(values, rotation, np.flatnonzero(closed), count + width, width)
 
 
-def _degrees(solver: MissCheck, lowest: float, last: float, edge: float) -> tuple[int, int]:
+def _degrees(solver: ChebyshevFilter, lowest: float, last: float, edge: float) -> tuple[int, int]:
     """The degree wanted for the last eigenvalue, and the largest that rounding allows for the lowest."""
     rate = solver.rate(lowest, edge)
     wanted = RISE / max(solver.rate(min(last, edge), edge), FLATTEST * rate, 1e-12)
@@ -117,7 +117,7 @@ def _degrees(solver: MissCheck, lowest: float, last: float, edge: float) -> tupl
     return int(max(2, min(wanted, DEGREE_LIMIT))), int(max(2, min(growth, DEGREE_LIMIT)))
 
 
-def _finish(solver: MissCheck, space: "_Space", count: int) -> None:
+def _finish(solver: ChebyshevFilter, space: "_Space", count: int) -> None:
     """The converged pairs and some beyond them, which make the check of the count shorter."""
     values, rotation = space.pairs()
     last = min(space.size, count + max(16, count // 2))
@@ -125,7 +125,9 @@ def _finish(solver: MissCheck, space: "_Space", count: int) -> None:
     solver.residuals = solver.residual_norms(solver.block, solver.values)
 
 
-def _extend(solver: MissCheck, space: "_Space", count: int, width: int, filtered: Callable[[Tensor], Tensor]) -> bool:
+def _extend(
+    solver: ChebyshevFilter, space: "_Space", count: int, width: int, filtered: Callable[[Tensor], Tensor]
+) -> bool:
     """One more filter for a space that has converged, which makes the pairs beyond those wanted more exact.
 
     False where the space is full.
@@ -143,7 +145,7 @@ class _Space:
     Stored as rows of Vᵀ: the part in use lies together, and the rest of the capacity is not touched.
     """
 
-    def __init__(self, solver: MissCheck, capacity: int) -> None:
+    def __init__(self, solver: ChebyshevFilter, capacity: int) -> None:
         self.solver, self.size = solver, 0
         self.rows = torch.empty(capacity, solver.n, dtype=torch.float64, device=solver.device)
         self.gram = np.zeros((0, 0))

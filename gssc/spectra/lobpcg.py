@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import lobpcg
 
 from gssc.spectra.certificate import Pairs, SpectrumError, lowest_pairs, rayleigh_ritz
+from gssc.spectra.factorization import with_int32
 
 RESIDUAL_TARGET = 1e-9
 ITERATIONS = 200
@@ -51,9 +52,7 @@ def solve_lobpcg(
     shift = -1e-6 * scale if known is not None else lower - 1e-2 * scale
     positive = (matrix - shift * sp.eye_array(n)).tocsr()
     positive.sort_indices()
-    positive = sp.csr_matrix(
-        (positive.data, positive.indices.astype(np.int32), positive.indptr.astype(np.int32)), shape=(n, n)
-    )
+    positive = sp.csr_matrix(with_int32(positive))
     start = np.random.default_rng(seed).standard_normal((n, count + GUARD))
     start -= fixed @ (fixed.T @ start)
     with warnings.catch_warnings(), seeded_global_rng(seed):

@@ -22,6 +22,13 @@ DIRECTED = ("symmetrize", "reject")
 SYMMETRY_TOLERANCE = 1e-12
 
 
+def check_edges(edge_index: Tensor) -> None:
+    """Fail unless ``edge_index`` is [2, E], of integers."""
+    check_shape("edge_index", edge_index, 2, None)
+    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
+        fail("edge_index", "an integer tensor", edge_index.dtype)
+
+
 def check_weights(argument: str, weight: Tensor, edges: int) -> Tensor:
     """Real weights [E], which may come as [E, 1]."""
     if not isinstance(weight, Tensor):
@@ -43,9 +50,7 @@ def adjacency_matrix(
     weight, one present in both takes the mean of the two. ``directed="reject"`` raises instead.
     """
     check_choice("directed", directed, DIRECTED)
-    check_shape("edge_index", edge_index, 2, None)
-    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
-        fail("edge_index", "an integer tensor", edge_index.dtype)
+    check_edges(edge_index)
     ends = edge_index.detach().cpu().numpy()
     if ends.size and (ends.min() < 0 or ends.max() >= num_nodes):
         fail("edge_index", f"node numbers in 0..{num_nodes - 1}", f"{ends.min()}..{ends.max()}")
