@@ -104,10 +104,10 @@ def rayleigh_ritz(matrix: sp.csr_array, basis: np.ndarray) -> Pairs:
     return Pairs(values, vectors, np.asarray(residuals), orthogonality(vectors))
 
 
-def lowest_pairs(pairs: Pairs, count: int, known: np.ndarray) -> Pairs:
-    """The first ``count`` of these pairs; their orthogonality is measured together with the ``known`` modes [n, z]."""
+def lowest_pairs(pairs: Pairs, count: int, zero_modes: np.ndarray) -> Pairs:
+    """The first ``count`` of these pairs; their orthogonality is measured together with the ``zero_modes`` [n, z]."""
     vectors = pairs.vectors[:, :count]
-    whole = orthogonality(np.concatenate([known, vectors], axis=1))
+    whole = orthogonality(np.concatenate([zero_modes, vectors], axis=1))
     return Pairs(pairs.values[:count], vectors, pairs.residuals[:count], whole)
 
 

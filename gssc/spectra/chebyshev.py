@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from gssc.spectra.certificate import Pairs, SpectrumError
-from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter
+from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
 from gssc.spectra.krylov import krylov
 from gssc.spectra.spectral_density import spectral_edges
 
@@ -42,14 +42,14 @@ CHECK_RETURN = 1e3
 
 
 class ChebyshevBlock(ChebyshevFilter):
-    """The smallest eigenpairs of a symmetric matrix, orthogonal to known ones; arguments as for `ChebyshevFilter`."""
+    """The smallest eigenpairs of a symmetric matrix, besides the zero modes; arguments as for `ChebyshevFilter`."""
 
     def solve(self, count: int, guard: int | None = None, method: str = "krylov") -> Pairs:
         """The ``count`` smallest pairs, by ``"krylov"`` or by ``"iterate"`` with ``guard`` columns more than pairs."""
         done = krylov(self, count) if method == "krylov" else None
         count = self.iterate(count, guard) if done is None else done
         vectors = self.block[:, :count]
-        whole = torch.cat([self.known, vectors], dim=1)
+        whole = torch.cat([self.zero_modes, vectors], dim=1)
         gram = whole.T @ whole - torch.eye(whole.shape[1], dtype=torch.float64, device=self.device)
         return Pairs(self.values[:count].copy(), vectors, self.residuals[:count].copy(), float(gram.abs().max()))
 
@@ -59,12 +59,12 @@ class ChebyshevBlock(ChebyshevFilter):
         Raises SpectrumError when the work limit is reached before every residual is small enough.
         """
         guard = max(16, count // 2) if guard is None else guard
-        columns = min(-(-(count + guard) // 8) * 8, self.n - self.known.shape[1])
+        columns = min(-(-(count + guard) // 8) * 8, self.n - self.zero_modes.shape[1])
         count = min(count, columns)
         low, (edge,) = spectral_edges(self, [2 * columns])
         edge = min(max(edge, low + 1e-3 * (self.upper - low)), (low + self.upper) / 2)
         start = self.normal(columns, stream=2)
-        start -= self.known @ (self.known.T @ start)
+        project_out_(start, self.zero_modes)
         degree = max(2, int(min(math.log(SINGLE_GROWTH) / self.rate(low, edge), DEGREE_LIMIT)))
         nothing = start[:, :0]
         without = self.left_out(nothing, low, low, edge, SINGLE_RETURN)
@@ -109,7 +109,7 @@ class ChebyshevBlock(ChebyshevFilter):
         self.values, self.residuals = pairs.values, pairs.residuals
 
     def miss_probability(self, kept: int, sigma: float) -> float:
-        r"""Probability bound that H has more than ``kept`` eigenvalues (besides the known) up to ``sigma``.
+        r"""Probability bound that H has more than ``kept`` eigenvalues (besides the zero modes) up to ``sigma``.
 
         Let V hold the kept pairs and those further Ritz pairs (θ, r) with small r/(θ - σ), Q = I - VVᵀ. If H had one
         more eigenvalue ≤ σ, then Q H Q on the complement of V would have one ≤ σ' = σ + Σ r²/(θ - σ) / (1 - Σ
@@ -145,8 +145,7 @@ class ChebyshevBlock(ChebyshevFilter):
         projected = self.block[:, take]
         without = self.left_out(projected, float(self.values.min(initial=sigma)), edge, edge, CHECK_RETURN)
         columns = self.filtered(self.normal(CHECK_COLUMNS, stream=3), degree, edge, without=without)
-        for basis in (self.known, projected):
-            columns = columns - basis @ (basis.T @ columns)
+        project_out_(columns, self.zero_modes, projected)
         columns = columns * math.exp(-float(np.logaddexp(degree * speed, -degree * speed) - math.log(2.0)))
         norms = torch.linalg.vector_norm(columns, dim=0).cpu().numpy()
         if not np.isfinite(norms).all():

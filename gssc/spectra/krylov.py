@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter
+from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
 from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
@@ -54,7 +54,7 @@ def krylov(solver: ChebyshevFilter, count: int) -> int | None:
     width = 8 if count <= 48 else 16
     wider = max(2 * count, count + 16)
     capacity = 5 * count + 8 * width
-    if capacity + width > (solver.n - solver.known.shape[1]) // 2:
+    if capacity + width > (solver.n - solver.zero_modes.shape[1]) // 2:
         return None
     low, (last, edge) = spectral_edges(solver, [count, wider])
     if edge - low <= ONE_CLUSTER * solver.scale:
@@ -167,8 +167,7 @@ class _Space:
         """Add what is new in the block; return it, orthonormal."""
         solver, basis, width = self.solver, self.basis(), block.shape[1]
         before = torch.linalg.vector_norm(block, dim=0)
-        for other in (solver.known, basis):
-            block = block - other @ (other.T @ block)
+        project_out_(block, solver.zero_modes, basis)
         lost = ~(torch.linalg.vector_norm(block, dim=0) > BREAKDOWN * before)
         if bool(lost.any()):  # an invariant subspace: go on elsewhere
             self.drawn += 1

@@ -38,18 +38,18 @@ def lanczos(operator: Any, count: int, which: str, rng: np.random.Generator, tol
 # Products in Lanczos are short and many: threads of the BLAS wait for each other (measured: three times slower on two).
 @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # threadpoolctl has no types
 def solve_shift_invert(
-    matrix: sp.csr_array, count: int, lower: float, known: np.ndarray | None = None, seed: int = 0
+    matrix: sp.csr_array, count: int, lower: float, zero_modes: np.ndarray | None = None, seed: int = 0
 ) -> Pairs:
-    """The ``count`` smallest eigenpairs of H, orthogonal to ``known`` [n, z]; ``lower`` bounds the spectrum from below.
+    """The ``count`` smallest eigenpairs of H, with a spectrum of at least ``lower``, besides ``zero_modes`` [n, z].
 
     Raises SpectrumError when the factorisation fails or ARPACK does not converge.
     """
     n = matrix.shape[0]
     rng = np.random.default_rng(seed)
-    fixed = np.zeros((n, 0)) if known is None else known
+    fixed = np.zeros((n, 0)) if zero_modes is None else zero_modes
     scale = float(abs(matrix).sum(axis=1).max())
     shift = -SHIFT * scale
-    if known is None:
+    if zero_modes is None:
         # Just below the lowest eigenvalue, as far as a few Lanczos steps see it, or below the bound.
         start = rayleigh_ritz(matrix, lanczos(matrix, 1, "SA", rng, tol=1e-3))
         shift = max(float(start.values[0] - start.residuals[0]) - 1e-3 * scale, lower - 1e-3 * scale)

@@ -47,15 +47,9 @@ def solve(
     k + 1 of the graph, hence whether the eigenspace at the cut goes on beyond it; how far does not matter, as it is
     dropped as a whole. Memory is linear in n·k + E.
 
-    Args:
-        adjacency: Symmetric weights, float64.
-        operator: ``"sym"``, ``"combinatorial"`` or ``"adjacency"``.
-        k: Number of pairs to return, padded with zeros.
-        zero_modes: Whether to ``"keep"`` or ``"drop"`` λ = 0 (Laplacians only).
-        truncation: ``"eigenspace"`` or ``"raw"``.
-        solver: ``"auto"`` (the rule is in ``solver_choice.py``), or the one to use for components that are not small.
-        device: Where the Chebyshev solver and check run.
-        seed: Seeds every random start; the global generators are never used.
+    Arguments are those of `LaplacianSpectrum`. ``solver`` is for components that are not small (``solver_choice.py``
+    has the rule of ``"auto"``), ``device`` is where the Chebyshev solver and check run. ``seed`` seeds every random
+    start; the global generators are never used.
 
     Raises:
         SpectrumError: no solver reached a certified result; says for which graph and why.

@@ -202,7 +202,7 @@ class End:
 
     def __init__(self, component: LargeComponent, sign: float) -> None:
         self.component, self.sign = component, sign
-        self.known = None if component.zero_mode is None else component.zero_mode[:, None]
+        self.zero_modes = None if component.zero_mode is None else component.zero_mode[:, None]
         self.pairs = Pairs(np.zeros(0), np.zeros((component.n, 0)), np.zeros(0), 0.0)
         self.block: ChebyshevBlock | None = None
 
@@ -213,7 +213,7 @@ class End:
 
     def _chebyshev(self, seed: int) -> ChebyshevBlock:
         operator = self.component.operator if self.sign > 0 else -self.component.operator
-        return ChebyshevBlock(operator, self.component.scale, self.known, self.component.settings.seed + seed)
+        return ChebyshevBlock(operator, self.component.scale, self.zero_modes, self.component.settings.seed + seed)
 
     def solve(self, solver: str, count: int, attempt: int) -> Pairs:
         """Run one solver; SpectrumError when it fails."""
@@ -224,19 +224,19 @@ class End:
             self.pairs = self.block.solve(count, guard, "krylov" if attempt == 0 else "iterate")
         else:
             run = solve_shift_invert if solver == "shift_invert" else solve_lobpcg
-            known = None if self.known is None else self.known.cpu().numpy()
-            lower = -self.component.scale if known is None else 0.0
-            self.pairs = run(self.matrix, count, lower, known, self.component.settings.seed + attempt)
+            zero_modes = None if self.zero_modes is None else self.zero_modes.cpu().numpy()
+            lower = -self.component.scale if zero_modes is None else 0.0
+            self.pairs = run(self.matrix, count, lower, zero_modes, self.component.settings.seed + attempt)
         return self.pairs
 
     def certify(self, kept: int, low: float, high: float, cheap: bool) -> tuple[Level, float]:
-        """Whether exactly ``kept`` eigenvalues (besides the known) lie below the gap (low, high): level.
+        """Whether exactly ``kept`` eigenvalues (besides the zero mode) lie below the gap (low, high): level.
 
         Raises CountRefusedError.
         """
         sigma = high - SIGMA * (high - low)
         if cheap:
-            expected = kept + (0 if self.known is None else self.known.shape[1])
+            expected = kept + (0 if self.zero_modes is None else self.zero_modes.shape[1])
             seed = self.component.settings.seed + CHECK_SEED
             counted = negative_count(self.matrix, sigma, 0.5 * SIGMA * (high - low), seed)
             if counted == expected:

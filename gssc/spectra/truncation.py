@@ -184,12 +184,7 @@ class Cut(NamedTuple):
 
 
 def cut(
-    values: Tensor,
-    errors: Tensor,
-    count: Tensor,
-    settings: SpectrumSettings,
-    known_zeros: int = 0,
-    floor: float = 0.0,
+    values: Tensor, errors: Tensor, count: Tensor, settings: SpectrumSettings, known_zeros: int = 0, floor: float = 0.0
 ) -> Cut:
     """Which of each row's ``count`` [B] ascending values [B, m], known up to ``errors`` [B, m], are kept.
 
