@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -138,8 +138,7 @@ def prepare_spectra(
     if len(results) == 2:
         solved = replace(solved, flat=replace(solved.flat, rwse=results[1].flat.rwse))
     if folder is not None:
-        named = {field.name: getattr(solved.flat, field.name) for field in fields(BatchedSpectra)}
-        folder.store(key, named, {"certificates": {g: vars(c) for g, c in solved.by_graph.items()}})
+        folder.store(key, vars(solved.flat), {"certificates": {g: vars(c) for g, c in solved.by_graph.items()}})
     return solved
 
 
@@ -180,16 +179,14 @@ class _Part:
         """Write one graph's rows of the result; its certificate where it has a spectrum."""
         adjacency = self.graphs.adjacency(graph, self.directed)
         rows = slice(int(self.graphs.ptr[graph]), int(self.graphs.ptr[graph + 1]))
-        flat.degree[rows] = torch.from_numpy(degrees(adjacency)).to(flat.degree.dtype)
+        flat.degree[rows] = torch.from_numpy(degrees(adjacency))
         if self.steps:
-            flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, self.steps)).to(flat.rwse.dtype)
+            flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, self.steps))
         if self.spectrum is None:
             return None
-        transform = copy.copy(self.spectrum)
-        transform.device = str(device)
-        result = transform.solve(adjacency)
-        flat.eigvals[graph] = torch.from_numpy(result.values).to(flat.eigvals.dtype)
-        flat.eigvecs[rows] = torch.from_numpy(result.vectors).to(flat.eigvecs.dtype)
+        result = replace(self.spectrum, device=str(device)).solve(adjacency)
+        flat.eigvals[graph] = torch.from_numpy(result.values)
+        flat.eigvecs[rows] = torch.from_numpy(result.vectors)
         flat.eigmask[graph] = torch.from_numpy(result.mask)
         flat.available[graph] = result.available
         return result.certificate

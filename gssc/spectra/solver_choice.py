@@ -29,9 +29,8 @@ from gssc.checks import check_choice
 from gssc.spectra.certificate import MISS_LIMIT, CountRefusedError, Level, Pairs, SpectrumError
 from gssc.spectra.chebyshev import ChebyshevBlock
 from gssc.spectra.components import Part, dense_part
-from gssc.spectra.factorization import is_cheap, negative_count
+from gssc.spectra.factorization import is_cheap, negative_count, solve_shift_invert
 from gssc.spectra.lobpcg import import_pyamg, solve_lobpcg
-from gssc.spectra.shift_invert import solve_shift_invert
 from gssc.spectra.sparse_operator import SparseOperator
 
 Solver = Literal["auto", "dense", "shift_invert", "chebyshev", "lobpcg"]
@@ -96,7 +95,6 @@ class LargeComponent:
         self.n = int(nodes.size)
         self.scale = 2.0 if normalised else self.operator.bound()
         self.ends = [End(self, 1.0)] if zero_mode is not None else [End(self, 1.0), End(self, -1.0)]
-        self.forced = settings.solver != "auto"
         self.rungs = self._rungs(settings.solver)
         self.solver, self.complete, self.reasons = "", False, list[str]()
         self.parts: list[Part] = []
@@ -119,10 +117,11 @@ class LargeComponent:
     def _rungs(self, solver: Solver) -> list[tuple[str, int]]:
         if solver == "lobpcg":
             import_pyamg()
-        chebyshev = [("chebyshev", 0), ("chebyshev", 1), ("chebyshev", 2)]
-        if solver != "auto":
-            return list(chebyshev) if solver == "chebyshev" else [(solver, 0), (solver, 1)]
-        rungs = list(chebyshev)
+        if solver not in ("auto", "chebyshev"):
+            return [(solver, 0), (solver, 1)]
+        rungs = [("chebyshev", 0), ("chebyshev", 1), ("chebyshev", 2)]
+        if solver == "chebyshev":
+            return rungs
         on_gpu = self.settings.device != "cpu" and self.n > DENSE_LIMIT
         if on_gpu:
             rungs.append(("shift_invert", 0))
@@ -144,7 +143,8 @@ class LargeComponent:
             self.reasons.append(f"{self.solver}: {reason}")
         while self.rungs:
             self.solver, attempt = self.rungs.pop(0)
-            if self.solver == "shift_invert" and not (self.cheap or (self.forced and self.n <= FORCED_LIMIT)):
+            possible = self.settings.solver != "auto" and self.n <= FORCED_LIMIT
+            if self.solver == "shift_invert" and not (self.cheap or possible):
                 self.reasons.append("shift_invert: the factorisation would fill in too much")
                 self.rungs = [rung for rung in self.rungs if rung[0] != "shift_invert"]
                 continue

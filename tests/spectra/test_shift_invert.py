@@ -5,8 +5,8 @@ import pytest
 from closed_forms import grid, hypercube, path, star, zero_mode_basis
 
 from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.factorization import solve_shift_invert
 from gssc.spectra.operators import build_operator
-from gssc.spectra.shift_invert import solve_shift_invert
 from gssc.spectra.sparse_operator import SparseOperator
 
 
@@ -33,6 +33,6 @@ def test_low_end_of_the_adjacency_matrix(graph):
 
 
 def test_failed_factorisation_is_an_error(monkeypatch):
-    monkeypatch.setattr("gssc.spectra.shift_invert.factorize", lambda *args: None)
+    monkeypatch.setattr("gssc.spectra.factorization.factorize", lambda *args: None)
     with pytest.raises(SpectrumError, match="factorisation failed"):
         solve_shift_invert(path(50), 3, -2.0)
