@@ -51,8 +51,13 @@ def find_components(smallest_node: np.ndarray) -> list[np.ndarray]:
     return [nodes.reshape(-1, s) for nodes, s in zip(groups, sizes, strict=True)]
 
 
+def unit_modes(mass: np.ndarray) -> np.ndarray:
+    """The zero modes of b components, unit vectors, from their `zero_mode_mass`, [b, s] both."""
+    return np.sqrt(mass / mass.sum(axis=1, keepdims=True))
+
+
 def small_parts(
-    matrix: sp.csr_array, components: list[np.ndarray], mass: Tensor | None, limit: int, count: int
+    matrix: sp.csr_array, components: list[np.ndarray], mass: np.ndarray | None, limit: int, count: int
 ) -> Iterator[Part]:
     """Parts of the components of at most ``limit`` nodes, ``count`` pairs each as `dense_part` has them.
 
@@ -65,12 +70,11 @@ def small_parts(
         for first in range(0, len(nodes) if s <= limit else 0, step):
             members = nodes[first : first + step]
             place[members] = np.arange(s)
-            rows = matrix[members.ravel()]
+            rows = matrix if s == matrix.shape[0] else matrix[members.ravel()]
             row = np.repeat(np.arange(members.size), np.diff(rows.indptr))
             stack = np.zeros((len(members), s, s))
             stack[row // s, row % s, place[rows.indices]] = rows.data
-            zero_modes = None if mass is None else (mass[members] / mass[members].sum(1, keepdim=True)).sqrt().numpy()
-            yield dense_part(members, stack, zero_modes, count)
+            yield dense_part(members, stack, None if mass is None else unit_modes(mass[members]), count)
 
 
 def dense_part(nodes: np.ndarray, stack: np.ndarray, zero_modes: np.ndarray | None, count: int) -> Part:
