@@ -28,9 +28,9 @@ def measure(
     """(variant, ms at p20, p50, p80) of torch.sparse and of every tile, all checked against the first."""
     generator = torch.Generator(device=operator.device).manual_seed(0)
     x, z = torch.randn(2, operator.n, width, dtype=dtype, device=operator.device, generator=generator)
-    csr, weight = operator.csr(dtype=dtype), operator.weight_as(dtype)
+    csr, weight = operator.csr(dtype=dtype), operator.weight.to(dtype)
     coefficients = torch.tensor([2.0, 0.0, -1.0], dtype=dtype, device=operator.device)
-    plan = operator.plan()
+    plan = operator.plan
 
     def sparse(into: torch.Tensor) -> torch.Tensor:
         return into.addmm_(csr, x, beta=-1.0, alpha=2.0)

@@ -9,7 +9,7 @@ graph would depend on its neighbours in the dataset.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from gssc.spectra.batched_operators import (
 from gssc.spectra.batched_pairs import complete_pairs
 from gssc.spectra.operators import Directed
 from gssc.spectra.packed import PackedGraphs, single_thread
-from gssc.spectra.truncation import SpectrumSettings, cut, select
+from gssc.spectra.truncation import SpectrumSettings, cut
 
 # Above this many nodes a sparse solver that looks for k pairs only is faster than all pairs by a dense one.
 BATCHED_NODES = 512
@@ -57,22 +57,15 @@ class BatchedSpectra:
 def empty_spectra(graphs: PackedGraphs, k: int, steps: int, dtype: torch.dtype) -> BatchedSpectra:
     """Zeros everywhere, and an infinite gap: nothing was dropped."""
     number, nodes = graphs.num_graphs, graphs.num_nodes
-    certificate = [torch.zeros(number, dtype=torch.float64) for _ in range(4)]
-    certificate[2].fill_(torch.inf)
-    return BatchedSpectra(
-        torch.zeros(number, k, dtype=dtype),
-        _zeros(nodes, k, dtype=dtype),
-        torch.zeros(number, k, dtype=torch.bool),
-        _zeros(nodes, steps, dtype=dtype),
-        torch.zeros(nodes, dtype=dtype),
-        torch.zeros(number, dtype=torch.long),
-        *certificate,
-    )
 
+    def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        # As torch.zeros, but the system clears each page when it is first written, by the worker that does so.
+        return torch.from_numpy(np.zeros(shape, f"i{dtype.itemsize}")).view(dtype)
 
-def _zeros(*shape: int, dtype: torch.dtype) -> Tensor:
-    """As ``torch.zeros``, but the system clears each page when it is first written, by the worker that does so."""
-    return torch.from_numpy(np.zeros(shape, f"i{dtype.itemsize}")).view(dtype)
+    residual, orthogonality, gap, tolerance = (zeros(number, dtype=torch.float64) for _ in range(4))
+    spectra = (zeros(number, k), zeros(nodes, k), zeros(number, k, dtype=torch.bool))
+    walks, available = (zeros(nodes, steps), zeros(nodes)), zeros(number, dtype=torch.long)
+    return BatchedSpectra(*spectra, *walks, available, residual, orthogonality, gap.fill_(torch.inf), tolerance)
 
 
 def solve_batched(
@@ -92,24 +85,34 @@ def solve_batched(
     # LAPACK and small products use one core each, so that chunks run side by side, each with a single thread: its
     # rounding then does not depend on how many there are.
     with single_thread() as threads:
-        work = _Work(graphs, spectrum, steps, directed, device, out, only)
-        spans = work.spans()
-        workers = min(threads, len(spans)) if device.type == "cpu" else 1
-
-        def run(span: tuple[int, int]) -> int:
-            work.solve(*span)
-            return span[1] - span[0]
-
-        with ThreadPoolExecutor(max(workers, 1), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            for finished in pool.map(run, spans):
+        work = _Work(graphs, spectrum, steps, directed, device, out)
+        chunks = chunks_of_one_size(graphs, only, CPU_CHUNK if device.type == "cpu" else GPU_CHUNK)
+        workers = max(1, min(threads, len(chunks))) if device.type == "cpu" else 1
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for finished in pool.map(work.solve, chunks):
                 if done is not None:
                     done(finished)
     return out
 
 
+def chunks_of_one_size(graphs: PackedGraphs, only: Tensor | None, budget: int) -> list[tuple[Tensor, int]]:
+    """Numbers of graphs of one padded size, and that size, within the ``budget`` of a chunk; the most work first.
+
+    The workers then finish at about the same time: what is left for the end is small.
+    """
+    count = graphs.ptr.diff()
+    padded = (count + SIZE_STEP - 1) // SIZE_STEP * SIZE_STEP
+    padded = padded if only is None else padded * only
+    chunks = []
+    for size in padded[padded > 0].unique().tolist():
+        numbers = (padded == size).nonzero().view(-1)
+        chunks += [(chunk, size) for chunk in numbers.split(max(1, budget // size**2))]
+    return sorted(chunks, key=lambda chunk: -chunk[0].numel() * chunk[1] ** 3)
+
+
 @dataclass
 class _Work:
-    """One call of `solve_batched`: graphs in order of their padded size; the rest is looked up chunk by chunk."""
+    """One call of `solve_batched`, which solves chunk by chunk."""
 
     graphs: PackedGraphs
     spectrum: SpectrumSettings | None
@@ -117,35 +120,16 @@ class _Work:
     directed: Directed
     device: torch.device
     out: BatchedSpectra
-    only: InitVar[Tensor | None]
 
-    def __post_init__(self, only: Tensor | None) -> None:
-        self.laplacian = self.spectrum is not None and not self.spectrum.by_magnitude
-        count = self.graphs.ptr.diff()
-        padded = (count + SIZE_STEP - 1) // SIZE_STEP * SIZE_STEP
-        wanted = (count > 0) if only is None else (count > 0) & only
-        order = torch.argsort(padded, stable=True)
-        self.graph = order[wanted[order]]
-        self.count, self.size = count[self.graph], padded[self.graph]
+    @property
+    def laplacian(self) -> bool:
+        """Whether the spectra of Laplacians are wanted."""
+        return self.spectrum is not None and not self.spectrum.by_magnitude
 
-    def spans(self) -> list[tuple[int, int]]:
-        """Chunks [first, last) of graphs of one padded size, within the memory of a chunk; the most work first.
-
-        The workers then finish at about the same time: what is left for the end is small.
-        """
-        budget = CPU_CHUNK if self.device.type == "cpu" else GPU_CHUNK
-        out: list[tuple[int, int]] = []
-        start = 0
-        sizes, numbers = torch.unique_consecutive(self.size, return_counts=True)
-        for size, number in zip(sizes.tolist(), numbers.tolist(), strict=True):
-            step = max(1, budget // (size * size))
-            out += [(at, min(at + step, start + number)) for at in range(start, start + number, step)]
-            start += number
-        return sorted(out, key=lambda span: (span[0] - span[1]) * int(self.size[span[0]]) ** 3)
-
-    def solve(self, first: int, last: int) -> None:
-        """Everything for the chunk of graphs [first, last), written to its rows of the result."""
-        graph, count, size = self.graph[first:last], self.count[first:last], int(self.size[first])
+    def solve(self, chunk: tuple[Tensor, int]) -> int:
+        """Everything for a chunk, written to its rows of the result; how many graphs it held."""
+        graph, size = chunk
+        count = self.graphs.ptr[graph + 1] - self.graphs.ptr[graph]
         adjacency, hangs = self._adjacency(graph, size)
         adjacency = symmetric_batched(adjacency, self.directed, graph)
         # Sums of ones are never negative.
@@ -169,6 +153,7 @@ class _Work:
         if self.spectrum is not None:
             label = components_batched(adjacency, valid, hangs) if self.laplacian else None
             write(self.out.eigvecs, self._spectra(adjacency, degree, count.to(self.device), label, graph))
+        return graph.numel()
 
     def _adjacency(self, graph: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """Dense weights of a chunk as they are stored, [B, m, m]; which nodes have a neighbour before them, [B, m]."""
@@ -202,9 +187,7 @@ class _Work:
         assert spectrum is not None
         pairs = complete_pairs(adjacency, degree, count, label, spectrum.operator, graph)
         errors = pairs.accuracy.unsqueeze(1).expand_as(pairs.values)
-        tolerance, chosen = cut(pairs.values, errors, count, spectrum)
-        if spectrum.truncation == "raw":
-            chosen = select(pairs.values, count, spectrum, tolerance, whole=False)
+        tolerance, _, chosen = cut(pairs.values, errors, count, spectrum)
         residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))
         for name, value in (
             ("eigvals", chosen.values),
@@ -217,13 +200,4 @@ class _Work:
         ):
             target: Tensor = getattr(out, name)
             target[graph] = value.cpu().to(target.dtype)
-        place = pairs.place.gather(1, chosen.index)
-        return gather_rows(pairs.rows, place, chosen.mask).to(out.eigvecs.dtype).mT
-
-
-def gather_rows(rows: Tensor, index: Tensor, mask: Tensor) -> Tensor:
-    """Rows ``index`` [B, K] of each matrix of ``rows`` [B, m, n] as [B, K, n], zero where ``mask`` is False."""
-    batch, size, _ = rows.shape
-    flat = (index + size * torch.arange(batch, device=rows.device).unsqueeze(1)).reshape(-1)
-    picked = rows.reshape(batch * size, -1).index_select(0, flat)
-    return picked.view(*index.shape, -1).mul_(mask.unsqueeze(2).to(rows.dtype))
+        return pairs.vectors(chosen.index).mul_(chosen.mask.unsqueeze(2)).to(out.eigvecs.dtype).mT

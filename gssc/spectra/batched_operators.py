@@ -7,11 +7,10 @@ columns past a graph's own nodes are zero. ``graph [B]`` numbers the graphs of t
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.spectra.operators import SYMMETRY_TOLERANCE, Directed, Operator
+from gssc.spectra.operators import SYMMETRY_TOLERANCE, Directed, Operator, smallest_nodes, zero_mode_mass
 
 
 def symmetric_batched(adjacency: Tensor, directed: Directed, graph: Tensor) -> Tensor:
@@ -65,19 +64,12 @@ def components_batched(adjacency: Tensor, valid: Tensor, hangs: Tensor) -> Tenso
     if torch.equal(hangs, valid):
         return label.to(adjacency.device)
     graph, source, target = adjacency.nonzero().T.cpu()
-    source = graph * size + source
     indptr = np.zeros(batch * size + 1, dtype=np.int64)
-    np.cumsum(np.bincount(source.numpy(), minlength=batch * size), out=indptr[1:])
-    target = (graph * size + target).numpy()
-    matrix = sp.csr_array((np.ones(target.size), target, indptr), shape=(batch * size, batch * size))
-    # In a symmetric matrix strong components are the components, found without a transpose.
-    number_of_components, component = connected_components(matrix, directed=True, connection="strong")
-    # SciPy's numbers are arbitrary. Counted along the graph, the first nodes of the components are not.
-    head = np.empty(number_of_components, dtype=np.int64)
-    node = np.arange(component.size)
-    head[component[::-1]] = node[::-1]
-    first_node = torch.from_numpy(head[component])
-    number = (first_node == torch.from_numpy(node)).view(batch, size).cumsum(1) - 1
+    np.cumsum(np.bincount((graph * size + source).numpy(), minlength=batch * size), out=indptr[1:])
+    entries = (np.ones(target.numel()), (graph * size + target).numpy(), indptr)
+    first_node = torch.from_numpy(smallest_nodes(sp.csr_array(entries, shape=(batch * size, batch * size))))
+    # Counted along the graph, first nodes number the components.
+    number = (first_node == torch.arange(batch * size)).view(batch, size).cumsum(1) - 1
     return torch.where(valid, number.view(-1)[first_node].view(batch, size), label).to(adjacency.device)
 
 
@@ -115,12 +107,10 @@ def _walk_matrix(adjacency: Tensor, degree: Tensor) -> Tensor:
 def zero_modes_batched(label: Tensor, degree: Tensor, operator: Operator) -> Tensor:
     """The exact kernels of a chunk of Laplacians as orthonormal rows, [B, most components, m].
 
-    One for each component: constant for D - A, proportional to sqrt(degree) for the normalised operator. ``label
-    [B, m]`` numbers the component of each node within its graph, -1 for padding.
+    One for each component, proportional to the square root of its `zero_mode_mass`. ``label [B, m]`` numbers the
+    component of each node within its graph, -1 for padding.
     """
     number = torch.arange(int(label.max()) + 1, device=label.device)
-    member = (label.unsqueeze(1) == number.unsqueeze(1)).to(degree.dtype)
-    if operator == "sym":
-        member *= degree.masked_fill(degree <= 0.0, 1.0).unsqueeze(1)
+    member = (label.unsqueeze(1) == number.unsqueeze(1)) * zero_mode_mass(degree, operator).unsqueeze(1)
     total = member.sum(2, keepdim=True)
     return member.div_(total.masked_fill_(total == 0.0, 1.0)).sqrt_()

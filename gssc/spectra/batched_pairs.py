@@ -39,6 +39,12 @@ class ChunkPairs:
     orthogonality: Tensor
     accuracy: Tensor
 
+    def vectors(self, index: Tensor) -> Tensor:
+        """The eigenvectors of the values ``index`` [B, K], as rows [B, K, m]."""
+        batch, size, _ = self.rows.shape
+        place = self.place.gather(1, index) + size * torch.arange(batch, device=index.device).unsqueeze(1)
+        return self.rows.view(batch * size, -1).index_select(0, place.view(-1)).view(*index.shape, -1)
+
 
 def complete_pairs(
     adjacency: Tensor, degree: Tensor, count: Tensor, label: Tensor | None, operator: Operator, graph: Tensor

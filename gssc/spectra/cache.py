@@ -27,7 +27,7 @@ from gssc.checks import fail
 from gssc.files import CHECKSUM, DIGITS, checksum_position, sync_folder, verified_about
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
-SOLVER_VERSION = 4
+SOLVER_VERSION = 5
 # What safetensors calls the types that an entry may hold.
 TYPES = {
     torch.float64: "F64",
@@ -103,16 +103,18 @@ class Cache:
         path = self.path(key)
         try:
             raw = path.read_bytes()
+            tensors, about = load(raw), verified_about(raw)
+            if about.pop("key") != key:
+                raise ValueError("it belongs to another key")
+            return tensors, about
         except FileNotFoundError:
             return None
         except OSError as error:
-            warnings.warn(f"cache: {path} cannot be read ({error}), so it is computed anew", CacheWarning, stacklevel=2)
-            return None
-        try:
-            return load(raw), _verified(raw, key)
+            problem = f"cannot be read ({error})"
         except (ValueError, KeyError, SafetensorError) as error:
-            warnings.warn(f"cache: {path} is damaged ({error}), so it is computed anew", CacheWarning, stacklevel=2)
-            return None
+            problem = f"is damaged ({error})"
+        warnings.warn(f"cache: {path} {problem}, so it is computed anew", CacheWarning, stacklevel=2)
+        return None
 
     def store(self, key: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Write an entry; a full disk or a read-only folder is worth a warning, not the loss of the result."""
@@ -171,11 +173,3 @@ def _write_checked(file: FileIO, header: bytes, content: list[memoryview]) -> No
         header = header[:at] + f"{pending.result():08x}".encode() + header[at + len(DIGITS) :]
     file.seek(0)
     file.write(header)
-
-
-def _verified(raw: bytes, key: str) -> dict[str, Any]:
-    """The ``about`` of an entry, or a ValueError where its checksum or its key is not as it should be."""
-    about = verified_about(raw)
-    if about.pop("key") != key:
-        raise ValueError("it belongs to another key")
-    return about

@@ -16,10 +16,11 @@ that a missed eigenvector would explain it with probability ``miss_probability``
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
+from torch import Tensor
 
 Level = Literal["proved", "checked"]
 
@@ -35,6 +36,14 @@ MISS_LIMIT = 1e-6
 
 class SpectrumError(RuntimeError):
     """No solver could certify the spectrum of a graph; says which graph and why."""
+
+
+class CountRefusedError(SpectrumError):
+    """Why a count could not be certified, and whether it is known to be wrong (or only not known to be right)."""
+
+    def __init__(self, reason: str, wrong: bool) -> None:
+        super().__init__(reason)
+        self.wrong = wrong
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,11 @@ class Certificate:
 class Pairs:
     """Approximate eigenpairs: values [m] ascending, vectors [n, m], residuals [m] = ‖L p - λ p‖, max |PᵀP - I|.
 
-    The vectors may be a tensor that was left on its device.
+    The vectors of solvers that run in PyTorch are a tensor on their device.
     """
 
     values: np.ndarray
-    vectors: Any
+    vectors: np.ndarray | Tensor
     residuals: np.ndarray
     orthogonality: float
 
@@ -95,10 +104,10 @@ def rayleigh_ritz(matrix: sp.csr_array, basis: np.ndarray) -> Pairs:
     return Pairs(values, vectors, np.asarray(residuals), orthogonality(vectors))
 
 
-def lowest_pairs(pairs: Pairs, count: int, known: np.ndarray) -> Pairs:
-    """The first ``count`` of these pairs; their orthogonality is measured together with the ``known`` modes [n, z]."""
+def lowest_pairs(pairs: Pairs, count: int, zero_modes: np.ndarray) -> Pairs:
+    """The first ``count`` of these pairs; their orthogonality is measured together with the ``zero_modes`` [n, z]."""
     vectors = pairs.vectors[:, :count]
-    whole = orthogonality(np.concatenate([known, vectors], axis=1))
+    whole = orthogonality(np.concatenate([zero_modes, vectors], axis=1))
     return Pairs(pairs.values[:count], vectors, pairs.residuals[:count], whole)
 
 

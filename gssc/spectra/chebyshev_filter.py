@@ -6,9 +6,9 @@ the block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -21,46 +21,47 @@ RESIDUAL_TARGET = 2e-6
 RESIDUAL_PER_NORM = 1e-6
 RESIDUAL_PER_SPACING = 1e-3
 ROUNDING_FLOOR = 5e-12
+# How far a filter may amplify before rounding shows, and what was projected out may grow back until it is again.
+GROWTH_LIMIT = 1e8
+RETURN_LIMIT = 1e12
 # Eigenvectors [n, m], and after how many steps of a recurrence they must be projected out again.
 LeftOut = tuple[tuple[Tensor, int], ...]
+
+
+def project_out_(block: Tensor, *bases: Tensor) -> None:
+    """Take from the columns of a block, in place, what lies along each of these orthonormal bases [n, m]."""
+    for basis in bases:
+        if basis.shape[1]:
+            block -= basis @ (basis.T @ block)
 
 
 class ChebyshevFilter:
     """Filter, orthonormal bases and Rayleigh-Ritz for a symmetric matrix H [n, n], away from known eigenvectors.
 
     Args:
-        matrix: The operator, float64.
+        operator: H, on the device where to compute.
         upper: A guaranteed upper bound of its spectrum.
-        known: Eigenvectors of eigenvalue zero known beforehand, [n, z], orthonormal, to be left out.
-        device: Where to compute, "cpu" or "cuda".
+        zero_modes: Eigenvectors of eigenvalue zero known beforehand, [n, z], orthonormal, to be left out.
         seed: Seeds every random block; the global generators are never used.
 
     ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts products.
+    ``extend`` is what a solver may leave to improve them further, at the cost of ``extension_degree`` products; it
+    returns False when it is at its end.
     """
 
-    def __init__(
-        self,
-        matrix: sp.csr_array | SparseOperator,
-        upper: float,
-        known: np.ndarray | Tensor | None = None,
-        device: str = "cpu",
-        seed: int = 0,
-    ) -> None:
-        self.operator = matrix if isinstance(matrix, SparseOperator) else SparseOperator.from_scipy(matrix, device)
-        self.device = self.operator.device
-        self.n = self.operator.n
+    extend: Callable[[], bool] | None = None
+    extension_degree = 0
+
+    def __init__(self, operator: SparseOperator, upper: float, zero_modes: Tensor | None = None, seed: int = 0) -> None:
+        self.operator, self.device, self.n = operator, operator.device, operator.n
         self.upper = upper * (1.0 + 1e-12) + 1e-300
         self.bound = self.upper
         self.scale = max(abs(upper), 1e-300)
         self.matrix = Shifted(self.operator)
-        self.known = torch.zeros(self.n, 0, dtype=torch.float64, device=self.device)
-        if known is not None:
-            self.known = torch.as_tensor(known, dtype=torch.float64, device=self.device)
-        self.seed = seed
         self.block = torch.zeros(self.n, 0, dtype=torch.float64, device=self.device)
-        self.values = np.zeros(0)
-        self.residuals = np.zeros(0)
-        self.work = 0
+        self.zero_modes = self.block if zero_modes is None else zero_modes.to(self.device)
+        self.values = self.residuals = np.zeros(0)
+        self.seed, self.work = seed, 0
 
     def normal(self, columns: int, stream: int) -> Tensor:
         """A Gaussian block [n, columns], the same for the same seed and stream."""
@@ -79,16 +80,15 @@ class ChebyshevFilter:
         scaled = Shifted(self.operator, (self.upper + edge) / 2, (self.upper - edge) / 2, dtype)
         # A copy, as the recurrence overwrites it; row-major, as the product reads whole rows of it.
         before = block.to(dtype, memory_format=torch.contiguous_format, copy=True)
-        for basis, _ in removed:
-            before -= basis @ (basis.T @ before)
+        project_out_(before, *(basis for basis, _ in removed))
         now = scaled @ before
         for step in range(1, degree):
             scaled.step(now, before, 2.0, -1.0)
             before, now = now, before
             for basis, every in removed:
                 if step % every == 0:
-                    before -= basis @ (basis.T @ before)
-                    now -= basis @ (basis.T @ now)
+                    project_out_(before, basis)
+                    project_out_(now, basis)
         return now.to(torch.float64)
 
     def rate(self, value: float, edge: float) -> float:
@@ -101,17 +101,15 @@ class ChebyshevFilter:
         return max(1, int(min(math.log(limit) / max(faster, 1e-12), 1e9)))
 
     def left_out(self, fixed: Tensor, first: float, lowest: float, edge: float, limit: float) -> LeftOut:
-        """The known modes and ``fixed`` eigenvectors [n, m], whose eigenvalues begin with ``first``, for `filtered`."""
-        zero_modes = (self.known, self.returns(0.0, lowest, edge, limit))
-        return zero_modes, (fixed, self.returns(first, lowest, edge, limit))
+        """The zero modes and ``fixed`` eigenvectors [n, m], whose eigenvalues begin with ``first``, for `filtered`."""
+        at_zero, at_first = (self.returns(value, lowest, edge, limit) for value in (0.0, first))
+        return (self.zero_modes, at_zero), (fixed, at_first)
 
     def orthonormal(self, block: Tensor, against: Tensor) -> Tensor:
-        """An orthonormal basis of the block, orthogonal to ``against`` and to the known modes."""
+        """An orthonormal basis of the block, orthogonal to ``against`` and to the zero modes."""
         block = block / torch.linalg.vector_norm(block, dim=0).clamp_min(1e-300)
         for _ in range(2):
-            for other in (self.known, against):
-                if other.shape[1]:
-                    block = block - other @ (other.T @ block)
+            project_out_(block, self.zero_modes, against)
             factor, info = torch.linalg.cholesky_ex(block.T @ block)
             if int(info) == 0:
                 eye = torch.eye(block.shape[1], dtype=block.dtype, device=self.device)
@@ -133,6 +131,16 @@ class ChebyshevFilter:
         self.values = values
         if not (np.isfinite(values).all() and np.isfinite(self.residuals).all()):
             raise SpectrumError("Chebyshev filter overflowed")
+
+    def refine(self, active: np.ndarray, degree: int, edge: float, limit: float, single: bool = False) -> None:
+        """Filter the ``active`` [b] columns of the block once more, the others left out, and mix all of them."""
+        lowest = float(self.values[active][0])
+        first = float(self.values[~active].min(initial=lowest))
+        pick, keep = (torch.as_tensor(np.flatnonzero(which), device=self.device) for which in (active, ~active))
+        fixed = self.block[:, keep]
+        without = self.left_out(fixed, first, lowest, edge, limit)
+        filtered = self.filtered(self.block[:, pick], degree, edge, single, without)
+        self.rayleigh_ritz(torch.cat([fixed, self.orthonormal(filtered, fixed)], dim=1))
 
     def residual_norms(self, vectors: Tensor, values: np.ndarray) -> np.ndarray:
         """‖H p - θ p‖ of every pair."""

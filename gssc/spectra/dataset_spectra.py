@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -131,20 +131,14 @@ def prepare_spectra(
             tensors, stored = entry
             certificates = {int(g): Certificate(**c) for g, c in stored["certificates"].items()}
             return PreparedSpectra(BatchedSpectra(**tensors), parts[0].graphs.ptr, certificates)
-    with Progress() if progress else nullcontext() as bar:
-        task = bar.add_task("spectra", total=len(parts) * parts[0].graphs.num_graphs) if bar is not None else None
-
-        def done(count: int) -> None:
-            if bar is not None and task is not None:
-                bar.advance(task, count)
-
-        results = [part.solve(device, dtype, done) for part in parts]
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task("spectra", total=len(parts) * parts[0].graphs.num_graphs)
+        results = [part.solve(device, dtype, partial(bar.advance, task)) for part in parts]
     solved = results[0]
     if len(results) == 2:
         solved = replace(solved, flat=replace(solved.flat, rwse=results[1].flat.rwse))
     if folder is not None:
-        named = {field.name: getattr(solved.flat, field.name) for field in fields(BatchedSpectra)}
-        folder.store(key, named, {"certificates": {g: vars(c) for g, c in solved.by_graph.items()}})
+        folder.store(key, vars(solved.flat), {"certificates": {g: vars(c) for g, c in solved.by_graph.items()}})
     return solved
 
 
@@ -185,16 +179,14 @@ class _Part:
         """Write one graph's rows of the result; its certificate where it has a spectrum."""
         adjacency = self.graphs.adjacency(graph, self.directed)
         rows = slice(int(self.graphs.ptr[graph]), int(self.graphs.ptr[graph + 1]))
-        flat.degree[rows] = torch.from_numpy(degrees(adjacency)).to(flat.degree.dtype)
+        flat.degree[rows] = torch.from_numpy(degrees(adjacency))
         if self.steps:
-            flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, self.steps)).to(flat.rwse.dtype)
+            flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, self.steps))
         if self.spectrum is None:
             return None
-        transform = copy.copy(self.spectrum)
-        transform.device = str(device)
-        result = transform.solve(adjacency)
-        flat.eigvals[graph] = torch.from_numpy(result.values).to(flat.eigvals.dtype)
-        flat.eigvecs[rows] = torch.from_numpy(result.vectors).to(flat.eigvecs.dtype)
+        result = replace(self.spectrum, device=str(device)).solve(adjacency)
+        flat.eigvals[graph] = torch.from_numpy(result.values)
+        flat.eigvecs[rows] = torch.from_numpy(result.vectors)
         flat.eigmask[graph] = torch.from_numpy(result.mask)
         flat.available[graph] = result.available
         return result.certificate

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.spectra.operators import Operator
+from gssc.spectra.operators import Operator, zero_mode_mass
 from gssc.spectra.sparse_operator import SparseOperator, row_of_entry, upload
 
 
@@ -36,8 +36,22 @@ class DeviceGraph:
         return self.crow.numel() - 1
 
     def labels(self) -> Tensor:
-        """The smallest node of every node's component, [n]."""
-        return component_labels(self.row, self.col.long(), self.n)
+        """The smallest node of every node's component, [n].
+
+        FastSV: every node points to a smaller one of its component. In each round a node's parent, and the node, learn
+        of the smallest grandparent among the node's neighbours, and paths are halved; rounds grow like log n.
+        """
+        parent = grand = torch.arange(self.n, device=self.row.device)
+        col = self.col.long()
+        while col.numel():
+            least = grand.scatter_reduce(0, self.row, grand[col], "amin")
+            parent = parent.scatter_reduce(0, parent, least, "amin")
+            parent = torch.minimum(torch.minimum(parent, least), grand)
+            following = parent[parent]
+            if torch.equal(following, grand):
+                break
+            grand = following
+        return grand
 
     def laplacian(self, operator: Operator) -> tuple[SparseOperator, Tensor]:
         """D - A or I - D^-1/2 A D^-1/2 of a connected graph, and its zero mode [n]: constant, or ∝ sqrt(degree)."""
@@ -46,32 +60,12 @@ class DeviceGraph:
         ones = torch.ones(self.n, 1, dtype=torch.float64, device=self.weight.device)
         # A product rather than atomic additions: the same bytes in every run.
         degree = (SparseOperator(self.n, self.crow, self.col, self.weight).csr() @ ones).squeeze(1)
+        mass = zero_mode_mass(degree, operator)
+        zero_mode = (mass / mass.sum()).sqrt()
         if operator == "combinatorial":
-            zero = ones.squeeze(1) / self.n**0.5
-            return SparseOperator.from_entries(self.crow, self.col, -self.weight, degree), zero
+            return SparseOperator.from_entries(self.crow, self.col, -self.weight, degree), zero_mode
         scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0.0)
         # In the order of the host: (weight · scale of the row) · scale of the column.
         weight = -(self.weight * scale[self.row] * scale[self.col.long()])
-        mass = torch.where(degree > 0, degree, 1.0)
         matrix = SparseOperator.from_entries(self.crow, self.col, weight, (degree > 0).to(torch.float64))
-        return matrix, (mass / mass.sum()).sqrt()
-
-
-def component_labels(row: Tensor, col: Tensor, n: int) -> Tensor:
-    """The smallest node of the component of every node [n], from the two ends [nnz] of the edges, both directions.
-
-    FastSV: every node points to a smaller one of its component. In each round a node's parent, and the node, learn of
-    the smallest grandparent among the node's neighbours, and paths are halved; the rounds needed grow like log n.
-    """
-    parent = torch.arange(n, device=row.device)
-    if not row.numel():
-        return parent
-    grand = parent
-    while True:
-        least = grand.scatter_reduce(0, row, grand[col], "amin")
-        parent = parent.scatter_reduce(0, parent, least, "amin")
-        parent = torch.minimum(torch.minimum(parent, least), grand)
-        following = parent[parent]
-        if torch.equal(following, grand):
-            return following
-        grand = following
+        return matrix, zero_mode

@@ -13,15 +13,15 @@ A block of b columns sees b copies of an eigenvalue, and more only through round
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.chebyshev_filter import LeftOut
-from gssc.spectra.miss_check import GROWTH_LIMIT, RETURN_LIMIT, MissCheck
+from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
 from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
@@ -44,7 +44,7 @@ CAPTURED = 1e-8
 BREAKDOWN = 1e-10
 
 
-def krylov(solver: MissCheck, count: int) -> int | None:
+def krylov(solver: ChebyshevFilter, count: int) -> int | None:
     """Fill ``solver.block`` with Ritz pairs of which the first ``count`` converged, and return count.
 
     None where the matrix is too small for it, where all that is wanted is one eigenvalue, or where an eigenvalue came
@@ -54,7 +54,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
     width = 8 if count <= 48 else 16
     wider = max(2 * count, count + 16)
     capacity = 5 * count + 8 * width
-    if capacity + width > (solver.n - solver.known.shape[1]) // 2:
+    if capacity + width > (solver.n - solver.zero_modes.shape[1]) // 2:
         return None
     low, (last, edge) = spectral_edges(solver, [count, wider])
     if edge - low <= ONE_CLUSTER * solver.scale:
@@ -90,7 +90,9 @@ def krylov(solver: MissCheck, count: int) -> int | None:
             return None
         if done.all():
             _finish(solver, space, count)
-            solver.extend = _Extension(solver, space, fresh, count, degree, edge, without)
+            filtered = partial(solver.filtered, degree=degree, edge=edge, without=without)
+            solver.extend = partial(_extend, solver, space, count, width, filtered)
+            solver.extension_degree = degree
             return count
         if restarts > RESTARTS or solver.work > WORK_LIMIT:
             raise SpectrumError(
@@ -107,7 +109,7 @@ def krylov(solver: MissCheck, count: int) -> int | None:
             fresh = space.restart(values, rotation, np.flatnonzero(closed), count + width, width)
 
 
-def _degrees(solver: MissCheck, lowest: float, last: float, edge: float) -> tuple[int, int]:
+def _degrees(solver: ChebyshevFilter, lowest: float, last: float, edge: float) -> tuple[int, int]:
     """The degree wanted for the last eigenvalue, and the largest that rounding allows for the lowest."""
     rate = solver.rate(lowest, edge)
     wanted = RISE / max(solver.rate(min(last, edge), edge), FLATTEST * rate, 1e-12)
@@ -115,7 +117,7 @@ def _degrees(solver: MissCheck, lowest: float, last: float, edge: float) -> tupl
     return int(max(2, min(wanted, DEGREE_LIMIT))), int(max(2, min(growth, DEGREE_LIMIT)))
 
 
-def _finish(solver: MissCheck, space: "_Space", count: int) -> None:
+def _finish(solver: ChebyshevFilter, space: "_Space", count: int) -> None:
     """The converged pairs and some beyond them, which make the check of the count shorter."""
     values, rotation = space.pairs()
     last = min(space.size, count + max(16, count // 2))
@@ -123,26 +125,18 @@ def _finish(solver: MissCheck, space: "_Space", count: int) -> None:
     solver.residuals = solver.residual_norms(solver.block, solver.values)
 
 
-@dataclass
-class _Extension:
-    """One more filter for a space that has converged, which makes the pairs beyond those wanted more exact."""
+def _extend(
+    solver: ChebyshevFilter, space: "_Space", count: int, width: int, filtered: Callable[[Tensor], Tensor]
+) -> bool:
+    """One more filter for a space that has converged, which makes the pairs beyond those wanted more exact.
 
-    solver: MissCheck
-    space: "_Space"
-    fresh: Tensor
-    count: int
-    degree: int
-    edge: float
-    without: LeftOut
-
-    def __call__(self) -> bool:
-        """Whether anything was done; False where the space is full."""
-        if self.space.size + self.fresh.shape[1] > self.space.rows.shape[0]:
-            return False
-        image = self.solver.filtered(self.fresh, self.degree, self.edge, without=self.without)
-        self.fresh = self.space.expand(image)
-        _finish(self.solver, self.space, self.count)
-        return True
+    False where the space is full.
+    """
+    if space.size + width > space.rows.shape[0]:
+        return False
+    space.expand(filtered(space.basis()[:, -width:]))
+    _finish(solver, space, count)
+    return True
 
 
 class _Space:
@@ -151,7 +145,7 @@ class _Space:
     Stored as rows of Vᵀ: the part in use lies together, and the rest of the capacity is not touched.
     """
 
-    def __init__(self, solver: MissCheck, capacity: int) -> None:
+    def __init__(self, solver: ChebyshevFilter, capacity: int) -> None:
         self.solver, self.size = solver, 0
         self.rows = torch.empty(capacity, solver.n, dtype=torch.float64, device=solver.device)
         self.gram = np.zeros((0, 0))
@@ -173,8 +167,7 @@ class _Space:
         """Add what is new in the block; return it, orthonormal."""
         solver, basis, width = self.solver, self.basis(), block.shape[1]
         before = torch.linalg.vector_norm(block, dim=0)
-        for other in (solver.known, basis):
-            block = block - other @ (other.T @ block)
+        project_out_(block, solver.zero_modes, basis)
         lost = ~(torch.linalg.vector_norm(block, dim=0) > BREAKDOWN * before)
         if bool(lost.any()):  # an invariant subspace: go on elsewhere
             self.drawn += 1

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import lobpcg
 
 from gssc.spectra.certificate import Pairs, SpectrumError, lowest_pairs, rayleigh_ritz
+from gssc.spectra.factorization import with_int32
 
 RESIDUAL_TARGET = 1e-9
 ITERATIONS = 200
@@ -37,23 +38,21 @@ def seeded_global_rng(seed: int) -> Iterator[None]:
 
 
 def solve_lobpcg(
-    matrix: sp.csr_array, count: int, lower: float, known: np.ndarray | None = None, seed: int = 0
+    matrix: sp.csr_array, count: int, lower: float, zero_modes: np.ndarray | None = None, seed: int = 0
 ) -> Pairs:
-    """The ``count`` smallest eigenpairs of H, orthogonal to ``known`` [n, z]; ``lower`` bounds the spectrum from below.
+    """The ``count`` smallest eigenpairs of H, with a spectrum of at least ``lower``, besides ``zero_modes`` [n, z].
 
     The preconditioner is one multigrid cycle for H - shift, positive definite for a shift below the spectrum. Raises
     SpectrumError when the residuals stay too large; what they are is left to the certificate.
     """
     pyamg = import_pyamg()
     n = matrix.shape[0]
-    fixed = np.zeros((n, 0)) if known is None else known
+    fixed = np.zeros((n, 0)) if zero_modes is None else zero_modes
     scale = float(abs(matrix).sum(axis=1).max())
-    shift = -1e-6 * scale if known is not None else lower - 1e-2 * scale
+    shift = -1e-6 * scale if zero_modes is not None else lower - 1e-2 * scale
     positive = (matrix - shift * sp.eye_array(n)).tocsr()
     positive.sort_indices()
-    positive = sp.csr_matrix(
-        (positive.data, positive.indices.astype(np.int32), positive.indptr.astype(np.int32)), shape=(n, n)
-    )
+    positive = sp.csr_matrix(with_int32(positive))
     start = np.random.default_rng(seed).standard_normal((n, count + GUARD))
     start -= fixed @ (fixed.T @ start)
     with warnings.catch_warnings(), seeded_global_rng(seed):

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gssc.checks import check_choice, check_shape, fail
@@ -19,6 +20,13 @@ OPERATORS = ("sym", "combinatorial", "adjacency")
 DIRECTED = ("symmetrize", "reject")
 # Weights of the two directions of an edge that differ by less, relative to the larger one, differ by rounding.
 SYMMETRY_TOLERANCE = 1e-12
+
+
+def check_edges(edge_index: Tensor) -> None:
+    """Fail unless ``edge_index`` is [2, E], of integers."""
+    check_shape("edge_index", edge_index, 2, None)
+    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
+        fail("edge_index", "an integer tensor", edge_index.dtype)
 
 
 def check_weights(argument: str, weight: Tensor, edges: int) -> Tensor:
@@ -42,9 +50,7 @@ def adjacency_matrix(
     weight, one present in both takes the mean of the two. ``directed="reject"`` raises instead.
     """
     check_choice("directed", directed, DIRECTED)
-    check_shape("edge_index", edge_index, 2, None)
-    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
-        fail("edge_index", "an integer tensor", edge_index.dtype)
+    check_edges(edge_index)
     ends = edge_index.detach().cpu().numpy()
     if ends.size and (ends.min() < 0 or ends.max() >= num_nodes):
         fail("edge_index", f"node numbers in 0..{num_nodes - 1}", f"{ends.min()}..{ends.max()}")
@@ -59,9 +65,9 @@ def adjacency_matrix(
     a.sum_duplicates()
     a.eliminate_zeros()
     at = a.T.tocsr()
-    if (difference := abs(a - at)).nnz and difference.max() > 0:
+    if not all(np.array_equal(getattr(a, part), getattr(at, part)) for part in ("indptr", "indices", "data")):
         # Weights of multi-edges that were added in another order differ by rounding.
-        asymmetric = ((difference - SYMMETRY_TOLERANCE * abs(a).maximum(abs(at))) > 0).nnz // 2
+        asymmetric = ((abs(a - at) - SYMMETRY_TOLERANCE * abs(a).maximum(abs(at))) > 0).nnz // 2
         if directed == "reject" and asymmetric:
             fail("edge_index", "an undirected graph (directed='reject')", f"{asymmetric} asymmetric edges")
         # (A + Aᵀ) over the number of directions in which the edge is present.
@@ -80,12 +86,20 @@ def build_operator(adjacency: sp.csr_array, operator: Operator) -> sp.csr_array:
     check_weights_nonnegative(adjacency, operator)
     degree = degrees(adjacency)
     if operator == "combinatorial":
-        return (sp.diags_array(degree) - adjacency).tocsr()
-    scale = inverse_sqrt(degree)
+        diagonal, matrix = degree, adjacency
+    else:
+        diagonal, matrix = (degree > 0).astype(np.float64), normalized_adjacency(adjacency)
+    n = degree.size
+    return (sp.csr_array((diagonal, np.arange(n), np.arange(n + 1)), shape=(n, n)) - matrix).tocsr()
+
+
+def normalized_adjacency(adjacency: sp.csr_array) -> sp.csr_array:
+    """D^-1/2 A D^-1/2, zero in the rows of nodes without edges."""
+    degree = degrees(adjacency)
+    scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
     # Entry by entry: two sparse products with diagonal matrices take ten times as long.
     weight = adjacency.data * np.repeat(scale, np.diff(adjacency.indptr)) * scale[adjacency.indices]
-    scaled = sp.csr_array((weight, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
-    return (sp.diags_array((degree > 0).astype(np.float64)) - scaled).tocsr()
+    return sp.csr_array((weight, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
 
 
 def check_weights_nonnegative(adjacency: sp.csr_array, operator: str) -> None:
@@ -99,6 +113,21 @@ def degrees(adjacency: sp.csr_array) -> np.ndarray:
     return np.asarray(adjacency.sum(axis=1)).reshape(-1)
 
 
-def inverse_sqrt(degree: np.ndarray) -> np.ndarray:
-    """d^-1/2, and 0 where d = 0."""
-    return np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
+def zero_mode_mass(degree: Tensor, operator: Operator) -> Tensor:
+    """What the squares of a Laplacian's zero modes are proportional to, of the same shape as the degrees.
+
+    The zero mode of D - A is constant, that of the normalised operator proportional to sqrt(degree).
+    """
+    return torch.where(degree > 0, degree, 1.0) if operator == "sym" else torch.ones_like(degree)
+
+
+def smallest_nodes(adjacency: sp.csr_array) -> np.ndarray:
+    """For every node of a symmetric adjacency matrix the smallest node of its component, [n]."""
+    if not adjacency.shape[0]:
+        return np.zeros(0, dtype=np.int64)
+    # In a symmetric matrix strong components are the components, found without a transpose.
+    number_of_components, component = connected_components(adjacency, directed=True, connection="strong")
+    node = np.arange(component.size)
+    smallest = np.empty(number_of_components, dtype=np.int64)
+    smallest[component[::-1]] = node[::-1]
+    return smallest[component]

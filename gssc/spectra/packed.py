@@ -1,6 +1,6 @@
 """Many graphs as flat tensors: the form in which a whole dataset is read, solved and hashed at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_shape, fail
-from gssc.spectra.operators import Directed, adjacency_matrix, check_weights
+from gssc.spectra.operators import Directed, adjacency_matrix, check_edges, check_weights
 
 
 @contextmanager
@@ -85,40 +85,36 @@ def pack(
     if isinstance(dataset, PackedGraphs):
         return dataset
     if isinstance(dataset, InMemoryDataset) and dataset._indices is None and dataset.slices is not None:
-        collated = dataset._data
-        counts = _collated_counts(dataset)
-        if counts is not None and isinstance(collated, Data):
-            slices: dict[str, Any] = dataset.slices
-            edges_of(collated, "dataset")
-            edge_ptr = slices.get("edge_index")
+        collated, slices = dataset._data, dataset.slices
+        nodes = _collated_counts(collated, slices)
+        if nodes is not None:
+            edge_ptr = torch.as_tensor(slices.get("edge_index", torch.zeros(nodes.numel() + 1)))
             weight = collated.get(weight_attr) if weight_attr in slices else None
-            if edge_ptr is None:
-                edge_ptr = torch.zeros(counts.numel() + 1, dtype=torch.long)
-            return _packed(collated.edge_index, weight, counts, torch.as_tensor(edge_ptr))
-    graphs = stored_graphs(dataset)
-    for number, graph in enumerate(graphs):
+            return _packed(edges_of(collated, "dataset"), weight, nodes, edge_ptr)
+    ends: list[Tensor] = []
+    weights: list[Tensor | None] = []
+    counts: list[int] = []
+    for number, graph in enumerate(stored_graphs(dataset)):
+        name = f"dataset[{number}]"
         if not isinstance(graph, Data):
-            fail(f"dataset[{number}]", "a torch_geometric.data.Data", type(graph).__name__)
+            fail(name, "a torch_geometric.data.Data", type(graph).__name__)
         if graph.num_nodes is None:
-            fail(f"dataset[{number}]", "a graph that knows its number of nodes (set data.num_nodes)", "None")
-    ends = [edges_of(g, f"dataset[{number}]") for number, g in enumerate(graphs)]
-    weights = [None if weight_attr is None else g.get(weight_attr) for g in graphs]
-    for number, (e, w) in enumerate(zip(ends, weights, strict=True)):
-        check_shape(f"edge_index of dataset[{number}]", e, 2, None)
-        if w is not None:
-            weights[number] = check_weights(f"{weight_attr} of dataset[{number}]", w, e.shape[1])
+            fail(name, "a graph that knows its number of nodes (set data.num_nodes)", "None")
+        edge_index = edges_of(graph, name)
+        check_shape(f"edge_index of {name}", edge_index, 2, None)
+        weight = None if weight_attr is None else graph.get(weight_attr)
+        if weight is not None:
+            weight = check_weights(f"{weight_attr} of {name}", weight, edge_index.shape[1]).detach().cpu().double()
+        ends.append(edge_index.detach().cpu())
+        weights.append(weight)
+        counts.append(graph.num_nodes)
+    sizes = [edge_index.shape[1] for edge_index in ends]
     weight = None
     if any(w is not None for w in weights):
-        weight = torch.cat(
-            [
-                torch.ones(e.shape[1], dtype=torch.float64) if w is None else w.detach().cpu().double()
-                for e, w in zip(ends, weights, strict=True)
-            ]
-        )
-    counts = torch.tensor([g.num_nodes for g in graphs], dtype=torch.long)
-    sizes = torch.tensor([e.shape[1] for e in ends], dtype=torch.long)
-    edge_index = torch.cat([e.detach().cpu() for e in ends], dim=1) if ends else None
-    return _packed(edge_index, weight, counts, _starts(sizes))
+        ones = torch.ones(max(sizes), dtype=torch.float64)
+        weight = torch.cat([ones[:size] if w is None else w for size, w in zip(sizes, weights, strict=True)])
+    edge_index = torch.cat(ends, dim=1) if ends else torch.empty(2, 0, dtype=torch.long)
+    return _packed(edge_index, weight, torch.tensor(counts, dtype=torch.long), _starts(torch.tensor(sizes)))
 
 
 def edges_of(data: Data, name: str = "data") -> Tensor:
@@ -139,10 +135,9 @@ def stored_graphs(dataset: InMemoryDataset | Sequence[Data]) -> list[Any]:
     return list(dataset)
 
 
-def _collated_counts(dataset: InMemoryDataset) -> Tensor | None:
+def _collated_counts(store: Any, slices: Mapping[str, Any]) -> Tensor | None:
     """Nodes of every graph from collated storage, [G]; None where only the graphs themselves know."""
-    store, slices = dataset._data, dataset.slices
-    if not isinstance(store, Data) or slices is None:
+    if not isinstance(store, Data):
         return None
     counts = getattr(store, "_num_nodes", None)  # where PyG keeps explicit numbers of nodes
     if counts is not None:
@@ -154,15 +149,11 @@ def _collated_counts(dataset: InMemoryDataset) -> Tensor | None:
 
 
 def _starts(sizes: Tensor) -> Tensor:
-    return torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
+    return torch.cat([torch.zeros(1, dtype=torch.long), sizes.long().cumsum(0)])
 
 
-def _packed(edge_index: Tensor | None, weight: Tensor | None, counts: Tensor, edge_ptr: Tensor) -> PackedGraphs:
-    if edge_index is None:
-        edge_index = torch.empty(2, 0, dtype=torch.long)
-    check_shape("edge_index", edge_index, 2, None)
-    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
-        fail("edge_index", "an integer tensor", edge_index.dtype)
+def _packed(edge_index: Tensor, weight: Tensor | None, counts: Tensor, edge_ptr: Tensor) -> PackedGraphs:
+    check_edges(edge_index)
     if weight is not None:
         weight = check_weights("edge_weight", weight, edge_index.shape[1]).detach().cpu().double()
     return PackedGraphs(edge_index.detach().cpu().long(), weight, _starts(counts), edge_ptr.long())

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +11,10 @@ import torch
 from scipy.fft import dct
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.transforms import BaseTransform
 
 from gssc.checks import check_choice, check_positive, fail
 from gssc.spectra.operators import DIRECTED, Directed, build_operator, degrees
-from gssc.spectra.transforms import described, read_adjacency
+from gssc.spectra.transforms import GraphTransform, attach
 
 Kernel = Literal["diffusion", "regularized_laplacian", "random_walk"]
 KERNELS = ("diffusion", "regularized_laplacian", "random_walk")
@@ -25,7 +25,8 @@ POLYNOMIAL_TOLERANCE = 1e-8
 MAX_DEGREE = 4096
 
 
-class RandomFeatures(BaseTransform):
+@dataclass(eq=False)
+class RandomFeatures(GraphTransform):
     r"""Attach P̂ with :math:`E[\hat P \hat P^\top]` = a graph kernel, for graphs too large or too busy for eigenvectors.
 
     .. math:: \hat P = f(L)\,\Omega / \sqrt{k}, \qquad f^2 = \text{kernel}, \qquad E[\Omega\Omega^\top] = k I,
@@ -60,43 +61,35 @@ class RandomFeatures(BaseTransform):
         weight_attr: Attribute that holds edge weights, used where present; ``None`` ignores weights.
     """
 
-    def __init__(
-        self,
-        k: int = 32,
-        kernel: Kernel | Sequence[Kernel] = "diffusion",
-        t: float = 1.0,
-        steps: int = 4,
-        operator: Literal["sym", "combinatorial"] = "sym",
-        probes: Literal["rademacher", "gaussian"] = "rademacher",
-        seed: int = 0,
-        directed: Directed = "symmetrize",
-        weight_attr: str | None = "edge_weight",
-    ) -> None:
-        check_positive("k", k)
-        self.kernels: tuple[Kernel, ...] = (kernel,) if isinstance(kernel, str) else tuple(kernel)
+    k: int = 32
+    kernel: Kernel | Sequence[Kernel] = "diffusion"
+    t: float = 1.0
+    steps: int = 4
+    operator: Literal["sym", "combinatorial"] = "sym"
+    probes: Literal["rademacher", "gaussian"] = "rademacher"
+    seed: int = 0
+    directed: Directed = "symmetrize"
+    weight_attr: str | None = "edge_weight"
+
+    def __post_init__(self) -> None:
+        check_positive("k", self.k)
+        self.kernels: tuple[Kernel, ...] = (self.kernel,) if isinstance(self.kernel, str) else tuple(self.kernel)
         if not self.kernels:
             fail("kernel", "at least one kernel", "none")
         for name in self.kernels:
             check_choice("kernel", name, KERNELS)
-        if not (np.isfinite(t) and t > 0):
-            fail("t", "a positive number", repr(t))
-        check_positive("steps", steps)
-        if steps % 2:
-            fail("steps", "an even number (the square root of the kernel is then a polynomial)", steps)
-        check_choice("operator", operator, FEATURE_OPERATORS)
-        check_choice("probes", probes, PROBES)
-        check_choice("directed", directed, DIRECTED)
-        self.k, self.t, self.steps, self.seed = k, t, steps, seed
-        self.operator: Literal["sym", "combinatorial"] = operator
-        self.probes: Literal["rademacher", "gaussian"] = probes
-        self.directed: Directed = directed
-        self.weight_attr = weight_attr
+        self.kernel = self.kernels[0] if len(self.kernels) == 1 else self.kernels
+        if not (np.isfinite(self.t) and self.t > 0):
+            fail("t", "a positive number", repr(self.t))
+        check_positive("steps", self.steps)
+        if self.steps % 2:
+            fail("steps", "an even number (the square root of the kernel is then a polynomial)", self.steps)
+        check_choice("operator", self.operator, FEATURE_OPERATORS)
+        check_choice("probes", self.probes, PROBES)
+        check_choice("directed", self.directed, DIRECTED)
 
     def forward(self, data: Any) -> Data:
-        features = self.features(read_adjacency(data, self.directed, self.weight_attr))
-        device = data.edge_index.device if data.edge_index is not None else None
-        data.random_features = torch.as_tensor(features, dtype=torch.get_default_dtype(), device=device)
-        return data
+        return attach(data, {"random_features": self.features(self.adjacency(data))})
 
     def features(self, adjacency: sp.csr_array) -> np.ndarray:
         """P̂ [n, K] of a symmetric adjacency matrix, in float64."""
@@ -128,10 +121,6 @@ class RandomFeatures(BaseTransform):
         if self.probes == "gaussian":
             return generator.standard_normal(shape)
         return 2.0 * generator.integers(0, 2, shape, dtype=np.int8) - 1.0
-
-    def __repr__(self) -> str:
-        kernel = self.kernels[0] if len(self.kernels) == 1 else self.kernels
-        return described(self, {**vars(self), "kernel": kernel})
 
 
 def chebyshev_coefficients(function: Callable[[np.ndarray], np.ndarray], bound: float) -> np.ndarray:

@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from gssc.spectra.operators import check_weights_nonnegative, degrees, inverse_sqrt
+from gssc.spectra.operators import check_weights_nonnegative, normalized_adjacency
 
 # Below this many nodes dense powers are faster than sparse ones, which fill up after a few steps anyway.
 DENSE_NODES = 1024
@@ -20,8 +20,7 @@ def return_probabilities(adjacency: sp.csr_array, steps: int) -> np.ndarray:
     where the powers fill up.
     """
     check_weights_nonnegative(adjacency, "random walk")
-    scale = sp.diags_array(inverse_sqrt(degrees(adjacency)))
-    walk = (scale @ adjacency @ scale).tocsr()
+    walk = normalized_adjacency(adjacency)
     n = adjacency.shape[0]
     out = np.zeros((n, steps))
     if n == 0:

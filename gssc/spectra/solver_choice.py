@@ -15,20 +15,22 @@ A solver that the user forces is not followed by another one.
 """
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from torch import Tensor
 
-from gssc.spectra.certificate import MISS_LIMIT, Level, Pairs, SpectrumError
+from gssc.checks import check_choice
+from gssc.spectra.certificate import MISS_LIMIT, CountRefusedError, Level, Pairs, SpectrumError
 from gssc.spectra.chebyshev import ChebyshevBlock
-from gssc.spectra.components import Part, dense_batch, dense_part, part_of_pairs
-from gssc.spectra.factorization import is_cheap, negative_count
+from gssc.spectra.components import Part, dense_part
+from gssc.spectra.factorization import is_cheap, negative_count, solve_shift_invert
 from gssc.spectra.lobpcg import import_pyamg, solve_lobpcg
-from gssc.spectra.shift_invert import solve_shift_invert
 from gssc.spectra.sparse_operator import SparseOperator
 
 Solver = Literal["auto", "dense", "shift_invert", "chebyshev", "lobpcg"]
@@ -41,7 +43,8 @@ DENSE_FILL = 0.1
 # The count is taken this far below the upper end of the gap (as a fraction of it), so that an eigenvalue that hides
 # anywhere in the lower part of the gap is counted as well.
 SIGMA = 0.125
-POWER_STEPS = 12
+# Added to the seed for the random blocks that check a count.
+CHECK_SEED = 7919
 # Up to this many nodes a factorisation that fills in is slow, but possible, and done when asked for.
 FORCED_LIMIT = 5_000
 
@@ -54,144 +57,72 @@ def dense_size(solver: Solver, count: int) -> int:
     return max(DENSE_FIRST, small) if solver == "auto" else small
 
 
-def spectral_bound(matrix: sp.csr_array) -> float:
-    """A guaranteed bound of |λ|: max_u (|H| x)_u / x_u for positive x (Collatz-Wielandt), x by power iteration."""
-    magnitude = abs(matrix)
-    x = np.ones(matrix.shape[0])
-    bound = np.inf
-    for _ in range(POWER_STEPS):
-        y = magnitude @ x
-        bound = min(bound, float((y / x).max()))
-        # Half a step keeps bipartite graphs from oscillating; the floor keeps x positive.
-        x = np.maximum(y / max(y.max(), 1e-300) + x, 1e-6)
-        x /= x.max()
-    return bound
-
-
 @dataclass(frozen=True)
-class Refusal:
-    """Why a count could not be certified, and whether it is known to be wrong (or only not known to be right)."""
+class SolverSettings:
+    """Which solver to use, where the Chebyshev solver and check run, and what seeds every random start."""
 
-    reason: str
-    wrong: bool
+    solver: Solver
+    device: str
+    seed: int
 
-
-@dataclass
-class End:
-    """One end of the spectrum, as the low end of H (A negated for the high end of the adjacency matrix)."""
-
-    source: Callable[[], sp.csr_array]
-    known: Any | None
-    lower: float
-    upper: float
-    # The same matrix where it was built on the device; the host builds its own only when a solver asks for it.
-    ready: SparseOperator | None = None
-    pairs: Pairs | None = None
-    block: ChebyshevBlock | None = None
-
-    def _chebyshev(self, device: str, seed: int) -> ChebyshevBlock:
-        matrix = self.source() if self.ready is None else self.ready
-        return ChebyshevBlock(matrix, self.upper, self.known, device, seed)
-
-    def solve(self, solver: str, count: int, attempt: int, device: str, seed: int) -> None:
-        """Run one solver; SpectrumError when it fails."""
-        self.block = None
-        if solver == "chebyshev":
-            self.block = self._chebyshev(device, seed + attempt)
-            guard = max(64, 2 * count) if attempt > 1 else None
-            method = "krylov" if attempt == 0 else "iterate"
-            self.pairs = self.block.solve(count, guard, method, on_device=self.ready is not None)
-        else:
-            run = solve_shift_invert if solver == "shift_invert" else solve_lobpcg
-            known = self.known.cpu().numpy() if isinstance(self.known, Tensor) else self.known
-            self.pairs = run(self.source(), count, self.lower, known, seed + attempt)
-
-    def certify(
-        self, kept: int, low: float, high: float, cheap: bool, device: str, seed: int
-    ) -> tuple[Level, float] | Refusal:
-        """Whether exactly ``kept`` eigenvalues (besides the known) lie below the gap (low, high): level, or why not."""
-        assert self.pairs is not None
-        sigma = high - SIGMA * (high - low)
-        if cheap:
-            expected = kept + (0 if self.known is None else self.known.shape[1])
-            counted = negative_count(self.source(), sigma, 0.5 * SIGMA * (high - low), seed)
-            if counted is not None:
-                if counted == expected:
-                    return "proved", 0.0
-                return Refusal(f"{counted} eigenvalues lie below {sigma:.6g}, {expected} were found", True)
-        if self.block is None:
-            self.block = self._chebyshev(device, seed)
-            self.block.load(self.pairs)
-        miss = self.block.miss_probability(kept, sigma)
-        if miss <= MISS_LIMIT:
-            return "checked", miss
-        return Refusal(
-            f"a random block leaves doubt ({miss:.0e}) that an eigenvalue below {sigma:.6g} was missed", False
-        )
+    def __post_init__(self) -> None:
+        check_choice("solver", self.solver, SOLVERS)
 
 
 class LargeComponent:
     """A component that is solved by itself; ``climb`` runs its solvers one after the other.
 
     Args:
-        matrix: Its operator [n, n].
-        kernel: Its zero mode [n], or None for the adjacency matrix, whose both ends are solved.
+        build: Makes its operator [n, n] on the host, called only if a solver needs it.
+        zero_mode: Its zero mode [n], or None for the adjacency matrix, whose both ends are solved.
         normalised: Whether the operator is the normalised Laplacian, bounded by 2.
         nodes: Its nodes in the graph [n].
-        ready: The operator where it was built on the device; ``matrix`` may then be a function that builds it on the
-            host, called only if a solver needs it, and ``kernel`` a tensor.
+        settings: How to solve it.
+        on_device: The operator where it was built on the device.
     """
 
     def __init__(
         self,
-        matrix: sp.csr_array | Callable[[], sp.csr_array],
-        kernel: Any | None,
+        build: Callable[[], sp.csr_array],
+        zero_mode: Tensor | None,
         normalised: bool,
         nodes: np.ndarray,
-        solver: Solver,
-        device: str,
-        seed: int,
-        ready: SparseOperator | None = None,
+        settings: SolverSettings,
+        on_device: SparseOperator | None = None,
     ) -> None:
-        self.kernel, self.nodes, self.device, self.seed = kernel, nodes, device, seed
-        self._matrix = matrix
+        self.zero_mode, self.nodes, self.settings = zero_mode, nodes, settings
+        self._build, self._on_device = build, on_device
         self.n = int(nodes.size)
-        self.scale = 2.0 if normalised else spectral_bound(self.matrix) if ready is None else ready.bound(POWER_STEPS)
-        known = None if kernel is None else kernel[:, None]
-        lower = -self.scale if kernel is None else 0.0
-        self.ends = [End(lambda: self.matrix, known, lower, self.scale, ready)]
-        if kernel is None:
-            host = self.matrix
-            negated = sp.csr_array((-host.data, host.indices, host.indptr), shape=host.shape)
-            self.ends.append(End(lambda: negated, None, lower, self.scale))
-        self._cheap: bool | None = None
-        self.forced = solver != "auto"
-        self.rungs = self._rungs(solver)
+        self.scale = 2.0 if normalised else self.operator.bound()
+        self.ends = [End(self, 1.0)] if zero_mode is not None else [End(self, 1.0), End(self, -1.0)]
+        self.rungs = self._rungs(settings.solver)
         self.solver, self.complete, self.reasons = "", False, list[str]()
-        self.part: Part | None = None
+        self.parts: list[Part] = []
 
-    @property
+    @cached_property
     def matrix(self) -> sp.csr_array:
         """The operator on the host."""
-        if callable(self._matrix):
-            self._matrix = self._matrix()
-        return self._matrix
+        return self._build()
 
-    @property
+    @cached_property
+    def operator(self) -> SparseOperator:
+        """The operator on the device."""
+        return self._on_device or SparseOperator.from_scipy(self.matrix, self.settings.device)
+
+    @cached_property
     def cheap(self) -> bool:
-        """Whether a factorisation is affordable, found out once."""
-        if self._cheap is None:
-            self._cheap = is_cheap(self.matrix)
-        return self._cheap
+        """Whether a factorisation is affordable."""
+        return is_cheap(self.matrix)
 
     def _rungs(self, solver: Solver) -> list[tuple[str, int]]:
         if solver == "lobpcg":
             import_pyamg()
-        chebyshev = [("chebyshev", 0), ("chebyshev", 1), ("chebyshev", 2)]
-        if solver != "auto":
-            return list(chebyshev) if solver == "chebyshev" else [(solver, 0), (solver, 1)]
-        rungs = list(chebyshev)
-        on_gpu = self.device != "cpu" and self.n > DENSE_LIMIT
+        if solver not in ("auto", "chebyshev"):
+            return [(solver, 0), (solver, 1)]
+        rungs = [("chebyshev", 0), ("chebyshev", 1), ("chebyshev", 2)]
+        if solver == "chebyshev":
+            return rungs
+        on_gpu = self.settings.device != "cpu" and self.n > DENSE_LIMIT
         if on_gpu:
             rungs.append(("shift_invert", 0))
         elif self.cheap:
@@ -203,8 +134,8 @@ class LargeComponent:
             rungs.append(("lobpcg", 0))
         return rungs
 
-    def climb(self, count: int, reason: str | None = None) -> Part:
-        """The result of the next solver that has one; ``reason`` says why the last result was refused.
+    def climb(self, count: int, reason: str | None = None) -> None:
+        """Take the parts of the next solver that has them; ``reason`` says why the last result was refused.
 
         Raises SpectrumError with all reasons when no solver is left.
         """
@@ -212,59 +143,119 @@ class LargeComponent:
             self.reasons.append(f"{self.solver}: {reason}")
         while self.rungs:
             self.solver, attempt = self.rungs.pop(0)
-            if self.solver == "shift_invert" and not (self.cheap or (self.forced and self.n <= FORCED_LIMIT)):
+            possible = self.settings.solver != "auto" and self.n <= FORCED_LIMIT
+            if self.solver == "shift_invert" and not (self.cheap or possible):
                 self.reasons.append("shift_invert: the factorisation would fill in too much")
                 self.rungs = [rung for rung in self.rungs if rung[0] != "shift_invert"]
                 continue
             try:
-                return self._run(count, attempt)
+                self.parts = self._run(count, attempt)
+                return
             except (SpectrumError, MemoryError) as error:
                 self.reasons.append(f"{self.solver}: {error}")
         raise SpectrumError(f"component of {self.n} nodes, {self.matrix.nnz} entries: " + "; ".join(self.reasons))
 
-    def _run(self, count: int, attempt: int) -> Part:
-        if self.solver == "dense":
-            kernel = None if self.kernel is None else self.kernel[None]
-            values, vectors, accuracy = dense_batch(self.matrix.toarray()[None], kernel)
-            self.complete = True
-            both = self.kernel is None
-            self.part = dense_part(self.nodes[None], values, vectors, accuracy, count + (not both), both)
-            return self.part
-        wanted = min(count, self.n - (self.kernel is not None))
+    def _run(self, count: int, attempt: int) -> list[Part]:
+        """The parts that one solver finds: the zero mode and the low end, or both ends."""
+        laplacian, nodes = self.zero_mode is not None, self.nodes[None]
+        self.complete = self.solver == "dense"
+        if self.complete:
+            zero_mode = None if self.zero_mode is None else self.zero_mode[None].cpu().numpy()
+            return [dense_part(nodes, self.matrix.toarray()[None], zero_mode, count + laplacian)]
+        parts = []
+        if self.zero_mode is not None:
+            zero = np.zeros((1, 1))
+            parts.append(Part(nodes, zero, self.zero_mode[None, :, None], zero, 0.0))
         for end in self.ends:
-            end.solve(self.solver, wanted, attempt, self.device, self.seed)
-        self.part = part_of_pairs(self.nodes, [end.pairs for end in self.ends if end.pairs is not None], self.kernel)
-        return self.part
+            pairs = end.solve(self.solver, min(count, self.n - laplacian), attempt)
+            vectors, values = torch.as_tensor(pairs.vectors)[None], end.sign * pairs.values[None]
+            parts.append(Part(nodes, values, vectors, pairs.residuals[None], pairs.orthogonality))
+        return parts
 
-    def certify(
-        self, accepted: np.ndarray, boundary: tuple[float, float], tolerance: float
-    ) -> tuple[Level, float] | Refusal:
-        """Level and miss probability for the cut that accepts these of the part's values [m], or why there is none.
+    def certify(self, accepted: np.ndarray, boundary: float, tolerance: float) -> tuple[Level, float]:
+        """Level and miss probability for the cut that accepts these of the parts' values; raises CountRefusedError.
 
-        ``boundary`` holds, for the low and the high end, the value up to which the cut accepts everything in the graph.
+        At either end of the spectrum the cut accepts everything in the graph that lies, seen from there, before
+        ``boundary``.
         """
         if self.complete:
             return "proved", 0.0
-        assert self.part is not None
-        proof = self.device == "cpu" or self.solver == "shift_invert"
-        first = 0 if self.kernel is None else 1
-        flags = accepted[first:]
-        level: Level = "proved"
-        total = 0.0
-        for number, end in enumerate(self.ends):
-            assert end.pairs is not None
+        proof = self.settings.device == "cpu" or self.solver == "shift_invert"
+        outcomes = []
+        begin = 0 if self.zero_mode is None else 1
+        for end in self.ends:
             values = end.pairs.values
-            kept = int((flags if number == 0 else flags[::-1])[: values.size].sum())
+            kept = int(accepted[begin : begin + values.size].sum())
+            begin += values.size
             if kept == values.size:
-                return Refusal(f"all {kept} pairs computed lie on the kept side of the cut", True)
+                raise CountRefusedError(f"all {kept} pairs computed lie on the kept side of the cut", wrong=True)
             high = float(values[kept])
-            last = float(values[kept - 1]) if kept else 0.0 if self.kernel is not None else -np.inf
-            edge = boundary[0] if number == 0 else -boundary[1]
-            options = [value for value in (last, edge) if np.isfinite(value) and value < high - tolerance]
+            last = float(values[kept - 1]) if kept else 0.0 if self.zero_mode is not None else -np.inf
+            options = [value for value in (last, boundary) if np.isfinite(value) and value < high - tolerance]
             low = max(options) if options else high - max(10.0 * tolerance, 1e-3 * self.scale)
-            outcome = end.certify(kept, low, high, proof and self.cheap, self.device, self.seed + 7919)
-            if isinstance(outcome, Refusal):
-                return outcome
-            level = outcome[0] if outcome[0] == "checked" else level
-            total += outcome[1]
-        return level, total
+            outcomes.append(end.certify(kept, low, high, proof and self.cheap))
+        return joint_level(outcomes)
+
+
+class End:
+    """One end of the spectrum of a component, as the low end of H = ± its operator."""
+
+    def __init__(self, component: LargeComponent, sign: float) -> None:
+        self.component, self.sign = component, sign
+        self.zero_modes = None if component.zero_mode is None else component.zero_mode[:, None]
+        self.pairs = Pairs(np.zeros(0), np.zeros((component.n, 0)), np.zeros(0), 0.0)
+        self.block: ChebyshevBlock | None = None
+
+    @property
+    def matrix(self) -> sp.csr_array:
+        """H on the host."""
+        return self.component.matrix if self.sign > 0 else -self.component.matrix
+
+    def _chebyshev(self, seed: int) -> ChebyshevBlock:
+        operator = self.component.operator if self.sign > 0 else -self.component.operator
+        return ChebyshevBlock(operator, self.component.scale, self.zero_modes, self.component.settings.seed + seed)
+
+    def solve(self, solver: str, count: int, attempt: int) -> Pairs:
+        """Run one solver; SpectrumError when it fails."""
+        self.block = None
+        if solver == "chebyshev":
+            self.block = self._chebyshev(attempt)
+            guard = max(64, 2 * count) if attempt > 1 else None
+            self.pairs = self.block.solve(count, guard, "krylov" if attempt == 0 else "iterate")
+        else:
+            run = solve_shift_invert if solver == "shift_invert" else solve_lobpcg
+            zero_modes = None if self.zero_modes is None else self.zero_modes.cpu().numpy()
+            lower = -self.component.scale if zero_modes is None else 0.0
+            self.pairs = run(self.matrix, count, lower, zero_modes, self.component.settings.seed + attempt)
+        return self.pairs
+
+    def certify(self, kept: int, low: float, high: float, cheap: bool) -> tuple[Level, float]:
+        """Whether exactly ``kept`` eigenvalues (besides the zero mode) lie below the gap (low, high): level.
+
+        Raises CountRefusedError.
+        """
+        sigma = high - SIGMA * (high - low)
+        if cheap:
+            expected = kept + (0 if self.zero_modes is None else self.zero_modes.shape[1])
+            seed = self.component.settings.seed + CHECK_SEED
+            counted = negative_count(self.matrix, sigma, 0.5 * SIGMA * (high - low), seed)
+            if counted == expected:
+                return "proved", 0.0
+            if counted is not None:
+                raise CountRefusedError(
+                    f"{counted} eigenvalues lie below {sigma:.6g}, {expected} were found", wrong=True
+                )
+        if self.block is None:
+            self.block = self._chebyshev(CHECK_SEED)
+            self.block.load(self.pairs)
+        miss = self.block.miss_probability(kept, sigma)
+        if miss <= MISS_LIMIT:
+            return "checked", miss
+        doubt = f"a random block leaves doubt ({miss:.0e}) that an eigenvalue below {sigma:.6g} was missed"
+        raise CountRefusedError(doubt, wrong=False)
+
+
+def joint_level(outcomes: Sequence[tuple[Level, float]]) -> tuple[Level, float]:
+    """Level and miss probability of several counts that must all be right."""
+    proved = all(level == "proved" for level, _ in outcomes)
+    return "proved" if proved else "checked", sum(miss for _, miss in outcomes)

@@ -6,8 +6,8 @@ A product then reads the matrix and the block once, and :meth:`SparseOperator.la
 
 import importlib.util
 import warnings
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +19,7 @@ from gssc.spectra.fused_product import RowPlan, fused_step
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
 FUSED_ENTRIES = 1_000_000
+POWER_STEPS = 12
 # Set by tests: also where Triton's interpreter runs the kernels on the host.
 INTERPRETED = False
 
@@ -34,7 +35,6 @@ class SparseOperator:
     crow: Tensor
     col: Tensor
     weight: Tensor
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_entries(cls, crow: Tensor, col: Tensor, weight: Tensor, diagonal: Tensor) -> "SparseOperator":
@@ -85,26 +85,29 @@ class SparseOperator:
         here = self.device.type == "cuda" or INTERPRETED
         return HAS_TRITON and here and self.col.numel() >= FUSED_ENTRIES
 
+    @cached_property
     def plan(self) -> RowPlan:
-        """How the kernels take the rows, found out once."""
-        if "plan" not in self.kept:
-            self.kept["plan"] = RowPlan.of(self.crow)
-        return self.kept["plan"]
+        """How the kernels take the rows."""
+        return RowPlan.of(self.crow)
 
-    def weight_as(self, dtype: torch.dtype) -> Tensor:
-        """The values [nnz] in this dtype, converted once."""
-        if dtype not in self.kept:
-            self.kept[dtype] = self.weight.to(dtype)
-        return self.kept[dtype]
+    @cached_property
+    def single_weight(self) -> Tensor:
+        """The values [nnz] in float32."""
+        return self.weight.float()
 
-    def bound(self, steps: int) -> float:
-        """A guaranteed bound of |λ|, as `gssc.spectra.solver_choice.spectral_bound` on the host."""
+    def __neg__(self) -> "SparseOperator":
+        """-H."""
+        return SparseOperator(self.n, self.crow, self.col, -self.weight)
+
+    def bound(self) -> float:
+        """A guaranteed bound of |λ|: max_u (|H| x)_u / x_u for positive x (Collatz-Wielandt), x by power iteration."""
         magnitude = SparseOperator(self.n, self.crow, self.col, self.weight.abs()).csr()
         x = torch.ones(self.n, 1, dtype=torch.float64, device=self.device)
         bounds = []
-        for _ in range(steps):
+        for _ in range(POWER_STEPS):
             y = magnitude @ x
             bounds.append((y / x).max())
+            # Half a step keeps bipartite graphs from oscillating; the floor keeps x positive.
             x = (y / y.max().clamp_min(1e-300) + x).clamp_min(1e-6)
             x = x / x.max()
         return float(torch.stack(bounds).min())
@@ -140,7 +143,8 @@ class Shifted:
             numbers = [alpha / self.half, -alpha * self.centre / self.half, gamma]
             self._coefficients[alpha, gamma] = torch.tensor(numbers, dtype=self.dtype, device=x.device)
         operator = self.operator
-        matrix = (operator.plan(), operator.crow, operator.col, operator.weight_as(self.dtype))
+        weight = operator.single_weight if self.dtype == torch.float32 else operator.weight
+        matrix = (operator.plan, operator.crow, operator.col, weight)
         fused_step(*matrix, self._coefficients[alpha, gamma], x, out, adds=z is not None and gamma != 0.0)
         return out
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.linalg import eigh_tridiagonal
 
-from gssc.spectra.chebyshev_filter import ChebyshevFilter
+from gssc.spectra.chebyshev_filter import ChebyshevFilter, project_out_
 
 COLUMNS = 8
 FIRST_STEPS = 32
@@ -21,14 +21,14 @@ NODES = 24
 
 
 def spectral_edges(solver: ChebyshevFilter, counts: list[int]) -> tuple[float, list[float]]:
-    """The lowest eigenvalue besides the known ones, as Lanczos sees it, and values below which so many lie.
+    """The lowest eigenvalue besides the zero modes, as Lanczos sees it, and values below which so many lie.
 
     Also tightens ``solver.upper`` to the largest Ritz value plus its residual bound, where that is lower.
     """
-    free = solver.n - solver.known.shape[1]
+    free = solver.n - solver.zero_modes.shape[1]
     most = min(STEPS_LIMIT, free - 1)
     vector = solver.normal(COLUMNS, stream=1)
-    vector -= solver.known @ (solver.known.T @ vector)
+    project_out_(vector, solver.zero_modes)
     vector /= torch.linalg.vector_norm(vector, dim=0)
     before = torch.zeros_like(vector)
     # Written in place: small results kept between large temporaries would scatter the heap.
@@ -41,8 +41,7 @@ def spectral_edges(solver: ChebyshevFilter, counts: list[int]) -> tuple[float, l
             image = solver.matrix.step(vector, before, 1.0, 1.0)
             alphas[step] = torch.linalg.vecdot(vector, image, dim=0)
             image.addcmul_(vector, alphas[step], value=-1.0)
-            if solver.known.shape[1]:
-                image -= solver.known @ (solver.known.T @ image)
+            project_out_(image, solver.zero_modes)
             betas[step] = torch.linalg.vector_norm(image, dim=0)
             image /= betas[step].clamp_min(1e-300)
             before, vector = vector, image

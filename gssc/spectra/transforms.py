@@ -1,8 +1,8 @@
 """PyG transforms that attach spectra and random-walk encodings to ``Data``."""
 
-import inspect
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,33 @@ def warn_empty(count: int, k: int, stacklevel: int) -> None:
     )
 
 
-class LaplacianSpectrum(BaseTransform):
+class GraphTransform(BaseTransform):
+    """A transform that computes arrays from the adjacency matrix of a graph; its arguments say how to read that."""
+
+    directed: Directed
+    weight_attr: str | None
+
+    def adjacency(self, data: Any) -> sp.csr_array:
+        """The symmetric adjacency matrix of a PyG ``Data``; no ``edge_index`` means no edges."""
+        if not isinstance(data, Data):
+            fail("data", "a torch_geometric.data.Data", type(data).__name__)
+        if data.num_nodes is None:
+            fail("data", "a graph that knows its number of nodes (set data.num_nodes)", "None")
+        weight = getattr(data, self.weight_attr, None) if self.weight_attr is not None else None
+        return adjacency_matrix(edges_of(data), weight, data.num_nodes, self.directed)
+
+
+def attach(data: Data, arrays: Mapping[str, np.ndarray]) -> Data:
+    """Set attributes of a graph, where its edges are; numbers in the default dtype."""
+    device = data.edge_index.device if data.edge_index is not None else None
+    for name, array in arrays.items():
+        dtype = torch.bool if array.dtype == np.bool_ else torch.get_default_dtype()
+        data[name] = torch.as_tensor(array, dtype=dtype, device=device)
+    return data
+
+
+@dataclass(eq=False)
+class LaplacianSpectrum(GraphTransform):
     r"""Attach the first ``k`` eigenpairs :math:`L p = \lambda p` of a graph operator.
 
     Sets ``data.eigvals [1, K]``, ``data.eigvecs [N, K]`` and ``data.eigmask [1, K]`` (True = valid), K = ``k``, so that
@@ -66,45 +92,32 @@ class LaplacianSpectrum(BaseTransform):
         tensor([[0.0000, 1.5000, 1.5000, 0.0000]])
     """
 
-    def __init__(
-        self,
-        k: int = 32,
-        operator: Operator = "sym",
-        zero_modes: ZeroModes = "keep",
-        truncation: Truncation = "eigenspace",
-        directed: Directed = "symmetrize",
-        weight_attr: str | None = "edge_weight",
-        solver: Solver = "auto",
-        device: str = "cpu",
-        cache: CacheArgument = None,
-    ) -> None:
-        SpectrumSettings(k, operator, zero_modes, truncation)  # checks them
-        check_choice("directed", directed, DIRECTED)
-        check_choice("solver", solver, SOLVERS)
-        check_device("device", device, present=False)
-        self.k = k
-        self.operator: Operator = operator
-        self.zero_modes: ZeroModes = zero_modes
-        self.truncation: Truncation = truncation
-        self.directed: Directed = directed
-        self.weight_attr = weight_attr
-        self.solver: Solver = solver
-        self.device = device
-        self.cache = cache
+    k: int = 32
+    operator: Operator = "sym"
+    zero_modes: ZeroModes = "keep"
+    truncation: Truncation = "eigenspace"
+    directed: Directed = "symmetrize"
+    weight_attr: str | None = "edge_weight"
+    solver: Solver = "auto"
+    device: str = "cpu"
+    cache: CacheArgument = None
+
+    def __post_init__(self) -> None:
+        _ = self.wanted  # checks its part of the arguments
+        check_choice("directed", self.directed, DIRECTED)
+        check_choice("solver", self.solver, SOLVERS)
+        check_device("device", self.device, present=False)
 
     def forward(self, data: Any) -> Data:
         spectrum = self.spectrum(data)
         if spectrum.available and not spectrum.mask.any():
             warn_empty(1, self.k, stacklevel=4)
-        device, dtype = data.edge_index.device if data.edge_index is not None else None, torch.get_default_dtype()
-        data.eigvals = torch.as_tensor(spectrum.values, dtype=dtype, device=device).unsqueeze(0)
-        data.eigvecs = torch.as_tensor(spectrum.vectors, dtype=dtype, device=device)
-        data.eigmask = torch.as_tensor(spectrum.mask, device=device).unsqueeze(0)
-        return data
+        arrays = {"eigvals": spectrum.values[None], "eigvecs": spectrum.vectors, "eigmask": spectrum.mask[None]}
+        return attach(data, arrays)
 
     def spectrum(self, data: Any) -> Spectrum:
         """The truncated spectrum of a graph with its certificate, in float64, from the cache where it is there."""
-        adjacency = read_adjacency(data, self.directed, self.weight_attr)
+        adjacency = self.adjacency(data)
         cache = open_cache(self.cache)
         if cache is None:
             return self.solve(adjacency)
@@ -139,11 +152,9 @@ class LaplacianSpectrum(BaseTransform):
         """What the spectrum of a given matrix depends on: all arguments but those that say how to read the graph."""
         return {**vars(self.wanted), "solver": self.solver, "device": str(self.device)}
 
-    def __repr__(self) -> str:
-        return described(self, vars(self))
 
-
-class RandomWalkSE(BaseTransform):
+@dataclass(eq=False)
+class RandomWalkSE(GraphTransform):
     """Attach return probabilities ``data.rwse [N, steps]``: diag((D^-1 A)^t), t = 1 … ``steps``.
 
     Args:
@@ -152,36 +163,13 @@ class RandomWalkSE(BaseTransform):
         weight_attr: Attribute that holds edge weights, used where present; ``None`` ignores weights.
     """
 
-    def __init__(
-        self, steps: int = 20, directed: Directed = "symmetrize", weight_attr: str | None = "edge_weight"
-    ) -> None:
-        check_positive("steps", steps)
-        check_choice("directed", directed, DIRECTED)
-        self.steps, self.weight_attr = steps, weight_attr
-        self.directed: Directed = directed
+    steps: int = 20
+    directed: Directed = "symmetrize"
+    weight_attr: str | None = "edge_weight"
+
+    def __post_init__(self) -> None:
+        check_positive("steps", self.steps)
+        check_choice("directed", self.directed, DIRECTED)
 
     def forward(self, data: Any) -> Data:
-        rwse = return_probabilities(read_adjacency(data, self.directed, self.weight_attr), self.steps)
-        device = data.edge_index.device if data.edge_index is not None else None
-        data.rwse = torch.as_tensor(rwse, dtype=torch.get_default_dtype(), device=device)
-        return data
-
-    def __repr__(self) -> str:
-        return described(self, vars(self))
-
-
-def described(transform: BaseTransform, arguments: Mapping[str, Any]) -> str:
-    """The call that makes a transform, from those of ``arguments`` that its constructor takes."""
-    names = inspect.signature(type(transform)).parameters
-    return f"{type(transform).__name__}({', '.join(f'{name}={arguments[name]!r}' for name in names)})"
-
-
-def read_adjacency(data: Any, directed: Directed, weight_attr: str | None) -> sp.csr_array:
-    """The symmetric adjacency matrix of a PyG ``Data``; no ``edge_index`` means no edges."""
-    if not isinstance(data, Data):
-        fail("data", "a torch_geometric.data.Data", type(data).__name__)
-    if data.num_nodes is None:
-        fail("data", "a graph that knows its number of nodes (set data.num_nodes)", "None")
-    edge_index = edges_of(data)
-    weight = getattr(data, weight_attr, None) if weight_attr is not None else None
-    return adjacency_matrix(edge_index, weight, data.num_nodes, directed)
+        return attach(data, {"rwse": return_probabilities(self.adjacency(data), self.steps)})

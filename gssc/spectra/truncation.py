@@ -9,7 +9,7 @@ ascending, and anything after them.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -172,19 +172,25 @@ def select(values: Tensor, count: Tensor, settings: SpectrumSettings, tolerance:
     return Selection(final, mask, index, available, merged, accepted, gap)
 
 
-def cut(
-    values: Tensor,
-    errors: Tensor,
-    count: Tensor,
-    settings: SpectrumSettings,
-    known_zeros: int = 0,
-    floor: float = 0.0,
-) -> tuple[Tensor, Selection]:
-    """How close values count as equal, [B], and the cut in whole eigenspaces that follows.
+class Cut(NamedTuple):
+    """How close values count as equal, [B], the cut in whole eigenspaces that follows, and what the settings ask for.
 
-    The tolerance is ten times the largest of the ``errors`` [B, m] of the pairs at stake, the first k + 1 besides
-    ``known_zeros`` that are dropped, and at least ``floor``. It grows where the mean of a cluster lies further from its
-    members than the gap allows: the gap is none then.
+    The last two are the same, but for ``truncation="raw"``.
+    """
+
+    tolerance: Tensor
+    whole: Selection
+    final: Selection
+
+
+def cut(
+    values: Tensor, errors: Tensor, count: Tensor, settings: SpectrumSettings, known_zeros: int = 0, floor: float = 0.0
+) -> Cut:
+    """Which of each row's ``count`` [B] ascending values [B, m], known up to ``errors`` [B, m], are kept.
+
+    The tolerance is ten times the largest of the errors of the pairs at stake, the first k + 1 besides ``known_zeros``
+    that are dropped, and at least ``floor``. It grows where the mean of a cluster lies further from its members than
+    the gap allows: the gap is none then.
     """
     column = torch.arange(values.shape[1], device=values.device)
     at_stake = column < count.unsqueeze(1)
@@ -199,5 +205,7 @@ def cut(
         chosen = select(values, count, settings, tolerance, whole=True)
         unresolved = chosen.residual(values, errors) > RESIDUAL_PER_GAP * chosen.gap
         if not bool(unresolved.any()):
-            return tolerance, chosen
+            break
         tolerance = torch.where(unresolved, 4.0 * tolerance, tolerance)
+    raw = settings.truncation == "raw"
+    return Cut(tolerance, chosen, select(values, count, settings, tolerance, whole=False) if raw else chosen)

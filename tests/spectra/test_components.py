@@ -2,11 +2,12 @@
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from closed_forms import complete, cycle, disjoint, path, reweighted
 
 from gssc.spectra import components
-from gssc.spectra.components import dense_batch, find_components, kernel_vector, small_parts
-from gssc.spectra.operators import build_operator
+from gssc.spectra.components import dense_part, find_components, small_parts
+from gssc.spectra.operators import build_operator, degrees, smallest_nodes, zero_mode_mass
 
 
 def shuffled(graph, seed=0):
@@ -16,39 +17,38 @@ def shuffled(graph, seed=0):
 
 def test_components_come_smallest_first():
     graph = shuffled(disjoint(path(5), complete(3), sp.csr_array((2, 2)), cycle(4)))
-    found = find_components(graph)
-    assert found.size.tolist() == [1, 1, 3, 4, 5]
-    assert sorted(found.nodes.tolist()) == list(range(14))
-    for number, size in enumerate(found.size):
-        members = found.members(number)
+    found = find_components(smallest_nodes(graph))
+    assert [nodes.shape for nodes in found] == [(2, 1), (1, 3), (1, 4), (1, 5)]
+    assert sorted(np.concatenate([nodes.ravel() for nodes in found])) == list(range(14))
+    for members in (members for nodes in found for members in nodes):
         assert graph[members].sum() == graph[members][:, members].sum()
-        assert members.size == size
-    assert find_components(sp.csr_array((0, 0))).size.size == 0
+    assert find_components(smallest_nodes(sp.csr_array((0, 0)))) == []
 
 
-def test_kernel_vector_is_a_unit_zero_mode_on_every_component():
+def test_roots_of_the_mass_are_a_zero_mode_of_every_component():
     graph = shuffled(reweighted(disjoint(path(5), complete(7), cycle(4)), -2, 2))
-    found = find_components(graph)
+    found = find_components(smallest_nodes(graph))
     for operator in ("sym", "combinatorial"):
-        kernel = kernel_vector(graph, operator, found)
-        assert np.abs(build_operator(graph, operator) @ kernel).max() <= 1e-12
-        for number in range(3):
-            assert abs(np.linalg.norm(kernel[found.members(number)]) - 1.0) <= 1e-14
-    assert kernel_vector(graph, "adjacency", found) is None
+        mass = zero_mode_mass(torch.from_numpy(degrees(graph)), operator).numpy()
+        for nodes in found:
+            mode = np.zeros(16)
+            mode[nodes[0]] = np.sqrt(mass[nodes[0]])
+            assert np.abs(build_operator(graph, operator) @ mode).max() <= 1e-12 * np.linalg.norm(mode)
 
 
 def test_stacks_hold_every_component_once(monkeypatch):
     monkeypatch.setattr(components, "STACK_LIMIT", 40)  # several stacks per size
     graph = shuffled(disjoint(*[path(3)] * 7, *[cycle(4)] * 5, complete(9)))
-    matrix, found = build_operator(graph, "sym"), find_components(graph)
-    kernel = kernel_vector(graph, "sym", found)
+    matrix, found = build_operator(graph, "sym"), find_components(smallest_nodes(graph))
+    mass = zero_mode_mass(torch.from_numpy(degrees(graph)), "sym").numpy()
     values = []
-    for part in small_parts(matrix, found, kernel, limit=4, count=3):
+    for part in small_parts(matrix, found, mass, limit=4, count=3):
         for member in range(part.nodes.shape[0]):
-            out = np.zeros((graph.shape[0], 3))
-            part.write(member, np.arange(3), out, np.arange(3))
+            out = torch.zeros(graph.shape[0], 3, dtype=torch.float64)
+            part.write(3 * member + np.arange(3), out, np.arange(3))
+            out = out.numpy()
             np.testing.assert_allclose(matrix @ out, out * part.values[member], atol=1e-13)
-            assert (part.values[member, 0], part.vectors[0].shape[2]) == (0.0, 3)
+            assert (part.values[member, 0], part.vectors.shape[2]) == (0.0, 3)
             values.append(part.values[member])
     assert len(values) == 12
 
@@ -56,8 +56,9 @@ def test_stacks_hold_every_component_once(monkeypatch):
 def test_eigenvalue_hidden_by_rounding_keeps_its_vector_orthogonal_to_the_zero_mode():
     bridge = sp.csr_array(([1e-19, 1e-19], ([0, 4], [4, 0])), shape=(8, 8))
     graph = (disjoint(complete(4), complete(4)) + bridge).tocsr()
-    kernel = np.full((1, 8), 8**-0.5)
-    values, vectors, accuracy = dense_batch(build_operator(graph, "combinatorial").toarray()[None], kernel)
-    assert np.abs(values[0, :2]).max() <= 10 * accuracy[0]
-    np.testing.assert_allclose(np.abs(vectors[0, :, 1]), 8**-0.5, atol=1e-12)
-    np.testing.assert_allclose(vectors[0].T @ vectors[0], np.eye(8), atol=1e-13)
+    stack = build_operator(graph, "combinatorial").toarray()[None]
+    part = dense_part(np.arange(8)[None], stack, np.full((1, 8), 8**-0.5), 8)
+    vectors = part.vectors[0].numpy()
+    assert np.abs(part.values[0, :2]).max() <= 10 * part.errors[0, 0]
+    np.testing.assert_allclose(np.abs(vectors[:, 1]), 8**-0.5, atol=1e-12)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(8), atol=1e-13)

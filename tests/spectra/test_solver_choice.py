@@ -4,18 +4,20 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from closed_forms import grid, path, star
+import torch
+from closed_forms import grid, path, star, zero_mode_basis
 
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.components import find_components, kernel_vector
 from gssc.spectra.operators import build_operator
-from gssc.spectra.solver_choice import DENSE_FIRST, DENSE_LIMIT, LargeComponent, dense_size, spectral_bound
+from gssc.spectra.solver_choice import DENSE_FIRST, DENSE_LIMIT, LargeComponent, SolverSettings, dense_size
+from gssc.spectra.sparse_operator import SparseOperator
 
 
 def component(adjacency, solver="auto", device="cpu"):
     matrix = build_operator(adjacency, "sym")
-    kernel = kernel_vector(adjacency, "sym", find_components(adjacency))
-    return LargeComponent(matrix, kernel, True, np.arange(matrix.shape[0]), solver, device, 0)
+    zero_mode = torch.from_numpy(zero_mode_basis(adjacency, "sym")[:, 0])
+    settings = SolverSettings(solver, device, seed=0)
+    return LargeComponent(lambda: matrix, zero_mode, True, np.arange(matrix.shape[0]), settings)
 
 
 def expander(n):
@@ -59,5 +61,6 @@ def test_reasons_are_collected_when_no_solver_is_left():
 @pytest.mark.parametrize("adjacency", [path(40), star(30), grid(6, 7)], ids=["path", "star", "grid"])
 def test_bound_holds_and_is_close(adjacency):
     largest = np.abs(np.linalg.eigvalsh(adjacency.toarray())).max()
-    assert largest <= spectral_bound(adjacency) * (1 + 1e-12)
-    assert spectral_bound(adjacency) <= 3 * largest
+    bound = SparseOperator.from_scipy(adjacency).bound()
+    assert largest <= bound * (1 + 1e-12)
+    assert bound <= 3 * largest
