@@ -50,13 +50,11 @@ def test_a_column_of_the_wrong_length_is_refused():
         decode_column(data, {**how, "dtype": "object"}, 1000)
 
 
-@pytest.mark.parametrize("kind", ["huffman", "lzma"])
-def test_a_bomb_is_not_unpacked(kind, monkeypatch):
+def test_a_bomb_is_not_unpacked():
     """A stream of zeros without end is left at the announced size."""
     data, how = encode_column(np.r_[np.zeros(10**7, np.uint8), np.uint8(1)])
-    streams = [[kind, len(data)]]
-    with pytest.raises(ValueError, match=r"a column (that does not unpack|of 6 bytes instead of 5)"):
-        decode_column(data, {**how, "count": 5, "streams": streams}, 10)
+    with pytest.raises(ValueError, match="a column of 6 bytes instead of 5"):
+        decode_column(data, {**how, "count": 5}, 10)
 
 
 @pytest.mark.parametrize(
