@@ -118,7 +118,7 @@ def test_smiles_for_models_of_named_datasets(name, columns):
     about |= {"node_features": list(spec.node_features), "edge_features": list(spec.edge_features)}
     inputs = open_inputs(["CCO", "C(", "c1ccccc1"], about, skip_invalid=True)
     assert inputs.graphs.x.shape == (9, columns)
-    assert (inputs.rows, inputs.labels) == ([0, 2], {"smiles": ["CCO", "c1ccccc1"]})
+    assert (inputs.rows, inputs.skipped, inputs.labels) == ([0, 2], 1, {"smiles": ["CCO", "c1ccccc1"]})
     assert inputs.graphs.y.shape == (2, spec.task.outputs)
     # A string is one molecule, not a list of letters, or the path of a file.
     assert open_inputs("CCO", about).graphs.ptr.tolist() == [0, 3]
