@@ -127,30 +127,36 @@ def scale_to_training(dataset: GraphDataset) -> GraphDataset:
     _check_parts(dataset)
     train = dataset.splits["train"]
     per_node = train.mask if dataset.task.level == "node" else None
-    splits, standardize = dict(dataset.splits), {}
-    for column, features, rows in (("x", dataset.node_features, per_node), ("edge_attr", dataset.edge_features, None)):
-        if not isinstance(features, int):
-            continue
-        values = getattr(train, column).double()
-        values = values if rows is None else values[rows]
-        mean, std = (values.mean(0), values.std(0, unbiased=False)) if len(values) else (torch.zeros(features),) * 2
-        # A column that hardly varies beside its own size, or around zero, is noise of rounding: it is shifted only.
-        # Its own, not 1: a column in small units, say 1e-7, is as good as any.
-        std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
-        standardize[column] = (mean.tolist(), std.tolist())
-        scaled: dict[int, Tensor] = {}  # parts that share one graph go on sharing it
-        for split, flat in splits.items():
-            raw = getattr(flat, column)
-            if id(raw) not in scaled:
-                scaled[id(raw)] = apply_scale(raw, *standardize[column])
-            splits[split] = replace(flat, **{column: scaled[id(raw)]})
+    for column, features, mask in (("x", dataset.node_features, per_node), ("edge_attr", dataset.edge_features, None)):
+        if isinstance(features, int):
+            dataset = standardized(dataset, column, mask)
     task = dataset.task
     if task.kind == "regression":
         y = train.y if train.mask is None else train.y[train.mask]
         moments = [_moments(column[column.isfinite()].double()) for column in y.T]
         shift, scale = zip(*moments, strict=True)
         task = replace(task, shift=shift[0] if len(shift) == 1 else shift, scale=scale[0] if len(scale) == 1 else scale)
-    return replace(dataset, task=task, splits=splits, standardize=standardize)
+    return replace(dataset, task=task)
+
+
+def standardized(dataset: GraphDataset, column: str, mask: Tensor | None = None) -> GraphDataset:
+    """Columns of all parts minus mean, divided by deviation, of the training part (of its rows that are marked)."""
+    values = getattr(dataset.splits["train"], column).double()
+    values = values if mask is None else values[mask]
+    mean = values.mean(0) if len(values) else values.new_zeros(values.shape[1])
+    std = values.std(0, unbiased=False) if len(values) else mean
+    # A column that hardly varies beside its own size, or around zero, is noise of rounding: it is shifted only.
+    # Its own, not 1: a column in small units, say 1e-7, is as good as any.
+    std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
+    scale = (mean.tolist(), std.tolist())
+    scaled: dict[int, Tensor] = {}  # parts that share one graph go on sharing it
+    splits = dict(dataset.splits)
+    for split, flat in splits.items():
+        raw = getattr(flat, column)
+        if id(raw) not in scaled:
+            scaled[id(raw)] = apply_scale(raw, *scale)
+        splits[split] = replace(flat, **{column: scaled[id(raw)]})
+    return replace(dataset, splits=splits, standardize={**dataset.standardize, column: scale})
 
 
 def _check_parts(dataset: GraphDataset) -> None:

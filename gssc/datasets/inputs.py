@@ -10,10 +10,10 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.degree_profile import degree_profile
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about, pack_columns
 from gssc.datasets.infer import apply_scale
 from gssc.datasets.molecules import Table, read_table
+from gssc.datasets.open import degree_profile
 from gssc.datasets.own import load_saved
 from gssc.datasets.smiles import Encoding, read_molecules
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS, ZINC_ATOM, ZINC_BOND
@@ -97,7 +97,7 @@ def open_inputs(
 def _prepared(flat: FlatGraphs, dataset: GraphDataset) -> FlatGraphs:
     """Columns checked against those of training, and scaled like them."""
     if dataset.name == "malnet-tiny":
-        flat = replace(flat, x=degree_profile(flat.packed()))
+        flat = replace(flat, x=degree_profile(flat))
     x = _checked("x", flat.x, dataset.node_features)
     edge_attr = _checked("edge_attr", flat.edge_attr, dataset.edge_features)
     columns: dict[str, Any] = {"x": x, "edge_attr": edge_attr}

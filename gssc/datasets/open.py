@@ -5,20 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.cycles import load_cycles
-from gssc.datasets.degree_profile import degree_profile
+from gssc.datasets.cycles import CYCLE_LENGTHS, load_cycles
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
+from gssc.datasets.infer import standardized
 from gssc.datasets.places import RAW_FILES, find_place, missing, present
 from gssc.datasets.pyg import load_molhiv, load_pyg
 from gssc.datasets.sbm import GRAPHS as SBM_GRAPHS
 from gssc.datasets.sbm import generate_sbm
 from gssc.datasets.specs import SPECS, Spec
 
-CYCLES = {f"cycles-{length}": length for length in (3, 4, 5, 6)}
-DATASETS = (*CYCLES, *RAW_FILES)
+CYCLES = {f"cycles-{length}": length for length in CYCLE_LENGTHS}
+DATASETS = tuple(SPECS)
 
 
 class DatasetError(RuntimeError):
@@ -61,36 +62,43 @@ def load_dataset(
         raise
     except Exception as error:  # whatever a download or an unpickling may raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DatasetError(
-            f"{name}: could not be read or downloaded ({reason}); put {RAW_FILES[name]} below {place}"
-        ) from error
+        files = " and ".join(RAW_FILES[name])
+        raise DatasetError(f"{name}: could not be read or downloaded ({reason}); put {files} below {place}") from error
 
 
 def open_dataset(name: str, root: str | Path, seed: int = 0, *, generate: bool = False) -> GraphDataset:
     """The named dataset in its official split; arguments as for `load_dataset`."""
-    check_choice("dataset", name, SPECS)
-    spec = SPECS[name]
     parts = load_dataset(name, root, seed, generate=generate)
-    splits = {split: flatten(part, spec.task, node=spec.node) for split, part in parts.items()}
-    return finish(name, spec, splits)
+    spec = SPECS[name]
+    return finish(name, spec, {split: flatten(part, spec.task, node=spec.node) for split, part in parts.items()})
 
 
 def finish(name: str, spec: Spec, splits: dict[str, FlatGraphs]) -> GraphDataset:
     """What needs the training part: features from degrees, standardised columns, and the scale of the targets."""
     if name == "malnet-tiny":
-        splits = {split: replace(flat, x=degree_profile(flat.packed())) for split, flat in splits.items()}
-    standardize: dict[str, tuple[list[float], list[float]]] = {}
-    for column in spec.standardize:
-        values = getattr(splits["train"], column).double()
-        mean, std = values.mean(0), values.std(0, unbiased=False)
-        std = torch.where(std > 0, std, torch.ones_like(std))
-        standardize[column] = (mean.tolist(), std.tolist())
-        dtype = torch.get_default_dtype()
-        splits = {
-            split: replace(flat, **{column: ((getattr(flat, column) - mean) / std).to(dtype)})
-            for split, flat in splits.items()
-        }
+        splits = {split: replace(flat, x=degree_profile(flat)) for split, flat in splits.items()}
     task = spec.task
     if task.metric == "mae/std":
         task = replace(task, scale=float(splits["train"].y.double().std(unbiased=False)) or 1.0)
-    return GraphDataset(name, task, spec.node_features, spec.edge_features, splits, standardize)
+    dataset = GraphDataset(name, task, spec.node_features, spec.edge_features, splits, {})
+    for column in spec.standardize:
+        dataset = standardized(dataset, column)
+    return dataset
+
+
+def degree_profile(graphs: FlatGraphs) -> Tensor:
+    """Degree of every node, and minimum, maximum, mean and standard deviation of its neighbours' degrees: [N, 5].
+
+    A neighbour is where an edge leads to; the degree counts the edges that leave. Nodes without neighbours get zeros.
+    PyG's ``LocalDegreeProfile``, for all graphs at once.
+    """
+    source, destination = graphs.ends()
+    zeros = torch.zeros(graphs.num_nodes, dtype=torch.get_default_dtype())
+    degree = torch.bincount(source, minlength=len(zeros)).to(zeros)
+    around = degree[destination]
+    count = degree.clamp(min=1.0)
+    lowest = zeros.scatter_reduce(0, source, around, "amin", include_self=False)
+    highest = zeros.scatter_reduce(0, source, around, "amax", include_self=False)
+    mean = zeros.index_add(0, source, around) / count
+    deviation = zeros.index_add(0, source, (around - mean[source]).square())
+    return torch.stack([degree, lowest, highest, mean, (deviation / count).sqrt()], dim=1)

@@ -4,13 +4,13 @@ PyG's and OGB's classes delete a raw folder in which a file is missing before th
 questions at the terminal: both are prevented here.
 """
 
+import itertools
+import re
 from pathlib import Path
 
-SPLITS = ("train", "val", "test")
-ZINC = tuple(f"raw/{split}.{ending}" for ending in ("pickle", "index") for split in SPLITS)
-OGB_RAW = ("edge", "edge-feat", "graph-label", "node-feat", "num-edge-list", "num-node-list")
-# What each class looks for below its root when it does not download.
-RAW_PATHS = {
+ZINC = ("raw/{train,val,test}.pickle", "raw/{train,val,test}.index")
+# What each class looks for below its root when it does not download; braces stand for each of their words.
+RAW_FILES = {
     "zinc-12k": ZINC,
     "zinc-full": ZINC,
     "mnist": ("MNIST/raw/MNIST_v2.pt",),
@@ -18,24 +18,24 @@ RAW_PATHS = {
     "pattern": ("PATTERN/raw/PATTERN_v2.pt",),
     "cluster": ("CLUSTER/raw/CLUSTER_v2.pt",),
     "malnet-tiny": ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type"),
-    "voc-sp": tuple(f"pascalvoc-sp/raw/{split}.pickle" for split in SPLITS),
-    "peptides-func": tuple(f"peptides-func/raw/{split}.pt" for split in SPLITS),
-    "peptides-struct": tuple(f"peptides-struct/raw/{split}.pt" for split in SPLITS),
+    "voc-sp": ("pascalvoc-sp/raw/{train,val,test}.pickle",),
+    "peptides-func": ("peptides-func/raw/{train,val,test}.pt",),
+    "peptides-struct": ("peptides-struct/raw/{train,val,test}.pt",),
     "molhiv": (
         "ogbg_molhiv/RELEASE_v1.txt",
-        *(f"ogbg_molhiv/raw/{part}.csv.gz" for part in OGB_RAW),
-        *(f"ogbg_molhiv/split/scaffold/{split}.csv.gz" for split in ("train", "valid", "test")),
+        "ogbg_molhiv/raw/{edge,edge-feat,graph-label,node-feat,num-edge-list,num-node-list}.csv.gz",
+        "ogbg_molhiv/split/scaffold/{train,valid,test}.csv.gz",
     ),
 }
-# The same for people.
-RAW_FILES = {
-    **{name: " and ".join(paths) for name, paths in RAW_PATHS.items() if len(paths) < 3},
-    **dict.fromkeys(("zinc-12k", "zinc-full"), "raw/{train,val,test}.pickle and raw/{train,val,test}.index"),
-    "voc-sp": "pascalvoc-sp/raw/{train,val,test}.pickle",
-    "peptides-func": "peptides-func/raw/{train,val,test}.pt",
-    "peptides-struct": "peptides-struct/raw/{train,val,test}.pt",
-    "molhiv": "OGB's archive, unpacked as ogbg_molhiv/{RELEASE_v1.txt,raw,split},",
-}
+
+
+def raw_paths(name: str) -> list[str]:
+    """The raw files of a dataset, one by one."""
+    paths = []
+    for pattern in RAW_FILES[name]:
+        words = [part.split(",") for part in re.split(r"[{}]", pattern)]
+        paths += ["".join(chosen) for chosen in itertools.product(*words)]
+    return paths
 
 
 def find_place(name: str, root: Path) -> Path:
@@ -46,12 +46,12 @@ def find_place(name: str, root: Path) -> Path:
 
 def missing(name: str, place: Path) -> list[str]:
     """Raw files that are not there."""
-    return [path for path in RAW_PATHS[name] if not (place / path).exists()]
+    return [path for path in raw_paths(name) if not (place / path).exists()]
 
 
 def present(name: str, place: Path) -> list[str]:
     """Raw files, or files in the folder where they belong, that are there: what a download would delete."""
-    folders = {(place / path).parent for path in RAW_PATHS[name]}
+    folders = {(place / path).parent for path in raw_paths(name)}
     return sorted(
         str(file.relative_to(place))
         for folder in folders

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch_geometric.datasets import ZINC, GNNBenchmarkDataset, LRGBDataset, MalNetTiny
 
-from gssc.checks import fail
+from gssc.checks import check_installed, fail
 from gssc.datasets.places import remove_empty_folders
 
 ZINC_GRAPHS = {"zinc-12k": 10_000, "zinc-full": 220_011}
@@ -38,14 +38,12 @@ def load_pyg(name: str, root: Path) -> dict[str, Any]:
 
 def load_molhiv(root: Path) -> dict[str, Any]:
     """ogbg-molhiv in OGB's scaffold split, each part an InMemoryDataset of its own."""
-    try:
-        from ogb.graphproppred import PygGraphPropPredDataset
-    except ImportError:
-        fail("molhiv", "the package ogb (pip install 'gssc[ogb]')", "no such package")
-    remove_empty_folders(root / "ogbg_molhiv")
+    check_installed("molhiv", "ogb", "ogb")
+    from ogb.graphproppred import PygGraphPropPredDataset
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
+    remove_empty_folders(root / "ogbg_molhiv")
     # OGB 1.3.6 reads its own processed file with torch.load, which since torch 2.6 wants to be told these names.
     with torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage]):
         dataset = PygGraphPropPredDataset("ogbg-molhiv", root=str(root))

@@ -165,13 +165,15 @@ def nearest(ptr: np.ndarray, pos: np.ndarray) -> Nearest:
     def work(rows: np.ndarray) -> None:
         n = rows.shape[1]
         a = similarity(pos[rows])
-        last = np.argpartition(sort_keys(a), (n - K - 1, n - K), axis=2)[..., n - K - 1 :]
+        # The first that is left out, then all that are taken.
+        last = np.argpartition(sort_keys(a), n - K - 1, axis=2)[..., n - K - 1 :]
         rule.neighbours[rows] = chosen = np.sort(last[..., 1:], axis=2)
         weight = np.take_along_axis(a, chosen, axis=2)
         rule.weight[rows] = weight
         low, high = ((weight * (1.0 + error)).astype(np.float32) for error in (-NEAR_ROUNDING, NEAR_ROUNDING))
-        # The first that is left out and the last that is taken, in units of the last decimal.
-        left, taken = np.moveaxis(np.take_along_axis(a, last[..., :2], axis=2) * 10.0**DECIMALS, 2, 0)
+        # In units of the last decimal.
+        left = np.take_along_axis(a, last[..., :1], axis=2)[..., 0] * 10.0**DECIMALS
+        taken = weight.min(axis=2) * 10.0**DECIMALS
         turning = np.minimum(np.abs(taken % 1.0 - 0.5), np.abs(left % 1.0 - 0.5)) < NEAR_TIE
         rule.safe[rows] = (low == high).all(2) & ~(turning & (taken - left < 1.0 + 2 * NEAR_TIE))
 

@@ -4,11 +4,11 @@ import urllib.request
 import pytest
 
 from gssc.datasets import DatasetError, load_dataset
-from gssc.datasets.places import RAW_FILES, RAW_PATHS, find_place, remove_empty_folders
+from gssc.datasets.places import RAW_FILES, find_place, raw_paths, remove_empty_folders
 
 
 def lay_out(name, place, paths=None):
-    for path in RAW_PATHS[name] if paths is None else paths:
+    for path in raw_paths(name) if paths is None else paths:
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_text("")
 
@@ -21,7 +21,7 @@ def no_network(monkeypatch):
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
 
 
-@pytest.mark.parametrize("name", sorted(RAW_PATHS))
+@pytest.mark.parametrize("name", sorted(RAW_FILES))
 def test_without_network_every_class_says_which_file_belongs_where(name, no_network, tmp_path):
     if name == "molhiv":
         pytest.importorskip("ogb")
@@ -32,10 +32,10 @@ def test_without_network_every_class_says_which_file_belongs_where(name, no_netw
         assert message.startswith(
             f"{name}: could not be read or downloaded (<urlopen error Name or service not known>)"
         )
-        assert message.endswith(f"; put {RAW_FILES[name]} below {tmp_path / name}")
+        assert message.endswith(f"; put {' and '.join(RAW_FILES[name])} below {tmp_path / name}")
 
 
-@pytest.mark.parametrize("name", sorted(RAW_PATHS))
+@pytest.mark.parametrize("name", sorted(RAW_FILES))
 def test_files_are_found_in_the_root_and_in_a_folder_of_their_name(name, tmp_path):
     assert find_place(name, tmp_path) == tmp_path / name
     lay_out(name, tmp_path)
@@ -44,11 +44,11 @@ def test_files_are_found_in_the_root_and_in_a_folder_of_their_name(name, tmp_pat
     assert find_place(name, tmp_path) == tmp_path / name
 
 
-@pytest.mark.parametrize("name", sorted(name for name, paths in RAW_PATHS.items() if len(paths) > 1))
+@pytest.mark.parametrize("name", sorted(name for name in RAW_FILES if len(raw_paths(name)) > 1))
 def test_files_are_never_deleted_because_others_are_missing(name, no_network, tmp_path):
-    kept = RAW_PATHS[name][:-1]
+    kept = raw_paths(name)[:-1]
     lay_out(name, tmp_path / name, kept)
-    with pytest.raises(DatasetError, match=f"{name}: {RAW_PATHS[name][-1]} is missing below .* put it there"):
+    with pytest.raises(DatasetError, match=f"{name}: {raw_paths(name)[-1]} is missing below .* put it there"):
         load_dataset(name, tmp_path)
     assert all((tmp_path / name / path).exists() for path in kept)
 

@@ -23,7 +23,7 @@ def test_without_network_the_error_says_which_file_belongs_where(name, no_networ
         load_dataset(name, tmp_path)
     message = str(caught.value)
     assert message.startswith(f"{name}: could not be read or downloaded (Name or service not known); put ")
-    assert RAW_FILES[name] in message
+    assert " and ".join(RAW_FILES[name]) in message
     assert message.endswith(f"below {tmp_path / name}")
 
 
