@@ -12,18 +12,13 @@ from gssc.checks import check_choice, fail
 from gssc.datasets.cycles import CYCLE_LENGTHS, load_cycles
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
 from gssc.datasets.infer import standardized
-from gssc.datasets.places import RAW_FILES, find_place, missing, present
-from gssc.datasets.pyg import load_molhiv, load_pyg
+from gssc.datasets.pyg import load_files
 from gssc.datasets.sbm import GRAPHS as SBM_GRAPHS
 from gssc.datasets.sbm import generate_sbm
 from gssc.datasets.specs import SPECS, Spec
 
 CYCLES = {f"cycles-{length}": length for length in CYCLE_LENGTHS}
 DATASETS = tuple(SPECS)
-
-
-class DatasetError(RuntimeError):
-    """A dataset could not be read or downloaded; says which files belong where."""
 
 
 def load_dataset(
@@ -49,21 +44,7 @@ def load_dataset(
         return dict(generate_sbm(name, seed))
     if generate:
         fail("generate", f"false for {name} (only random models can be generated)", "true")
-    place = find_place(name, root)
-    lacking, there = missing(name, place), present(name, place)
-    if lacking and there:
-        raise DatasetError(
-            f"{name}: {lacking[0]} is missing below {place}, where {there[0]} is; "
-            "put it there, or remove what is there to have all downloaded"
-        )
-    try:
-        return load_molhiv(place) if name == "molhiv" else load_pyg(name, place)
-    except ValueError:
-        raise
-    except Exception as error:  # whatever a download or an unpickling may raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        files = " and ".join(RAW_FILES[name])
-        raise DatasetError(f"{name}: could not be read or downloaded ({reason}); put {files} below {place}") from error
+    return load_files(name, root)
 
 
 def open_dataset(name: str, root: str | Path, seed: int = 0, *, generate: bool = False) -> GraphDataset:

@@ -28,6 +28,8 @@ from gssc.files import load_tensors, save_tensors
 FORMAT, VERSION = "gssc dataset", 3
 ARRAYS = ("ptr", "edge_ptr", "edge_index", "x", "edge_attr", "y", "weight")
 EDGE_FEATURES = ("edge_attr", "weight")
+# How edges may be stored, the best first.
+WAYS = ("superpixels", "symmetric", "directed")
 # Arrays of a pack: at most 1 GiB, or a thousand times the file.
 MOST_BYTES, MOST_TIMES = 1 << 30, 1000
 
@@ -51,8 +53,11 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
     about |= {"splits": [[name, len(part)] for name, part in dataset.splits.items()], "arrays": _described(arrays)}
     tensors = {}
     if generator is None:
-        about["edges"], columns = _to_columns(arrays)
-        if _described(_from_columns(about, columns)) != about["arrays"]:
+        for about["edges"] in WAYS:
+            columns = _to_columns(arrays, about["edges"])
+            if columns is not None and _described(_from_columns(about, columns)) == about["arrays"]:
+                break
+        else:
             raise RuntimeError(f"{dataset.name}: the pack does not give back what it was made from")
         coded = {name: encode_column(values) for name, values in columns.items()}
         about["columns"] = {name: how for name, (_, how) in coded.items()}
@@ -141,35 +146,34 @@ def _described(arrays: Columns) -> dict[str, list[Any]]:
     }
 
 
-def _to_columns(arrays: Columns) -> tuple[str, Columns]:
-    """How edges are stored, and all arrays as one-dimensional ones."""
+def _to_columns(arrays: Columns, edges: str) -> Columns | None:
+    """All arrays as one-dimensional ones, with edges stored in this way; None where they cannot be."""
     rest = dict(arrays)
     ptr, edge_ptr, edge_index = (rest.pop(name) for name in ("ptr", "edge_ptr", "edge_index"))
-    features = {name: rest.pop(name) for name in EDGE_FEATURES if name in rest}
     sizes = np.diff(ptr)
     columns: Columns = {"nodes": sizes}
-    odd_edges = None
-    if list(features) == ["edge_attr"] and "x" in rest:
-        odd_edges = superpixels.encode_edges(ptr, edge_ptr, edge_index, rest["x"], features["edge_attr"])
-    if odd_edges is not None:
-        edges, pixels = "superpixels", superpixels.encode_nodes(ptr, rest["x"])
+    if edges == "superpixels":
+        if "x" not in rest or "edge_attr" not in rest:
+            return None
+        odd_edges = superpixels.encode_edges(ptr, edge_ptr, edge_index, rest["x"], rest.pop("edge_attr"))
+        if odd_edges is None:
+            return None
+        pixels = superpixels.encode_nodes(ptr, rest["x"])
         columns |= odd_edges | (pixels or {})
         if pixels is not None:
             del rest["x"]
     else:
-        graph = np.repeat(np.arange(len(sizes)), np.diff(edge_ptr))
-        stored = _one_direction(edge_index + ptr[graph], list(features.values()))
-        edges = "directed" if stored is None else "symmetric"
-        if stored is not None:
-            edge_index, graph = edge_index[:, stored], graph[stored]
-            features = {name: values[stored] for name, values in features.items()}
-        source, destination = edge_index
-        row = destination * (destination - 1) // 2 if edges == "symmetric" else destination * sizes[graph]
+        graph, (source, destination) = np.repeat(np.arange(len(sizes)), np.diff(edge_ptr)), edge_index
+        row = destination * sizes[graph]
+        if edges == "symmetric":
+            row = destination * (destination - 1) // 2
+            stored = source < destination
+            source, row, graph = source[stored], row[stored], graph[stored]
+            rest |= {name: rest[name][stored] for name in EDGE_FEATURES if name in rest}
         columns["gap"] = np.diff(_pairs_before(sizes, edges)[graph] + row + source, prepend=0)
-        rest |= features
     for name, values in rest.items():
         columns |= split_columns(name, values)
-    return edges, columns
+    return columns
 
 
 def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
@@ -208,14 +212,3 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
 def _pairs_before(sizes: np.ndarray, edges: str) -> np.ndarray:
     """Pairs of nodes that may be joined in all graphs before each, and in all."""
     return np.concatenate([[0], np.cumsum(sizes * (sizes - 1) // 2 if edges == "symmetric" else sizes * sizes)])
-
-
-def _one_direction(ends: np.ndarray, features: list[np.ndarray]) -> np.ndarray | None:
-    """Where source < destination, if every edge has one twin in the other direction with equal features; else None."""
-    source, destination = ends
-    order = np.lexsort([destination, source])
-    mirrored = np.array_equal(ends[:, order], ends[::-1]) and not (source == destination).any()
-    repeated = (ends[:, 1:] == ends[:, :-1]).all(0).any()
-    if not mirrored or repeated or any(values[order].tobytes() != values.tobytes() for values in features):
-        return None
-    return source < destination
