@@ -57,6 +57,10 @@ class FlatGraphs:
         """Source and destination of every edge, [2, E], with nodes counted through all graphs."""
         return self.edge_index + self.ptr[:-1].repeat_interleave(self.edge_ptr.diff())
 
+    def counted_targets(self) -> Tensor:
+        """The rows of ``y`` that count."""
+        return self.y if self.mask is None else self.y[self.mask]
+
     def sorted_by_destination(self) -> "FlatGraphs":
         """The same graphs with the edges of each ordered by destination, then source: once, for all batches.
 

@@ -1,6 +1,7 @@
 """Graphs to predict for, brought into the form that a trained model expects: ``.pt``, ``.csv`` or ``.smi``."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +12,7 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about, pack_columns
-from gssc.datasets.infer import apply_scale
+from gssc.datasets.infer import apply_scale, continuous
 from gssc.datasets.molecules import Table, read_table
 from gssc.datasets.open import degree_profile
 from gssc.datasets.own import load_saved
@@ -98,9 +99,10 @@ def _prepared(flat: FlatGraphs, dataset: GraphDataset) -> FlatGraphs:
     """Columns checked against those of training, and scaled like them."""
     if dataset.name == "malnet-tiny":
         flat = replace(flat, x=degree_profile(flat))
-    x = _checked("x", flat.x, dataset.node_features)
-    edge_attr = _checked("edge_attr", flat.edge_attr, dataset.edge_features)
-    columns: dict[str, Any] = {"x": x, "edge_attr": edge_attr}
+    columns: dict[str, Any] = {
+        "x": _checked("x", flat.x, dataset.node_features),
+        "edge_attr": _checked("edge_attr", flat.edge_attr, dataset.edge_features),
+    }
     for name, (mean, std) in dataset.standardize.items():
         columns[name] = apply_scale(columns[name], mean, std)
     return replace(flat, **columns)
@@ -110,12 +112,11 @@ def _graphs(graphs: InMemoryDataset | Sequence[Data], dataset: GraphDataset) -> 
     spec = SPECS.get(dataset.name)
     flat, y = pack_columns(graphs, spec.node if spec else ("x",))
     rows = flat.num_graphs if dataset.task.level == "graph" else flat.num_nodes
-    try:
-        y = _unknown(dataset.task, rows) if y is None else dataset.task.targets(y, rows)
-    except ValueError:  # of another task; predictions do not need it
-        y = _unknown(dataset.task, rows)
-    flat = replace(flat, y=y)
-    return Inputs(flat, list(range(flat.num_graphs)), {})
+    targets = _unknown(dataset.task, rows)
+    if y is not None:
+        with suppress(ValueError):  # targets of another task, which predictions do not need
+            targets = dataset.task.targets(y, rows)
+    return Inputs(replace(flat, y=targets), list(range(flat.num_graphs)), {})
 
 
 def _molecules(table: Table, source: str, dataset: GraphDataset, skip_invalid: bool) -> Inputs:
@@ -162,10 +163,7 @@ def _checked(name: str, values: Tensor | None, features: Features) -> Tensor | N
         came = "none" if values is None else f"{values.shape[1]} columns"
         fail(name, f"{width} columns, as in training", came)
     if isinstance(features, int):
-        values = values.to(torch.get_default_dtype())
-        if not bool(values.isfinite().all()):
-            fail(name, "finite numbers", f"{int((~values.isfinite()).sum())} that are not")
-        return values
+        return continuous(values, name)
     if values.is_floating_point():
         fail(name, "integer categories, as in training", values.dtype)
     values = values.long()

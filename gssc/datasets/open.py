@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.cycles import CYCLE_LENGTHS, load_cycles
+from gssc.datasets.cycles import load_cycles
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
 from gssc.datasets.infer import standardized
 from gssc.datasets.pyg import load_files
@@ -17,7 +17,6 @@ from gssc.datasets.sbm import GRAPHS as SBM_GRAPHS
 from gssc.datasets.sbm import generate_sbm
 from gssc.datasets.specs import SPECS, Spec
 
-CYCLES = {f"cycles-{length}": length for length in CYCLE_LENGTHS}
 DATASETS = tuple(SPECS)
 
 
@@ -38,8 +37,8 @@ def load_dataset(
     """
     check_choice("dataset", name, DATASETS)
     root = Path(root).expanduser()
-    if name in CYCLES:
-        return dict(load_cycles(CYCLES[name], root, seed, generate=generate))
+    if name.startswith("cycles-"):
+        return dict(load_cycles(int(name.removeprefix("cycles-")), root, seed, generate=generate))
     if generate and name in SBM_GRAPHS:
         return dict(generate_sbm(name, seed))
     if generate:
