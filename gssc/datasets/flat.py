@@ -70,13 +70,8 @@ class FlatGraphs:
         key = destination * max(self.num_nodes, 1) + source
         if bool((key[1:] >= key[:-1]).all()):
             return self
-        order = torch.argsort(key, stable=True)
-        return replace(
-            self,
-            edge_index=self.edge_index[:, order],
-            edge_attr=None if self.edge_attr is None else self.edge_attr[order],
-            weight=None if self.weight is None else self.weight[order],
-        )
+        every = slice(None)
+        return self._taken(self.ptr, self.edge_ptr, every, torch.argsort(key, stable=True), every)
 
     def part(self, start: int, stop: int, rows: Literal["graph", "node"]) -> "FlatGraphs":
         """Graphs ``start:stop``; ``rows`` says what the rows of ``y`` and ``mask`` are."""
@@ -89,14 +84,10 @@ class FlatGraphs:
         self, ptr: Tensor, edge_ptr: Tensor, nodes: Tensor | slice, edges: Tensor | slice, targets: Tensor | slice
     ) -> "FlatGraphs":
         index = {"x": nodes, "edge_attr": edges, "weight": edges, "y": targets, "mask": targets}
-        values = {name: getattr(self, name) for name in index}
-        rows: dict[str, Any] = {name: None if values[name] is None else values[name][index[name]] for name in index}
-        return FlatGraphs(ptr, edge_ptr, self.edge_index[:, edges].contiguous(), **rows)
-
-    def to(self, device: str | torch.device) -> "FlatGraphs":
-        """All tensors on a device."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: t.to(device) for name, t in values.items() if t is not None})
+        present = [name for name in index if getattr(self, name) is not None]
+        rows: dict[str, Any] = {name: getattr(self, name)[index[name]] for name in present}
+        edge_index = self.edge_index[:, edges].contiguous()
+        return replace(self, ptr=ptr, edge_ptr=edge_ptr, edge_index=edge_index, **rows)
 
 
 @dataclass(frozen=True)

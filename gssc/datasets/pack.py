@@ -59,11 +59,11 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
                 break
         else:
             raise RuntimeError(f"{dataset.name}: the pack does not give back what it was made from")
-        coded = {name: encode_column(values) for name, values in columns.items()}
-        about["columns"] = {name: how for name, (_, how) in coded.items()}
-        tensors = {
-            name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, (data, _) in coded.items() if data
-        }
+        about["columns"] = {}
+        for name, values in columns.items():
+            data, about["columns"][name] = encode_column(values)
+            if data:
+                tensors[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     else:
         about["generator"] = generator
     save_tensors(Path(path), tensors, about)
@@ -105,13 +105,10 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
 def _read(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Columns:
     """The arrays in a file, whose sizes are looked at before any memory is taken."""
     most = max(MOST_BYTES, MOST_TIMES * sum(tensor.numel() for tensor in tensors.values()))
-    shapes = {name: [int(size) for size in shape] for name, (_, shape, _) in about["arrays"].items()}
-    if (
-        sum(8 * math.prod(shape) for shape in shapes.values()) > most
-        or min(min(shape) for shape in shapes.values()) < 0
-    ):
+    shapes = [[int(size) for size in shape] for _, shape, _ in about["arrays"].values()]
+    if sum(8 * math.prod(shape) for shape in shapes) > most or min(map(min, shapes)) < 0:
         raise ValueError(f"arrays of {shapes}, more than {most:,} bytes")
-    rows = max(max(shape) for shape in shapes.values())
+    rows = max(map(max, shapes))
     data = {name: tensors[name].numpy().tobytes() if name in tensors else b"" for name in about["columns"]}
     return _from_columns(about, {name: decode_column(data[name], how, rows) for name, how in about["columns"].items()})
 

@@ -14,7 +14,6 @@ which may differ in the last bit, could decide otherwise, or which do not follow
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -123,9 +122,8 @@ def encode_edges(
         return None
     by_source = np.argsort(source, kind="stable").reshape(-1, K)
     neighbours, weight = edge_index[1][by_source], edge_attr[:, 0][by_source]
-    rule = nearest(ptr, x[:, -2:])
-    follows = rule.safe & (rule.neighbours == neighbours).all(1) & (rule.weight == weight).all(1)
-    odd = np.flatnonzero(~follows)
+    expected, expected_weight, safe = nearest(ptr, x[:, -2:])
+    odd = np.flatnonzero(~safe | (expected != neighbours).any(1) | (expected_weight != weight).any(1))
     if len(odd) > 0.2 * len(x):
         return None
     return {"odd_nodes": odd, "odd_neighbours": neighbours[odd].reshape(-1), "odd_weights": weight[odd].reshape(-1)}
@@ -146,36 +144,30 @@ def decode_edges(ptr: np.ndarray, x: np.ndarray, columns: Columns) -> tuple[np.n
     return np.stack([ordered.indices, destination]) - start[destination], ordered.data[:, None]
 
 
-class Nearest(NamedTuple):
-    """The 8 neighbours [N, 8] of every node by the rule, in ascending order, with the weights of the edges to them.
+def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rule applied to positions [N, 2] of graphs of more than 8 nodes each.
 
-    ``safe`` [N] is false where an error in the last bit of exp() might change any of this.
+    Returns:
+        The neighbours of every node in ascending order and the weights of the edges to them, [N, 8], and which nodes
+        are safe, [N]: where no error in the last bit of exp() changes any of that.
     """
-
-    neighbours: np.ndarray
-    weight: np.ndarray
-    safe: np.ndarray
-
-
-def nearest(ptr: np.ndarray, pos: np.ndarray) -> Nearest:
-    """The rule applied to positions [N, 2] of graphs of more than 8 nodes each."""
     nodes, sizes = len(pos), np.diff(ptr)
-    rule = Nearest(np.empty((nodes, K), np.int32), np.empty((nodes, K), np.float32), np.empty(nodes, bool))
+    neighbours, weights = np.empty((nodes, K), np.int32), np.empty((nodes, K), np.float32)
+    safe = np.empty(nodes, bool)
 
     def work(rows: np.ndarray) -> None:
         n = rows.shape[1]
         a = similarity(pos[rows])
         # The first that is left out, then all that are taken.
         last = np.argpartition(sort_keys(a), n - K - 1, axis=2)[..., n - K - 1 :]
-        rule.neighbours[rows] = chosen = np.sort(last[..., 1:], axis=2)
-        weight = np.take_along_axis(a, chosen, axis=2)
-        rule.weight[rows] = weight
-        low, high = ((weight * (1.0 + error)).astype(np.float32) for error in (-NEAR_ROUNDING, NEAR_ROUNDING))
+        neighbours[rows] = chosen = np.sort(last[..., 1:], axis=2)
+        weights[rows] = exact = np.take_along_axis(a, chosen, axis=2)
+        low, high = ((exact * (1.0 + error)).astype(np.float32) for error in (-NEAR_ROUNDING, NEAR_ROUNDING))
         # In units of the last decimal.
         left = np.take_along_axis(a, last[..., :1], axis=2)[..., 0] * 10.0**DECIMALS
-        taken = weight.min(axis=2) * 10.0**DECIMALS
+        taken = exact.min(axis=2) * 10.0**DECIMALS
         turning = np.minimum(np.abs(taken % 1.0 - 0.5), np.abs(left % 1.0 - 0.5)) < NEAR_TIE
-        rule.safe[rows] = (low == high).all(2) & ~(turning & (taken - left < 1.0 + 2 * NEAR_TIE))
+        safe[rows] = (low == high).all(2) & ~(turning & (taken - left < 1.0 + 2 * NEAR_TIE))
 
     # Graphs with equally many nodes, a few at a time. NumPy leaves the interpreter while it computes: threads do help.
     batches = []
@@ -184,7 +176,7 @@ def nearest(ptr: np.ndarray, pos: np.ndarray) -> Nearest:
         batches += [part[:, None] + np.arange(n) for part in np.array_split(starts, -(-len(starts) * n * n // PAIRS))]
     with ThreadPoolExecutor() as pool:
         list(pool.map(work, batches))
-    return rule
+    return neighbours, weights, safe
 
 
 def similarity(pos: np.ndarray) -> np.ndarray:

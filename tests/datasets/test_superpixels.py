@@ -92,8 +92,8 @@ def test_nodes_next_to_a_rounding_boundary_are_not_safe(monkeypatch):
         return a
 
     monkeypatch.setattr(superpixels, "similarity", similarity)
-    rule = superpixels.nearest(ptr[:2], pos[:12])
-    assert np.flatnonzero(~rule.safe).tolist() == [0, 1]
+    _, _, safe = superpixels.nearest(ptr[:2], pos[:12])
+    assert np.flatnonzero(~safe).tolist() == [0, 1]
 
 
 def test_neighbours_outside_of_a_graph_are_refused():
