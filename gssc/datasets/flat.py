@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.utils import cumsum
 
 from gssc.checks import check_shape, fail
 from gssc.nn.encoders import Features
@@ -157,7 +158,7 @@ def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
         if present and len(present) < len(values):
             fail(field.name, "given in every part or in none", f"{len(present)} of {len(values)}")
         if field.name in ("ptr", "edge_ptr"):
-            joined[field.name] = pointers(torch.cat([value.diff() for value in values]))
+            joined[field.name] = cumsum(torch.cat([value.diff() for value in values]))
         else:
             joined[field.name] = torch.cat(present, dim=1 if field.name == "edge_index" else 0) if present else None
     return FlatGraphs(**joined)  # type: ignore[arg-type]
@@ -202,13 +203,8 @@ def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
 def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
     counts = ptr.diff()[graphs]
-    starts = pointers(counts)
+    starts = cumsum(counts)
     return torch.arange(int(starts[-1])) + (ptr[graphs] - starts[:-1]).repeat_interleave(counts), starts
-
-
-def pointers(counts: Tensor) -> Tensor:
-    """Where each of several ranges begins that lie end to end, and where the last one ends."""
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:

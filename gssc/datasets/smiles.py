@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch_geometric.utils import cumsum
 
 from gssc.checks import check_installed, fail
-from gssc.datasets.flat import FlatGraphs, pointers
+from gssc.datasets.flat import FlatGraphs
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND
 from gssc.datasets.zinc_atoms import zinc_columns
 
@@ -84,7 +85,7 @@ def read_molecules(
                 all_scaffolds.append(scaffold)
     if not rows:
         fail("SMILES", "one or more molecules", f"none among {len(smiles)} rows")
-    ptr, edge_ptr = (pointers(torch.tensor(counts)) for counts in (atom_counts, bond_counts))
+    ptr, edge_ptr = (cumsum(torch.tensor(counts)) for counts in (atom_counts, bond_counts))
     edge_index = torch.tensor(ends, dtype=torch.long).reshape(-1, 2).T.contiguous()
     edge_attr = torch.tensor(bonds, dtype=torch.long).reshape(-1, width)
     graphs = FlatGraphs(ptr, edge_ptr, edge_index, torch.tensor(atoms), edge_attr, y=torch.empty(0))

@@ -41,7 +41,7 @@ def encode_nodes(ptr: np.ndarray, x: np.ndarray) -> Columns | None:
             break
     else:
         return None
-    units = _units(x.shape[1] - 2)
+    units = np.r_[1, 1, np.full(x.shape[1] - 2, 255)]
     if _pixels(means[:1000], units) is None or (pixels := _pixels(means, units)) is None:
         return None
     sums = np.rint(means.astype(np.float64) * units * pixels[:, None]).astype(np.int64)
@@ -50,18 +50,19 @@ def encode_nodes(ptr: np.ndarray, x: np.ndarray) -> Columns | None:
     # Whole grey levels change little from node to node, and by about as much in every channel.
     change = np.diff(np.diff(colours // size, axis=0, prepend=0), axis=1, prepend=0)
     codes = ((change << 1) ^ (change >> 63)) * size + colours % size
+    codes = codes[np.argsort(size[:, 0], kind="stable")]
     columns = {"side": np.array([side]), "pixels": pixels, "row": sums[by_size, 0], "column": sums[by_size, 1]}
-    along_path = np.argsort(size[:, 0], kind="stable")
-    return columns | {f"colour/{channel}": values for channel, values in enumerate(codes[along_path].T)}
+    return columns | {f"colour/{channel}": values for channel, values in enumerate(codes.T)}
 
 
 def decode_nodes(ptr: np.ndarray, columns: Columns) -> np.ndarray:
     """The ``x`` that `encode_nodes` was given."""
     pixels = columns["pixels"]
-    colours = np.stack([values for name, values in columns.items() if name.startswith("colour/")], axis=1)
+    channels = sum(name.startswith("colour/") for name in columns)
+    colours = np.stack([columns[f"colour/{channel}"] for channel in range(channels)], axis=1)
     if len(pixels) != ptr[-1] or pixels.min(initial=1) < 1:
         raise ValueError("pixels that do not fit the nodes")
-    sums = np.empty((len(pixels), 2 + colours.shape[1]), dtype=np.int64)
+    sums = np.empty((len(pixels), 2 + channels), dtype=np.int64)
     by_size = np.argsort(pixels, kind="stable")
     sums[by_size, 0], sums[by_size, 1] = columns["row"], columns["column"]
     path = _path(ptr, pixels, sums[:, :2])
@@ -70,13 +71,9 @@ def decode_nodes(ptr: np.ndarray, columns: Columns) -> np.ndarray:
     change = codes // size
     levels = np.cumsum(np.cumsum((change >> 1) ^ -(change & 1), axis=1), axis=0)
     sums[path, 2:] = levels * size + codes % size
-    means = (sums / (_units(colours.shape[1]) * pixels[:, None])).astype(np.float16)
+    units = np.r_[1, 1, np.full(channels, 255)]
+    means = (sums / (units * pixels[:, None])).astype(np.float16)
     return _features(means, int(columns["side"][0]))
-
-
-def _units(channels: int) -> np.ndarray:
-    """What the sums of the coordinates and of each colour are counted in."""
-    return np.array([1, 1] + [255] * channels)
 
 
 def _features(means: np.ndarray, side: int) -> np.ndarray:

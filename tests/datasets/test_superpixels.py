@@ -119,7 +119,7 @@ def images(channels, side, seed=0):
     return ptr, np.concatenate([colours.astype(np.float32), centres.astype(np.float32) / np.float32(side)], axis=1)
 
 
-@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32)])
+@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32), (12, 32)])
 def test_means_of_pixels_come_back_from_sums(channels, side):
     ptr, x = images(channels, side)
     columns = superpixels.encode_nodes(ptr, x)
