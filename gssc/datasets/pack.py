@@ -21,7 +21,7 @@ import torch
 
 from gssc.checks import fail
 from gssc.datasets import superpixels
-from gssc.datasets.columns import Columns, decode_column, encode_column, join_columns, split_columns
+from gssc.datasets.columns import Columns, decode_array, encode_array, join_rows, split_rows
 from gssc.datasets.flat import FlatGraphs, GraphDataset, concatenate, from_about
 from gssc.files import load_tensors, save_tensors
 
@@ -61,7 +61,7 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
             raise RuntimeError(f"{dataset.name}: the pack does not give back what it was made from")
         about["columns"] = {}
         for name, values in columns.items():
-            data, about["columns"][name] = encode_column(values)
+            data, about["columns"][name] = encode_array(values)
             if data:
                 tensors[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     else:
@@ -108,9 +108,10 @@ def _read(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Columns:
     shapes = [[int(size) for size in shape] for _, shape, _ in about["arrays"].values()]
     if sum(8 * math.prod(shape) for shape in shapes) > most or min(map(min, shapes)) < 0:
         raise ValueError(f"arrays of {shapes}, more than {most:,} bytes")
-    rows = max(map(max, shapes))
+    longest = max(map(math.prod, shapes))
     data = {name: tensors[name].numpy().tobytes() if name in tensors else b"" for name in about["columns"]}
-    return _from_columns(about, {name: decode_column(data[name], how, rows) for name, how in about["columns"].items()})
+    columns = {name: decode_array(data[name], how, longest) for name, how in about["columns"].items()}
+    return _from_columns(about, columns)
 
 
 def _generate(about: dict[str, Any]) -> Columns:
@@ -144,7 +145,7 @@ def _described(arrays: Columns) -> dict[str, list[Any]]:
 
 
 def _to_columns(arrays: Columns, edges: str) -> Columns | None:
-    """All arrays as one-dimensional ones, with edges stored in this way; None where they cannot be."""
+    """All arrays, split and with edges stored in this way; None where they cannot be."""
     rest = dict(arrays)
     ptr, edge_ptr, edge_index = (rest.pop(name) for name in ("ptr", "edge_ptr", "edge_index"))
     sizes = np.diff(ptr)
@@ -169,7 +170,7 @@ def _to_columns(arrays: Columns, edges: str) -> Columns | None:
             rest |= {name: rest[name][stored] for name in EDGE_FEATURES if name in rest}
         columns["gap"] = np.diff(_pairs_before(sizes, edges)[graph] + row + source, prepend=0)
     for name, values in rest.items():
-        columns |= split_columns(name, values)
+        columns |= split_rows(name, values)
     return columns
 
 
@@ -180,8 +181,7 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
     arrays: Columns = {"ptr": ptr}
     order: Any = slice(None)
     if edges == "superpixels":
-        pixels = "pixels" in columns
-        x = superpixels.decode_nodes(ptr, columns) if pixels else join_columns("x", columns, *about["arrays"]["x"][:2])
+        x = superpixels.decode_nodes(ptr, columns) if "pixels" in columns else join_rows("x", columns)
         edge_index, edge_attr = superpixels.decode_edges(ptr, x, columns)
         arrays |= {"edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edge_attr}
     else:
@@ -201,7 +201,7 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
         counts = np.bincount(graph, minlength=len(sizes))
         arrays |= {"edge_ptr": np.concatenate([[0], np.cumsum(counts)]), "edge_index": edge_index}
     for name in (name for name in about["arrays"] if name not in arrays):
-        values = join_columns(name, columns, *about["arrays"][name][:2])
+        values = join_rows(name, columns)
         arrays[name] = values[order] if name in EDGE_FEATURES else values
     return {name: np.ascontiguousarray(arrays[name]) for name in about["arrays"]}
 

@@ -123,5 +123,5 @@ def _load_molhiv(place: Path) -> dict[str, Any]:
 
 def remove_empty_folders(folder: Path) -> None:
     """Remove a folder if there is no file in it, at any depth: what a failed download leaves."""
-    if all(path.is_dir() for path in folder.rglob("*")):
+    if all(path.is_dir() and not path.is_symlink() for path in folder.rglob("*")):
         shutil.rmtree(folder, ignore_errors=True)

@@ -51,20 +51,17 @@ def encode_nodes(ptr: np.ndarray, x: np.ndarray) -> Columns | None:
     change = np.diff(np.diff(colours // size, axis=0, prepend=0), axis=1, prepend=0)
     codes = ((change << 1) ^ (change >> 63)) * size + colours % size
     codes = codes[np.argsort(size[:, 0], kind="stable")]
-    columns = {"side": np.array([side]), "pixels": pixels, "row": sums[by_size, 0], "column": sums[by_size, 1]}
-    return columns | {f"colour/{channel}": values for channel, values in enumerate(codes.T)}
+    return {"side": np.array([side]), "pixels": pixels, "centres": sums[by_size, :2], "colours": codes}
 
 
 def decode_nodes(ptr: np.ndarray, columns: Columns) -> np.ndarray:
     """The ``x`` that `encode_nodes` was given."""
-    pixels = columns["pixels"]
-    channels = sum(name.startswith("colour/") for name in columns)
-    colours = np.stack([columns[f"colour/{channel}"] for channel in range(channels)], axis=1)
+    pixels, colours = columns["pixels"], columns["colours"]
     if len(pixels) != ptr[-1] or pixels.min(initial=1) < 1:
         raise ValueError("pixels that do not fit the nodes")
+    channels = colours.shape[1]
     sums = np.empty((len(pixels), 2 + channels), dtype=np.int64)
-    by_size = np.argsort(pixels, kind="stable")
-    sums[by_size, 0], sums[by_size, 1] = columns["row"], columns["column"]
+    sums[np.argsort(pixels, kind="stable"), :2] = columns["centres"]
     path = _path(ptr, pixels, sums[:, :2])
     size, codes = pixels[path, None], np.empty_like(colours)
     codes[np.argsort(size[:, 0], kind="stable")] = colours
@@ -123,14 +120,14 @@ def encode_edges(
     odd = np.flatnonzero(~safe | (expected != neighbours).any(1) | (expected_weight != weight).any(1))
     if len(odd) > 0.2 * len(x):
         return None
-    return {"odd_nodes": odd, "odd_neighbours": neighbours[odd].reshape(-1), "odd_weights": weight[odd].reshape(-1)}
+    return {"odd_nodes": odd, "odd_neighbours": neighbours[odd], "odd_weights": weight[odd]}
 
 
 def decode_edges(ptr: np.ndarray, x: np.ndarray, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
     """``edge_index`` and ``edge_attr`` that `encode_edges` was given."""
     neighbours, weight, _ = nearest(ptr, x[:, -2:])
-    neighbours[columns["odd_nodes"]] = columns["odd_neighbours"].reshape(-1, K)
-    weight[columns["odd_nodes"]] = columns["odd_weights"].reshape(-1, K)
+    neighbours[columns["odd_nodes"]] = columns["odd_neighbours"]
+    weight[columns["odd_nodes"]] = columns["odd_weights"]
     nodes, start = len(x), np.repeat(ptr[:-1], np.diff(ptr))
     if (neighbours < 0).any() or (neighbours >= np.repeat(np.diff(ptr), np.diff(ptr))[:, None]).any():
         raise ValueError("an edge that leads out of its graph")
