@@ -27,9 +27,14 @@ def split_rows(name: str, values: np.ndarray) -> Columns:
     return {name: values}
 
 
-def join_rows(name: str, columns: Columns) -> np.ndarray:
-    """The array that `split_rows` was given."""
-    return columns[name][columns[f"{name}/row"]] if f"{name}/row" in columns else columns[name]
+def join_rows(name: str, columns: Columns, shape: list[int]) -> np.ndarray:
+    """The array that `split_rows` was given, if it is no larger than this shape."""
+    values, numbers = columns[name], columns.get(f"{name}/row")
+    if numbers is None:
+        return values
+    if numbers.size * math.prod(values.shape[1:]) > math.prod(shape):
+        raise ValueError(f"rows that do not fit {name}")
+    return values[numbers]
 
 
 def encode_array(values: np.ndarray) -> tuple[bytes, dict[str, Any]]:

@@ -177,11 +177,12 @@ def _to_columns(arrays: Columns, edges: str) -> Columns | None:
 def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
     """The arrays that `_to_columns` was given."""
     sizes, edges = columns["nodes"], about["edges"]
+    shapes = {name: shape for name, (_, shape, _) in about["arrays"].items()}
     ptr = np.concatenate([[0], np.cumsum(sizes)])
     arrays: Columns = {"ptr": ptr}
     order: Any = slice(None)
     if edges == "superpixels":
-        x = superpixels.decode_nodes(ptr, columns) if "pixels" in columns else join_rows("x", columns)
+        x = superpixels.decode_nodes(ptr, columns) if "pixels" in columns else join_rows("x", columns, shapes["x"])
         edge_index, edge_attr = superpixels.decode_edges(ptr, x, columns)
         arrays |= {"edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edge_attr}
     else:
@@ -200,10 +201,10 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
             edge_index = np.stack(np.divmod(pair, sizes[graph])[::-1])
         counts = np.bincount(graph, minlength=len(sizes))
         arrays |= {"edge_ptr": np.concatenate([[0], np.cumsum(counts)]), "edge_index": edge_index}
-    for name in (name for name in about["arrays"] if name not in arrays):
-        values = join_rows(name, columns)
+    for name in shapes.keys() - arrays.keys():
+        values = join_rows(name, columns, shapes[name])
         arrays[name] = values[order] if name in EDGE_FEATURES else values
-    return {name: np.ascontiguousarray(arrays[name]) for name in about["arrays"]}
+    return {name: np.ascontiguousarray(arrays[name]) for name in shapes}
 
 
 def _pairs_before(sizes: np.ndarray, edges: str) -> np.ndarray:

@@ -125,6 +125,8 @@ def encode_edges(
 
 def decode_edges(ptr: np.ndarray, x: np.ndarray, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
     """``edge_index`` and ``edge_attr`` that `encode_edges` was given."""
+    if len(x) != ptr[-1] or np.diff(ptr).min() <= K:
+        raise ValueError("positions that do not fit the graphs")
     neighbours, weight, _ = nearest(ptr, x[:, -2:])
     neighbours[columns["odd_nodes"]] = columns["odd_neighbours"]
     weight[columns["odd_nodes"]] = columns["odd_weights"]

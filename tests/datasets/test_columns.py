@@ -72,4 +72,10 @@ def test_a_bomb_is_not_unpacked():
 def test_arrays_come_back_as_they_were(values, table):
     columns = split_rows("x", values)
     assert ("x/row" in columns) == table
-    assert same(join_rows("x", columns), values)
+    assert same(join_rows("x", columns, list(values.shape)), values)
+
+
+def test_a_table_that_would_make_a_larger_array_is_refused():
+    columns = {"x": np.zeros((1, 1000)), "x/row": np.zeros(1000, np.int64)}
+    with pytest.raises(ValueError, match="rows that do not fit x"):
+        join_rows("x", columns, [1000, 3])

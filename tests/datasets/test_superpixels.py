@@ -96,6 +96,15 @@ def test_nodes_next_to_a_rounding_boundary_are_not_safe(monkeypatch):
     assert np.flatnonzero(~safe).tolist() == [0, 1]
 
 
+def test_positions_of_other_graphs_are_refused():
+    ptr, pos = positions()
+    for graph, nodes in ((5, 10**12), (1, 10**12), (1, 10)):
+        other = ptr.copy()
+        other[graph] += nodes
+        with pytest.raises(ValueError, match="positions that do not fit the graphs"):
+            rebuilt(other, pos)
+
+
 def test_neighbours_outside_of_a_graph_are_refused():
     ptr, pos = positions()
     for wrong in (12, -1):
