@@ -65,10 +65,8 @@ def open_inputs(
     dataset = from_about(about)
     if isinstance(source, str):
         source = Path(source) if Path(source).suffix.lower() in ENDINGS else [source]
-    elif isinstance(source, Batch):
-        source = source.to_data_list()
     elif isinstance(source, Data):
-        source = [source]
+        source = source.to_data_list() if isinstance(source, Batch) else [source]
     elif not isinstance(source, Path) and (isinstance(source, Mapping) or not hasattr(source, "__getitem__")):
         fail("graphs", "PyG graphs, SMILES, or the path of a file", type(source).__name__)
     if isinstance(source, Path):

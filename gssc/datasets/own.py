@@ -18,6 +18,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, collect, pack_columns
 from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.smiles import read_molecules
 from gssc.datasets.specs import SPECS
 from gssc.datasets.split import NAMES, SplitName, random_split, scaffold_split, split_graphs
 from gssc.nn.encoders import Features
@@ -141,36 +142,30 @@ def _split(saved: Saved, flat: FlatGraphs, level: str, split: SplitName, seed: i
 
 def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatGraphs]:
     """The same graphs three times, with the nodes that count marked in each."""
-    splits: dict[str, FlatGraphs] = {}
+    marked: dict[str, Tensor] = {}
     for name, mask in zip(NAMES, masks, strict=True):
         if mask is None:
             fail(f"{name}_mask", "given, like train_mask", "none")
         if mask.dim() == 2 and mask.shape[1] > 1:
             fail(f"{name}_mask", "one split (data.train_mask = data.train_mask[:, 0], ...)", f"{mask.shape[1]} splits")
-        mask = mask.reshape(-1)
+        mask = mask.reshape(-1).bool()
         if mask.numel() != flat.num_nodes:
             fail(f"{name}_mask", f"one truth value for each of {flat.num_nodes} nodes", f"{mask.numel()}")
         if not bool(mask.any()):
             fail(f"{name}_mask", "one or more nodes", "none")
-        for other, part in splits.items():
-            common = int((part.mask & mask.bool()).sum()) if part.mask is not None else 0
-            if common:
-                fail(f"{name}_mask", f"no nodes of {other}_mask", f"{common} that both have")
-        splits[name] = replace(flat, mask=mask.bool())
-    return splits
+        for other, nodes in marked.items():
+            if bool((nodes & mask).any()):
+                fail(f"{name}_mask", f"no nodes of {other}_mask", f"{int((nodes & mask).sum())} that both have")
+        marked[name] = mask
+    return {name: replace(flat, mask=mask) for name, mask in marked.items()}
 
 
 def _per_graph(saved: Saved, name: str) -> list[Any] | None:
     """An attribute that is one word or number per graph."""
-    if isinstance(saved, InMemoryDataset):
-        stored = saved._data.get(name)
-        values = stored.tolist() if isinstance(stored, Tensor) else stored
-        if values is None or not isinstance(values, list):
-            return None
-    else:
-        values = [graph.get(name) for graph in saved]
-        if all(value is None for value in values):
-            return None
+    values: Any = saved._data.get(name) if isinstance(saved, InMemoryDataset) else [graph.get(name) for graph in saved]
+    values = values.tolist() if isinstance(values, Tensor) else values
+    if not isinstance(values, list) or all(value is None for value in values):
+        return None
     values = [value.item() if isinstance(value, Tensor) and value.numel() == 1 else value for value in values]
     return [value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value for value in values]
 
@@ -179,6 +174,4 @@ def _scaffolds(saved: Saved) -> list[str]:
     smiles = _per_graph(saved, "smiles")
     if smiles is None or not all(isinstance(text, str) for text in smiles):
         fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
-    from gssc.datasets.smiles import read_molecules
-
     return read_molecules(smiles, [f"smiles of graph {i}" for i in range(len(smiles))], scaffolds=True).scaffolds

@@ -22,10 +22,7 @@ ZINC_FILES = ("raw/{train,val,test}.pickle", "raw/{train,val,test}.index")
 RAW_FILES = {
     "zinc-12k": ZINC_FILES,
     "zinc-full": ZINC_FILES,
-    "mnist": ("MNIST/raw/MNIST_v2.pt",),
-    "cifar10": ("CIFAR10/raw/CIFAR10_v2.pt",),
-    "pattern": ("PATTERN/raw/PATTERN_v2.pt",),
-    "cluster": ("CLUSTER/raw/CLUSTER_v2.pt",),
+    **{name.lower(): (f"{name}/raw/{name}_v2.pt",) for name in ("MNIST", "CIFAR10", "PATTERN", "CLUSTER")},
     "malnet-tiny": ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type"),
     "voc-sp": ("pascalvoc-sp/raw/{train,val,test}.pickle",),
     "peptides-func": ("peptides-func/raw/{train,val,test}.pt",),
