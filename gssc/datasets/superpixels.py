@@ -65,9 +65,9 @@ def decode_nodes(ptr: np.ndarray, columns: Columns) -> np.ndarray:
     path = _path(ptr, pixels, sums[:, :2])
     size, codes = pixels[path, None], np.empty_like(colours)
     codes[np.argsort(size[:, 0], kind="stable")] = colours
-    change = codes // size
+    change, remainder = np.divmod(codes, size)
     levels = np.cumsum(np.cumsum((change >> 1) ^ -(change & 1), axis=1), axis=0)
-    sums[path, 2:] = levels * size + codes % size
+    sums[path, 2:] = levels * size + remainder
     units = np.r_[1, 1, np.full(channels, 255)]
     means = (sums / (units * pixels[:, None])).astype(np.float16)
     return _features(means, int(columns["side"][0]))
@@ -97,7 +97,9 @@ def _path(ptr: np.ndarray, pixels: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """The nodes of each graph along bands of three rows, there and back."""
     graph = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     band, across = sums[:, 0] // (3 * pixels), sums[:, 1] // pixels
-    return np.lexsort([np.where(band % 2 == 0, across, -across), band, graph])
+    across = np.where(band % 2 == 0, across, max(SIDES) - across)
+    order: np.ndarray = np.argsort((graph * max(SIDES) + band) * 2 * max(SIDES) + across, kind="stable")
+    return order
 
 
 def encode_edges(
@@ -130,14 +132,17 @@ def decode_edges(ptr: np.ndarray, x: np.ndarray, columns: Columns) -> tuple[np.n
     neighbours, weight, _ = nearest(ptr, x[:, -2:])
     neighbours[columns["odd_nodes"]] = columns["odd_neighbours"]
     weight[columns["odd_nodes"]] = columns["odd_weights"]
-    nodes, start = len(x), np.repeat(ptr[:-1], np.diff(ptr))
     if (neighbours < 0).any() or (neighbours >= np.repeat(np.diff(ptr), np.diff(ptr))[:, None]).any():
         raise ValueError("an edge that leads out of its graph")
-    to = (neighbours + start[:, None]).reshape(-1)
-    # From edges by source to edges by destination, in linear time.
-    ordered = sp.csr_array((weight.reshape(-1), to, K * np.arange(nodes + 1)), shape=(nodes, nodes)).tocsc()
-    destination = np.repeat(np.arange(nodes), np.diff(ordered.indptr))
-    return np.stack([ordered.indices, destination]) - start[destination], ordered.data[:, None]
+    # From edges by source to edges by destination, in linear time, and in small integers since memory takes the time.
+    number = np.arange(len(x), dtype=sp.get_index_dtype(maxval=K * len(x)))
+    start = np.repeat(ptr[:-1], np.diff(ptr)).astype(number.dtype)
+    every = (weight.reshape(-1), (neighbours + start[:, None]).reshape(-1), np.append(K * number, K * len(x)))
+    ordered = sp.csr_array(every, shape=(len(x), len(x))).tocsc()
+    into = np.diff(ordered.indptr)
+    edge_index = np.stack([ordered.indices, np.repeat(number, into)], dtype=np.int64)
+    edge_index -= np.repeat(start, into)
+    return edge_index, ordered.data[:, None]
 
 
 def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
