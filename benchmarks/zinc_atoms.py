@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gssc.datasets import FlatGraphs, open_dataset
-from gssc.datasets.zinc_atoms import zinc_molecule
+from gssc.datasets.zinc_atoms import ATOMS, BONDS
 
 LOGP, SA, CYCLE, SHIFT = 0.6976318, 1.19816758, 3.47513915, 2.11182993
 CLOSE = 1e-4
@@ -49,12 +49,29 @@ def judge(graphs: FlatGraphs) -> Judged:
 
 
 def graph_molecule(graphs: FlatGraphs, number: int) -> Any:
-    """One graph as an RDKit molecule."""
+    """One graph as an RDKit molecule; configurations are not in the graph."""
+    from rdkit import Chem
+
     one = graphs.part(number, number + 1, "graph")
     assert one.x is not None
     assert one.edge_attr is not None
-    edges = [(int(i), int(j)) for i, j in one.edge_index.T]
-    return zinc_molecule(one.x[:, 0].tolist(), edges, one.edge_attr[:, 0].tolist())
+    orders = {order: getattr(Chem.BondType, name) for name, order in BONDS.items()}
+    molecule = Chem.RWMol()
+    for kind in one.x[:, 0].tolist():
+        element, *rest = ATOMS[kind].split()
+        atom = Chem.Atom(element)
+        atom.SetFormalCharge({"+": 1, "-": -1}.get(rest[-1] if rest else "", 0))
+        hydrogens = next((int(part[1:]) for part in rest if part.startswith("H")), 0)
+        if atom.GetFormalCharge() or element == "P":
+            atom.SetNoImplicit(True)
+            atom.SetNumExplicitHs(hydrogens)
+        molecule.AddAtom(atom)
+    for (i, j), order in zip(one.edge_index.T.tolist(), one.edge_attr[:, 0].tolist(), strict=True):
+        if molecule.GetBondBetweenAtoms(i, j) is None:
+            molecule.AddBond(i, j, orders[order])
+    molecule = molecule.GetMol()
+    Chem.SanitizeMol(molecule)
+    return molecule
 
 
 def penalised_logp(molecule: Any) -> float:

@@ -24,7 +24,7 @@ from torch_geometric.nn import GIN
 import gssc
 from gssc import GSSC, LaplacianSpectrum, model_inputs
 from gssc.datasets import cycle_counting
-from gssc.datasets.synthetic import CYCLE_LENGTHS
+from gssc.datasets.cycles import CYCLE_LENGTHS
 
 TRAIN, VALIDATION, TEST = 1000, 250, 750
 # Test errors of this script with its defaults, measured once (torch 2.13.0, x86-64 CPU, one thread, seed 0).

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from gssc.config import Recipe
 from gssc.datasets import GraphDataset, open_dataset
-from gssc.datasets.synthetic import cycle_counting
+from gssc.datasets.cycles import cycle_counting
 from gssc.recipes import find_recipe
 from gssc.train import RunSettings, train
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.utils import cumsum
 
 from gssc.checks import check_shape, fail
 from gssc.nn.encoders import Features
@@ -57,6 +58,10 @@ class FlatGraphs:
         """Source and destination of every edge, [2, E], with nodes counted through all graphs."""
         return self.edge_index + self.ptr[:-1].repeat_interleave(self.edge_ptr.diff())
 
+    def counted_targets(self) -> Tensor:
+        """The rows of ``y`` that count."""
+        return self.y if self.mask is None else self.y[self.mask]
+
     def sorted_by_destination(self) -> "FlatGraphs":
         """The same graphs with the edges of each ordered by destination, then source: once, for all batches.
 
@@ -66,13 +71,8 @@ class FlatGraphs:
         key = destination * max(self.num_nodes, 1) + source
         if bool((key[1:] >= key[:-1]).all()):
             return self
-        order = torch.argsort(key, stable=True)
-        return replace(
-            self,
-            edge_index=self.edge_index[:, order],
-            edge_attr=None if self.edge_attr is None else self.edge_attr[order],
-            weight=None if self.weight is None else self.weight[order],
-        )
+        every = slice(None)
+        return self._taken(self.ptr, self.edge_ptr, every, torch.argsort(key, stable=True), every)
 
     def part(self, start: int, stop: int, rows: Literal["graph", "node"]) -> "FlatGraphs":
         """Graphs ``start:stop``; ``rows`` says what the rows of ``y`` and ``mask`` are."""
@@ -85,14 +85,10 @@ class FlatGraphs:
         self, ptr: Tensor, edge_ptr: Tensor, nodes: Tensor | slice, edges: Tensor | slice, targets: Tensor | slice
     ) -> "FlatGraphs":
         index = {"x": nodes, "edge_attr": edges, "weight": edges, "y": targets, "mask": targets}
-        values = {name: getattr(self, name) for name in index}
-        rows: dict[str, Any] = {name: None if values[name] is None else values[name][index[name]] for name in index}
-        return FlatGraphs(ptr, edge_ptr, self.edge_index[:, edges].contiguous(), **rows)
-
-    def to(self, device: str | torch.device) -> "FlatGraphs":
-        """All tensors on a device."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: t.to(device) for name, t in values.items() if t is not None})
+        present = [name for name in index if getattr(self, name) is not None]
+        rows: dict[str, Any] = {name: getattr(self, name)[index[name]] for name in present}
+        edge_index = self.edge_index[:, edges].contiguous()
+        return replace(self, ptr=ptr, edge_ptr=edge_ptr, edge_index=edge_index, **rows)
 
 
 @dataclass(frozen=True)
@@ -113,10 +109,8 @@ class GraphDataset:
 
     def about(self) -> dict[str, Any]:
         """All but the graphs, as plain values: what a run folder keeps as ``dataset.json``."""
-        plain = {
-            name: list(value) if isinstance(value, Sequence) else value
-            for name, value in (("node_features", self.node_features), ("edge_features", self.edge_features))
-        }
+        features = {name: getattr(self, name) for name in ("node_features", "edge_features")}
+        plain = {name: list(value) if isinstance(value, Sequence) else value for name, value in features.items()}
         weighted = any(graphs.weight is not None for graphs in self.splits.values())
         about = {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
         return about | ({"edge_weights": True} if weighted else {})
@@ -148,13 +142,11 @@ class GraphDataset:
 
 def from_about(about: Mapping[str, Any]) -> GraphDataset:
     """The dataset that `GraphDataset.about` describes, without any graphs."""
-    values = {name: about[name] for name in ("task", "node_features", "edge_features", "standardize")}
-    task: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values["task"].items()
-    }
-    node, edge = (tuple(v) if isinstance(v, list) else v for v in (values["node_features"], values["edge_features"]))
-    standardize = {name: (list(mean), list(std)) for name, (mean, std) in values["standardize"].items()}
-    return GraphDataset(str(about["name"]), Task(**task), node, edge, {}, standardize)
+    task, node, edge = (about[name] for name in ("task", "node_features", "edge_features"))
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in task.items()}
+    node, edge = (tuple(features) if isinstance(features, list) else features for features in (node, edge))
+    standardize = {name: (list(mean), list(std)) for name, (mean, std) in about["standardize"].items()}
+    return GraphDataset(str(about["name"]), Task(**values), node, edge, {}, standardize)
 
 
 def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
@@ -166,17 +158,15 @@ def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
         if present and len(present) < len(values):
             fail(field.name, "given in every part or in none", f"{len(present)} of {len(values)}")
         if field.name in ("ptr", "edge_ptr"):
-            joined[field.name] = pointers(torch.cat([value.diff() for value in values]))
+            joined[field.name] = cumsum(torch.cat([value.diff() for value in values]))
         else:
             joined[field.name] = torch.cat(present, dim=1 if field.name == "edge_index" else 0) if present else None
     return FlatGraphs(**joined)  # type: ignore[arg-type]
 
 
-def flatten(
-    dataset: InMemoryDataset | Sequence[Data], task: Task, *, node: Sequence[str] = ("x",), edge: str = "edge_attr"
-) -> FlatGraphs:
-    """Read PyG data: ``node`` names the attributes whose columns make up ``x``, ``edge`` that of ``edge_attr``."""
-    flat, y = pack_columns(dataset, node, edge)
+def flatten(dataset: InMemoryDataset | Sequence[Data], task: Task, *, node: Sequence[str] = ("x",)) -> FlatGraphs:
+    """Read PyG data: ``node`` names the attributes whose columns make up ``x``."""
+    flat, y = pack_columns(dataset, node)
     if y is None:
         fail("y", "a target for every graph or node", "no y")
     rows = flat.num_graphs if task.level == "graph" else flat.num_nodes
@@ -184,7 +174,7 @@ def flatten(
 
 
 def pack_columns(
-    dataset: InMemoryDataset | Sequence[Data], node: Sequence[str] = ("x",), edge: str = "edge_attr"
+    dataset: InMemoryDataset | Sequence[Data], node: Sequence[str] = ("x",)
 ) -> tuple[FlatGraphs, Tensor | None]:
     """PyG data as flat tensors without targets (``y`` is empty), and what they call ``y``."""
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
@@ -192,22 +182,15 @@ def pack_columns(
     graphs = pack(dataset)
     if graphs.weight is not None:
         collect(dataset, "edge_weight")  # every graph has some, or none has
-    nodes, edges = graphs.ptr.diff(), graphs.edge_ptr.diff()
-    columns = [_rows(collect(dataset, name), graphs.num_nodes, name) for name in node]
-    kept = [column for column in columns if column is not None]
-    x = kept[0] if len(kept) == 1 else torch.cat(kept, dim=1) if kept else None
-    edge_attr = _rows(collect(dataset, edge), graphs.edge_index.shape[1], edge)
-    expected = dict.fromkeys(node, nodes) | {edge: edges}
-    for name, column in zip((*node, edge), (*columns, edge_attr), strict=True):
-        if column is not None:
-            _check_rows_of_graphs(dataset, name, expected[name])
-    flat = FlatGraphs(
-        graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), weight=graphs.weight
-    )
+    nodes = graphs.ptr.diff()
+    columns = [column for name in node if (column := _columns(dataset, name, nodes)) is not None]
+    x = columns[0] if len(columns) == 1 else torch.cat(columns, dim=1) if columns else None
+    edge_attr = _columns(dataset, "edge_attr", graphs.edge_ptr.diff())
     y = collect(dataset, "y")
     if y is not None and y.dim() and y.shape[0] == graphs.num_nodes != graphs.num_graphs:
         _check_rows_of_graphs(dataset, "y", nodes)
-    return flat, y
+    empty = torch.empty(0)
+    return FlatGraphs(graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, empty, graphs.weight), y
 
 
 def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
@@ -220,18 +203,8 @@ def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
 def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
     counts = ptr.diff()[graphs]
-    return expand(ptr[graphs], counts), pointers(counts)
-
-
-def pointers(counts: Tensor) -> Tensor:
-    """Where each of several ranges begins that lie end to end, and where the last one ends."""
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-
-
-def expand(starts: Tensor, counts: Tensor) -> Tensor:
-    """``start, ..., start + count - 1`` for each of them, end to end."""
-    before = counts.cumsum(0) - counts
-    return torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
+    starts = cumsum(counts)
+    return torch.arange(int(starts[-1])) + (ptr[graphs] - starts[:-1]).repeat_interleave(counts), starts
 
 
 def collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:
@@ -268,34 +241,32 @@ def _joined(values: Sequence[Tensor], name: str) -> Tensor:
             try:
                 row = torch.cat([row, value[:1]])[:1]
             except RuntimeError:
-                wanted = f"{_type(row)} of shape [{', '.join(['*', *map(str, row.shape[1:])])}]"
-                got = f"{_type(value)} of shape {list(value.shape)}"
-                fail(f"{name} of graph {number}", f"{wanted}, as in the graphs before it", got)
+                widths = ", ".join(["*", *map(str, row.shape[1:])])
+                wanted, got = (str(tensor.dtype).removeprefix("torch.") for tensor in (row, value))
+                expected = f"{wanted} of shape [{widths}], as in the graphs before it"
+                fail(f"{name} of graph {number}", expected, f"{got} of shape {list(value.shape)}")
         raise
 
 
-def _type(values: Tensor) -> str:
-    return str(values.dtype).removeprefix("torch.")
+def _columns(dataset: InMemoryDataset | Sequence[Data], name: str, counts: Tensor) -> Tensor | None:
+    """An attribute as [rows, D], as many rows in every graph as it has nodes (or edges)."""
+    values = collect(dataset, name)
+    if values is None:
+        return None
+    values = values.unsqueeze(1) if values.dim() == 1 else values
+    check_shape(name, values, int(counts.sum()), None)
+    _check_rows_of_graphs(dataset, name, counts)
+    return values
 
 
 def _check_rows_of_graphs(dataset: InMemoryDataset | Sequence[Data], name: str, counts: Tensor) -> None:
     """Fail where a graph has another number of rows than of nodes or edges, though all graphs together have not."""
     if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data):
         slices = dataset.slices or {}
-        if name not in slices:
-            return
-        rows = torch.as_tensor(slices[name]).diff()
+        rows = torch.as_tensor(slices[name]).diff() if name in slices else counts
     else:
         rows = torch.tensor([_tensor(graph.get(name), name).shape[0] for graph in stored_graphs(dataset)])
     wrong = (rows != counts).nonzero() if rows.shape == counts.shape else counts.new_zeros(0)
     if wrong.numel():
         graph = int(wrong[0])
         fail(f"{name} of graph {graph}", f"{int(counts[graph])} rows", int(rows[graph]))
-
-
-def _rows(values: Tensor | None, rows: int, name: str) -> Tensor | None:
-    if values is None:
-        return None
-    values = values.unsqueeze(1) if values.dim() == 1 else values
-    check_shape(name, values, rows, None)
-    return values

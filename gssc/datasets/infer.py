@@ -79,10 +79,10 @@ def infer_task(
 
 def _check_known(y: Tensor, names: Sequence[str]) -> None:
     """Nothing is learned from a column without a known target, and the loss of 0 would look like success."""
-    for column, has_targets in enumerate(y.isfinite().any(0).tolist()):
-        if not has_targets:
-            name = names[column] if names else "y" if y.shape[1] == 1 else f"y, column {column}"
-            fail(name, "one or more known targets", "none")
+    columns = y.isfinite().any(0).tolist()
+    names = names or (["y"] if len(columns) == 1 else [f"y, column {column}" for column in range(len(columns))])
+    if not all(columns):
+        fail(names[columns.index(False)], "one or more known targets", "none")
 
 
 def _kind(y: Tensor) -> str:
@@ -104,15 +104,9 @@ def infer_features(values: Tensor | None, name: str) -> tuple[Features, Tensor |
         return None, None
     if values.is_complex():
         fail(name, "real numbers", values.dtype)
-    zero_one = values.dtype == torch.bool or bool(((values == 0) | (values == 1)).all())
-    if (
-        values.is_floating_point()
-        or values.dtype == torch.bool
-        or (zero_one and values.shape[1] > MOST_CATEGORICAL_COLUMNS)
-    ):
-        if not bool(values.isfinite().all()):
-            fail(name, "finite numbers", f"{int((~values.isfinite()).sum())} that are not")
-        return values.shape[1], values.to(torch.get_default_dtype())
+    bag_of_words = values.shape[1] > MOST_CATEGORICAL_COLUMNS and bool(((values == 0) | (values == 1)).all())
+    if values.is_floating_point() or values.dtype == torch.bool or bag_of_words:
+        return values.shape[1], continuous(values, name)
     values = values.long()
     if values.numel() and int(values.min()) < 0:
         fail(name, "categories from 0 upwards (floating point for numbers)", int(values.min()))
@@ -122,48 +116,64 @@ def infer_features(values: Tensor | None, name: str) -> tuple[Features, Tensor |
     return tuple((largest + 1).tolist()), values
 
 
+def continuous(values: Tensor, name: str) -> Tensor:
+    """Columns of finite numbers in the default type."""
+    values = values.to(torch.get_default_dtype())
+    if not bool(values.isfinite().all()):
+        fail(name, "finite numbers", f"{int((~values.isfinite()).sum())} that are not")
+    return values
+
+
 def scale_to_training(dataset: GraphDataset) -> GraphDataset:
     """Continuous columns standardised, and regression targets shifted and scaled, by what the training part holds."""
     _check_parts(dataset)
     train = dataset.splits["train"]
     per_node = train.mask if dataset.task.level == "node" else None
-    splits, standardize = dict(dataset.splits), {}
-    for column, features, rows in (("x", dataset.node_features, per_node), ("edge_attr", dataset.edge_features, None)):
-        if not isinstance(features, int):
-            continue
-        values = getattr(train, column).double()
-        values = values if rows is None else values[rows]
-        mean, std = (values.mean(0), values.std(0, unbiased=False)) if len(values) else (torch.zeros(features),) * 2
-        # A column that hardly varies beside its own size, or around zero, is noise of rounding: it is shifted only.
-        # Its own, not 1: a column in small units, say 1e-7, is as good as any.
-        std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
-        standardize[column] = (mean.tolist(), std.tolist())
-        scaled: dict[int, Tensor] = {}  # parts that share one graph go on sharing it
-        for split, flat in splits.items():
-            raw = getattr(flat, column)
-            if id(raw) not in scaled:
-                scaled[id(raw)] = apply_scale(raw, *standardize[column])
-            splits[split] = replace(flat, **{column: scaled[id(raw)]})
+    for column, features, mask in (("x", dataset.node_features, per_node), ("edge_attr", dataset.edge_features, None)):
+        if isinstance(features, int):
+            dataset = standardized(dataset, column, mask)
     task = dataset.task
     if task.kind == "regression":
-        y = train.y if train.mask is None else train.y[train.mask]
-        moments = [_moments(column[column.isfinite()].double()) for column in y.T]
-        shift, scale = zip(*moments, strict=True)
-        task = replace(task, shift=shift[0] if len(shift) == 1 else shift, scale=scale[0] if len(scale) == 1 else scale)
-    return replace(dataset, task=task, splits=splits, standardize=standardize)
+        columns = [column[column.isfinite()].double() for column in train.counted_targets().T]
+        shift = tuple(float(column.mean()) for column in columns)
+        scale = tuple(float(column.std(unbiased=False)) or 1.0 for column in columns)
+        task = (
+            replace(task, shift=shift, scale=scale)
+            if len(columns) > 1
+            else replace(task, shift=shift[0], scale=scale[0])
+        )
+    return replace(dataset, task=task)
+
+
+def standardized(dataset: GraphDataset, column: str, mask: Tensor | None = None) -> GraphDataset:
+    """Columns of all parts minus mean, divided by deviation, of the training part (of its rows that are marked)."""
+    values = getattr(dataset.splits["train"], column).double()
+    values = values if mask is None else values[mask]
+    mean = values.mean(0) if len(values) else values.new_zeros(values.shape[1])
+    std = values.std(0, unbiased=False) if len(values) else mean
+    # A column that hardly varies beside its own size, or around zero, is noise of rounding: it is shifted only.
+    # Its own, not 1: a column in small units, say 1e-7, is as good as any.
+    std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
+    scale = (mean.tolist(), std.tolist())
+    scaled: dict[int, Tensor] = {}  # parts that share one graph go on sharing it
+    splits = dict(dataset.splits)
+    for split, flat in splits.items():
+        raw = getattr(flat, column)
+        if id(raw) not in scaled:
+            scaled[id(raw)] = apply_scale(raw, *scale)
+        splits[split] = replace(flat, **{column: scaled[id(raw)]})
+    return replace(dataset, splits=splits, standardize={**dataset.standardize, column: scale})
 
 
 def _check_parts(dataset: GraphDataset) -> None:
     """Fail where nothing can be learned of a target, or no weights be selected."""
     for part in [part for part in ("train", "val") if part in dataset.splits]:
-        flat = dataset.splits[part]
-        y = flat.y if flat.mask is None else flat.y[flat.mask]
+        y = dataset.splits[part].counted_targets()
         has_target = (y >= 0).unsqueeze(1) if dataset.task.kind == "multiclass" else y.isfinite()
-        columns = has_target.any(0) if part == "train" else has_target.any().unsqueeze(0)
-        for column, some in enumerate(columns.tolist()):
-            if not some:
-                where = f", column {column}" if columns.numel() > 1 else ""
-                fail(f"y of the {part} part{where}", "one or more known targets", "none")
+        columns = has_target.any(0).tolist() if part == "train" else [bool(has_target.any())]
+        if not all(columns):
+            where = f", column {columns.index(False)}" if len(columns) > 1 else ""
+            fail(f"y of the {part} part{where}", "one or more known targets", "none")
 
 
 def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
@@ -172,42 +182,30 @@ def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
     return (shifted / torch.tensor(std, dtype=torch.float64)).to(torch.get_default_dtype())
 
 
-def _moments(targets: Tensor) -> tuple[float, float]:
-    if targets.numel() == 0:
-        return 0.0, 1.0
-    deviation = float(targets.std(unbiased=False))
-    return float(targets.mean()), deviation if deviation > 0 else 1.0
-
-
 def describe(dataset: GraphDataset) -> str:
     """What was found in a dataset, in a few lines for people."""
     task = dataset.task
-    parts = []
-    for name, flat in dataset.splits.items():
-        if flat.mask is not None:
-            parts.append(f"{int(flat.mask.sum()):,} {name} {task.level}s")
-        else:
-            parts.append(f"{flat.num_graphs:,} {name}")
+    parts = [
+        f"{flat.num_graphs:,} {name}" if flat.mask is None else f"{int(flat.mask.sum()):,} {name} {task.level}s"
+        for name, flat in dataset.splits.items()
+    ]
     flats: dict[int, FlatGraphs] = {flat.edge_index.data_ptr(): flat for flat in dataset.splits.values()}
-    graphs = sum(flat.num_graphs for flat in flats.values())
-    nodes, edges = (sum(getattr(flat, name) for flat in flats.values()) for name in ("num_nodes", "num_edges"))
-    size = (
-        f"{nodes:,} nodes and {edges:,} edges"
-        if graphs == 1
-        else (f"{nodes / graphs:.1f} nodes and {edges / graphs:.1f} edges on average")
+    graphs, nodes, edges = (
+        sum(getattr(flat, name) for flat in flats.values()) for name in ("num_graphs", "num_nodes", "num_edges")
     )
+    size = f"{nodes / graphs:.1f} nodes and {edges / graphs:.1f} edges on average"
+    if graphs == 1:
+        size = f"{nodes:,} nodes and {edges:,} edges"
     what = {
         "regression": f"regression of {task.outputs} target{'s' * (task.outputs > 1)}",
         "multiclass": f"classification into {task.outputs} classes",
         "binary": f"{task.outputs} yes-no label{'s' * (task.outputs > 1)}",
     }[task.kind]
     weights = ", weighted" if any(flat.weight is not None for flat in flats.values()) else ""
-    return "\n".join(
-        [
-            f"{dataset.name}: {graphs:,} graph{'s' * (graphs > 1)} ({', '.join(parts)}), {size}",
-            f"task: {what} per {task.level}, metric {task.metric}",
-            f"nodes: {_features(dataset.node_features)}; edges: {_features(dataset.edge_features)}{weights}",
-        ]
+    return (
+        f"{dataset.name}: {graphs:,} graph{'s' * (graphs > 1)} ({', '.join(parts)}), {size}\n"
+        f"task: {what} per {task.level}, metric {task.metric}\n"
+        f"nodes: {_features(dataset.node_features)}; edges: {_features(dataset.edge_features)}{weights}"
     )
 
 

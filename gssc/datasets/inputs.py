@@ -1,6 +1,7 @@
 """Graphs to predict for, brought into the form that a trained model expects: ``.pt``, ``.csv`` or ``.smi``."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,10 +11,10 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.degree_profile import degree_profile
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about, pack_columns
-from gssc.datasets.infer import apply_scale
-from gssc.datasets.molecules import flat_molecules, read_table
+from gssc.datasets.infer import apply_scale, continuous
+from gssc.datasets.molecules import Table, read_table
+from gssc.datasets.open import degree_profile
 from gssc.datasets.own import load_saved
 from gssc.datasets.smiles import Encoding, read_molecules
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS, ZINC_ATOM, ZINC_BOND
@@ -64,26 +65,24 @@ def open_inputs(
     dataset = from_about(about)
     if isinstance(source, str):
         source = Path(source) if Path(source).suffix.lower() in ENDINGS else [source]
-    elif isinstance(source, Batch):
-        source = source.to_data_list()
     elif isinstance(source, Data):
-        source = [source]
+        source = source.to_data_list() if isinstance(source, Batch) else [source]
     elif not isinstance(source, Path) and (isinstance(source, Mapping) or not hasattr(source, "__getitem__")):
         fail("graphs", "PyG graphs, SMILES, or the path of a file", type(source).__name__)
     if isinstance(source, Path):
         ending = source.suffix.lower()
         check_choice("input", ending, ENDINGS)
         if ending in (".csv", ".smi"):
-            table = _table(source, smiles_column) if ending == ".csv" else _read_lines(source)
-            inputs = _molecules(*table, str(source), dataset, skip_invalid)
+            table = read_table(source, smiles_column) if ending == ".csv" else _read_lines(source)
+            inputs = _molecules(table, str(source), dataset, skip_invalid)
         else:
             inputs = _graphs(load_saved(source), dataset)
     elif len(source) == 0:
         fail("graphs", "one or more", "none")
     elif isinstance(source[0], str):
         smiles = [str(text) for text in source]
-        names = [f"molecule {number}" for number in range(len(smiles))]
-        inputs = _molecules(smiles, names, {"smiles": smiles}, "SMILES", dataset, skip_invalid)
+        table = Table(smiles, [f"molecule {number}" for number in range(len(smiles))], {"smiles": smiles}, [])
+        inputs = _molecules(table, "SMILES", dataset, skip_invalid)
     else:
         inputs = _graphs(cast("Sequence[Data]", source), dataset)
     # Runs on data of one's own that are older than these keys do not say whether there were weights.
@@ -97,56 +96,43 @@ def open_inputs(
 def _prepared(flat: FlatGraphs, dataset: GraphDataset) -> FlatGraphs:
     """Columns checked against those of training, and scaled like them."""
     if dataset.name == "malnet-tiny":
-        flat = replace(flat, x=degree_profile(flat.packed()))
-    x = _checked("x", flat.x, dataset.node_features, flat.num_nodes)
-    edge_attr = _checked("edge_attr", flat.edge_attr, dataset.edge_features, flat.num_edges)
-    scaled: dict[str, Any] = {
-        name: apply_scale(values, *dataset.standardize[name])
-        for name, values in (("x", x), ("edge_attr", edge_attr))
-        if values is not None and name in dataset.standardize
+        flat = replace(flat, x=degree_profile(flat))
+    columns: dict[str, Any] = {
+        "x": _checked("x", flat.x, dataset.node_features),
+        "edge_attr": _checked("edge_attr", flat.edge_attr, dataset.edge_features),
     }
-    return replace(replace(flat, x=x, edge_attr=edge_attr), **scaled)
+    for name, (mean, std) in dataset.standardize.items():
+        columns[name] = apply_scale(columns[name], mean, std)
+    return replace(flat, **columns)
 
 
 def _graphs(graphs: InMemoryDataset | Sequence[Data], dataset: GraphDataset) -> Inputs:
     spec = SPECS.get(dataset.name)
     flat, y = pack_columns(graphs, spec.node if spec else ("x",))
     rows = flat.num_graphs if dataset.task.level == "graph" else flat.num_nodes
-    try:
-        y = _unknown(dataset.task, rows) if y is None else dataset.task.targets(y, rows)
-    except ValueError:  # of another task; predictions do not need it
-        y = _unknown(dataset.task, rows)
-    flat = replace(flat, y=y)
-    return Inputs(flat, list(range(flat.num_graphs)), {})
+    targets = _unknown(dataset.task, rows)
+    if y is not None:
+        with suppress(ValueError):  # targets of another task, which predictions do not need
+            targets = dataset.task.targets(y, rows)
+    return Inputs(replace(flat, y=targets), list(range(flat.num_graphs)), {})
 
 
-def _molecules(
-    smiles: list[str],
-    where: list[str],
-    labels: dict[str, list[str]],
-    source: str,
-    dataset: GraphDataset,
-    skip_invalid: bool,
-) -> Inputs:
+def _molecules(table: Table, source: str, dataset: GraphDataset, skip_invalid: bool) -> Inputs:
     features = (dataset.node_features, dataset.edge_features)
     encodings: dict[Any, Encoding] = {(OGB_ATOM, OGB_BOND): "ogb", (ZINC_ATOM, ZINC_BOND): "zinc"}
     # One column of 28 categories may be anything: only ZINC's own are known to be its types.
     molecular = features in encodings and (encodings[features] == "ogb" or dataset.name in ("zinc-12k", "zinc-full"))
     if not molecular or dataset.task.level != "graph":
         fail("input", f"a .pt file (the model was trained on {dataset.name}, not on molecules)", source)
-    molecules = read_molecules(smiles, where, skip_invalid=skip_invalid, encoding=encodings[features])
-    flat = flat_molecules(molecules, _unknown(dataset.task, len(molecules.rows)))
-    kept = {name: [texts[row] for row in molecules.rows] for name, texts in labels.items()}
-    return Inputs(flat, molecules.rows, kept, molecules.skipped)
+    molecules = read_molecules(table.smiles, table.where, skip_invalid=skip_invalid, encoding=encodings[features])
+    rows = molecules.rows
+    graphs = replace(molecules.graphs, y=_unknown(dataset.task, len(rows)))
+    labels = {name: [texts[row] for row in rows] for name, texts in table.labels.items()}
+    return Inputs(graphs, rows, labels, skipped=len(table.smiles) - len(rows))
 
 
-def _table(path: Path, smiles_column: str) -> tuple[list[str], list[str], dict[str, list[str]]]:
-    smiles, _, where = read_table(path, smiles_column)
-    return smiles, where, {"smiles": smiles}
-
-
-def _read_lines(path: Path) -> tuple[list[str], list[str], dict[str, list[str]]]:
-    """SMILES, how errors call them, and what predictions are labelled with."""
+def _read_lines(path: Path) -> Table:
+    """SMILES, one at the beginning of every line, and names after them."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -157,7 +143,7 @@ def _read_lines(path: Path) -> tuple[list[str], list[str], dict[str, list[str]]]
     smiles = [word[0] for word, _ in words]
     names = [word[1].strip() if len(word) > 1 else "" for word, _ in words]
     labels = {"smiles": smiles, **({"name": names} if any(names) else {})}
-    return smiles, [f"{path.name} line {number}" for _, number in words], labels
+    return Table(smiles, [f"{path.name} line {number}" for _, number in words], labels, [])
 
 
 def _unknown(task: Task, rows: int) -> Tensor:
@@ -166,7 +152,7 @@ def _unknown(task: Task, rows: int) -> Tensor:
     return torch.full((rows, task.outputs), float("nan"))
 
 
-def _checked(name: str, values: Tensor | None, features: Features, rows: int) -> Tensor | None:
+def _checked(name: str, values: Tensor | None, features: Features) -> Tensor | None:
     """The columns in the type the model takes, or an error that says what it was trained with."""
     if features is None:
         return None
@@ -175,22 +161,14 @@ def _checked(name: str, values: Tensor | None, features: Features, rows: int) ->
         came = "none" if values is None else f"{values.shape[1]} columns"
         fail(name, f"{width} columns, as in training", came)
     if isinstance(features, int):
-        values = values.to(torch.get_default_dtype())
-        if not bool(values.isfinite().all()):
-            fail(name, "finite numbers", f"{int((~values.isfinite()).sum())} that are not")
-        return values
+        return continuous(values, name)
     if values.is_floating_point():
         fail(name, "integer categories, as in training", values.dtype)
-    return _in_vocabulary(name, values.long(), features)
-
-
-def _in_vocabulary(name: str, values: Tensor, sizes: Sequence[int]) -> Tensor:
-    for column, size in enumerate(sizes):
-        bad = (values[:, column] < 0) | (values[:, column] >= size)
-        if bool(bad.any()):
-            fail(
-                f"{name}, column {column}",
-                f"categories 0 to {size - 1}, which training has seen",
-                f"{int(values[bad, column][0])} in row {int(bad.nonzero()[0])}",
-            )
+    values = values.long()
+    for column, size in enumerate(features):
+        unseen = ((values[:, column] < 0) | (values[:, column] >= size)).nonzero()
+        if unseen.numel():
+            row = int(unseen[0])
+            expected = f"categories 0 to {size - 1}, which training has seen"
+            fail(f"{name}, column {column}", expected, f"{int(values[row, column])} in row {row}")
     return values

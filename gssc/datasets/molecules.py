@@ -3,18 +3,21 @@
 import csv
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.flat import FlatGraphs, GraphDataset, pointers, select
-from gssc.datasets.infer import infer_task, scale_to_training
-from gssc.datasets.smiles import Molecules, read_molecules
-from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
-from gssc.datasets.split import SplitName, random_split, scaffold_split
+from gssc.datasets.flat import GraphDataset
+from gssc.datasets.infer import infer_task
+from gssc.datasets.own import own_dataset
+from gssc.datasets.smiles import read_molecules
+from gssc.datasets.specs import OGB_ATOM, OGB_BOND
+from gssc.datasets.split import SplitName, random_split, scaffold_split, split_graphs
 
 
 def open_csv(
@@ -47,28 +50,27 @@ def open_csv(
     target_columns = [target_columns] if isinstance(target_columns, str) else target_columns
     if not target_columns:
         fail("target_columns", "one or more headings", "none")
-    smiles, cells, where = read_table(path, smiles_column, target_columns)
-    molecules = read_molecules(smiles, where, scaffolds=split == "scaffold", skip_invalid=skip_invalid)
-    y = torch.from_numpy(_numbers(cells, where, target_columns)[molecules.rows])
+    table = read_table(path, smiles_column, target_columns)
+    molecules = read_molecules(table.smiles, table.where, scaffolds=split == "scaffold", skip_invalid=skip_invalid)
+    y = torch.from_numpy(_numbers(table, target_columns)[molecules.rows])
     names = [f"column {heading}" for heading in target_columns]
-    inferred, y = infer_task(_classes(y, cells) if task is None else y, "graph", task, metric, names)
-    flat = flat_molecules(molecules, y)
+    inferred, y = infer_task(_classes(y, table.cells) if task is None else y, "graph", task, metric, names)
+    flat = replace(molecules.graphs, y=y)
     parts = scaffold_split(molecules.scaffolds) if split == "scaffold" else random_split(len(flat), seed, "molecules")
-    splits = {name: select(flat, torch.from_numpy(members), "graph") for name, members in parts.items()}
-    name = f"{path.stem}-own" if path.stem in SPECS else path.stem
-    return scale_to_training(GraphDataset(name, inferred, OGB_ATOM, OGB_BOND, splits, {}))
+    return own_dataset(path, inferred, OGB_ATOM, OGB_BOND, split_graphs(flat, parts, "graph"))
 
 
-def flat_molecules(molecules: Molecules, y: Tensor) -> FlatGraphs:
-    """Molecules with their targets."""
-    ptr, edge_ptr = pointers(molecules.counts), pointers(molecules.bonds)
-    return FlatGraphs(ptr, edge_ptr, molecules.edge_index, molecules.x, molecules.edge_attr, y)
+class Table(NamedTuple):
+    """SMILES, what errors call each, e.g. "molecules.csv line 3", labels of predictions by heading, and targets."""
+
+    smiles: list[str]
+    where: list[str]
+    labels: dict[str, list[str]]
+    cells: list[list[str]]
 
 
-def read_table(
-    path: Path, smiles_column: str, target_columns: Sequence[str] = ()
-) -> tuple[list[str], list[list[str]], list[str]]:
-    """SMILES, cells of the targets, and how errors call each row, e.g. "molecules.csv line 3"."""
+def read_table(path: Path, smiles_column: str, target_columns: Sequence[str] = ()) -> Table:
+    """The columns of a CSV file that these headings name."""
     smiles, cells, where = [], [], []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -95,21 +97,20 @@ def read_table(
         fail("csv", "a CSV file in UTF-8", f"{path} ({error})")
     if not smiles:
         fail("csv", "one or more rows below the headings", f"no rows in {path}")
-    return smiles, cells, where
+    return Table(smiles, where, {"smiles": smiles}, cells)
 
 
-def _numbers(cells: list[list[str]], where: list[str], headings: Sequence[str]) -> np.ndarray:
-    values = np.full((len(cells), len(headings)), np.nan)
-    for number, row in enumerate(cells):
+def _numbers(table: Table, headings: Sequence[str]) -> np.ndarray:
+    """The targets, NaN where a cell is empty."""
+    values = np.full((len(table.cells), len(headings)), np.nan)
+    for number, row in enumerate(table.cells):
         for column, text in enumerate(row):
-            if not text:
-                continue
             try:
-                values[number, column] = float(text)
+                values[number, column] = float(text or "nan")
                 if math.isinf(values[number, column]):
                     raise ValueError
             except ValueError:
-                fail(f"{where[number]}, column {headings[column]}", "a number or an empty cell", repr(text))
+                fail(f"{table.where[number]}, column {headings[column]}", "a number or an empty cell", repr(text))
     return values
 
 

@@ -5,24 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.cycles import load_cycles
-from gssc.datasets.degree_profile import degree_profile
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
-from gssc.datasets.places import RAW_FILES, find_place, missing, present
-from gssc.datasets.pyg import load_molhiv, load_pyg
+from gssc.datasets.infer import standardized
+from gssc.datasets.pyg import load_files
 from gssc.datasets.sbm import GRAPHS as SBM_GRAPHS
 from gssc.datasets.sbm import generate_sbm
 from gssc.datasets.specs import SPECS, Spec
 
-CYCLES = {f"cycles-{length}": length for length in (3, 4, 5, 6)}
-DATASETS = (*CYCLES, *RAW_FILES)
-
-
-class DatasetError(RuntimeError):
-    """A dataset could not be read or downloaded; says which files belong where."""
+DATASETS = tuple(SPECS)
 
 
 def load_dataset(
@@ -42,55 +37,48 @@ def load_dataset(
     """
     check_choice("dataset", name, DATASETS)
     root = Path(root).expanduser()
-    if name in CYCLES:
-        return dict(load_cycles(CYCLES[name], root, seed, generate=generate))
+    if name.startswith("cycles-"):
+        return dict(load_cycles(int(name.removeprefix("cycles-")), root, seed, generate=generate))
     if generate and name in SBM_GRAPHS:
         return dict(generate_sbm(name, seed))
     if generate:
         fail("generate", f"false for {name} (only random models can be generated)", "true")
-    place = find_place(name, root)
-    lacking, there = missing(name, place), present(name, place)
-    if lacking and there:
-        raise DatasetError(
-            f"{name}: {lacking[0]} is missing below {place}, where {there[0]} is; "
-            "put it there, or remove what is there to have all downloaded"
-        )
-    try:
-        return load_molhiv(place) if name == "molhiv" else load_pyg(name, place)
-    except ValueError:
-        raise
-    except Exception as error:  # whatever a download or an unpickling may raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DatasetError(
-            f"{name}: could not be read or downloaded ({reason}); put {RAW_FILES[name]} below {place}"
-        ) from error
+    return load_files(name, root)
 
 
 def open_dataset(name: str, root: str | Path, seed: int = 0, *, generate: bool = False) -> GraphDataset:
     """The named dataset in its official split; arguments as for `load_dataset`."""
-    check_choice("dataset", name, SPECS)
-    spec = SPECS[name]
     parts = load_dataset(name, root, seed, generate=generate)
-    splits = {split: flatten(part, spec.task, node=spec.node) for split, part in parts.items()}
-    return finish(name, spec, splits)
+    spec = SPECS[name]
+    return finish(name, spec, {split: flatten(part, spec.task, node=spec.node) for split, part in parts.items()})
 
 
 def finish(name: str, spec: Spec, splits: dict[str, FlatGraphs]) -> GraphDataset:
     """What needs the training part: features from degrees, standardised columns, and the scale of the targets."""
     if name == "malnet-tiny":
-        splits = {split: replace(flat, x=degree_profile(flat.packed())) for split, flat in splits.items()}
-    standardize: dict[str, tuple[list[float], list[float]]] = {}
-    for column in spec.standardize:
-        values = getattr(splits["train"], column).double()
-        mean, std = values.mean(0), values.std(0, unbiased=False)
-        std = torch.where(std > 0, std, torch.ones_like(std))
-        standardize[column] = (mean.tolist(), std.tolist())
-        dtype = torch.get_default_dtype()
-        splits = {
-            split: replace(flat, **{column: ((getattr(flat, column) - mean) / std).to(dtype)})
-            for split, flat in splits.items()
-        }
+        splits = {split: replace(flat, x=degree_profile(flat)) for split, flat in splits.items()}
     task = spec.task
     if task.metric == "mae/std":
         task = replace(task, scale=float(splits["train"].y.double().std(unbiased=False)) or 1.0)
-    return GraphDataset(name, task, spec.node_features, spec.edge_features, splits, standardize)
+    dataset = GraphDataset(name, task, spec.node_features, spec.edge_features, splits, {})
+    for column in spec.standardize:
+        dataset = standardized(dataset, column)
+    return dataset
+
+
+def degree_profile(graphs: FlatGraphs) -> Tensor:
+    """Degree of every node, and minimum, maximum, mean and standard deviation of its neighbours' degrees: [N, 5].
+
+    A neighbour is where an edge leads to; the degree counts the edges that leave. Nodes without neighbours get zeros.
+    PyG's ``LocalDegreeProfile``, for all graphs at once.
+    """
+    source, destination = graphs.ends()
+    zeros = torch.zeros(graphs.num_nodes, dtype=torch.get_default_dtype())
+    degree = torch.bincount(source, minlength=len(zeros)).to(zeros)
+    around = degree[destination]
+    count = degree.clamp(min=1.0)
+    lowest = zeros.scatter_reduce(0, source, around, "amin", include_self=False)
+    highest = zeros.scatter_reduce(0, source, around, "amax", include_self=False)
+    mean = zeros.index_add(0, source, around) / count
+    deviation = zeros.index_add(0, source, (around - mean[source]).square())
+    return torch.stack([degree, lowest, highest, mean, (deviation / count).sqrt()], dim=1)

@@ -16,15 +16,22 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.flat import FlatGraphs, GraphDataset, collect, pack_columns, select
+from gssc.datasets.flat import FlatGraphs, GraphDataset, collect, pack_columns
 from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.smiles import read_molecules
 from gssc.datasets.specs import SPECS
-from gssc.datasets.split import NAMES, SplitName, random_split, scaffold_split
+from gssc.datasets.split import NAMES, SplitName, random_split, scaffold_split, split_graphs
+from gssc.nn.encoders import Features
+from gssc.tasks import Task
 
 Saved: TypeAlias = InMemoryDataset | Sequence[Data]
 EXPECTED = "a list of torch_geometric.data.Data, or what InMemoryDataset.save writes"
-MASKS = tuple(f"{name}_mask" for name in NAMES)
-SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, 0: 0, 1: 1, 2: 2}
+# What graphs may call the part they belong to.
+SPLIT_WORDS = {
+    **dict.fromkeys(("train", "training", 0), "train"),
+    **dict.fromkeys(("val", "valid", "validation", 1), "val"),
+    **dict.fromkeys(("test", 2), "test"),
+}
 
 
 def open_own(
@@ -51,9 +58,16 @@ def open_own(
     node_features, x = infer_features(flat.x, "x")
     edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
     flat = replace(flat, x=x, edge_attr=edge_attr, y=y)
-    name = f"{path.stem}-own" if path.stem in SPECS else path.stem
     splits = _split(saved, flat, level, split, seed)
-    return scale_to_training(GraphDataset(name, inferred, node_features, edge_features, splits, {}))
+    return own_dataset(path, inferred, node_features, edge_features, splits)
+
+
+def own_dataset(
+    path: Path, task: Task, node_features: Features, edge_features: Features, splits: dict[str, FlatGraphs]
+) -> GraphDataset:
+    """The dataset of a file, scaled to its training part, with a name that no other dataset has."""
+    name = f"{path.stem}-own" if path.stem in SPECS else path.stem
+    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}))
 
 
 def load_saved(path: Path) -> Saved:
@@ -70,13 +84,13 @@ def load_saved(path: Path) -> Saved:
     except Exception as error:  # whatever an unpickler may meet in bytes of another kind
         reason = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), "")
         if reason:
-            named = re.search(r"GLOBAL (\S+)", reason)
-            came = named[1] if named else reason[:80]
+            class_name = re.search(r"GLOBAL (\S+)", reason)
+            came = class_name[1] if class_name else reason[:80]
             fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {came}")
         # Of torch's own text the reason alone: around it is advice to read the file without safety.
         lines = str(error).rpartition("WeightsUnpickler error:")[2].split("\n")
-        first = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")
-        fail("data", EXPECTED, f"{path}, which cannot be read ({type(error).__name__}{first})")
+        text = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")
+        fail("data", EXPECTED, f"{path}, which cannot be read ({type(error).__name__}{text})")
     return _graphs(content, path)
 
 
@@ -103,70 +117,55 @@ def _graphs(content: Any, path: Path) -> Saved:
 
 
 def _split(saved: Saved, flat: FlatGraphs, level: str, split: SplitName, seed: int) -> dict[str, FlatGraphs]:
-    masks = [collect(saved, name) for name in MASKS]
+    masks = [collect(saved, f"{name}_mask") for name in NAMES]
     if level == "node" and masks[0] is not None:
         return _masked(flat, masks)
-    stored_parts = _stored_split(saved)
-    if stored_parts is not None:
-        parts = {name: np.flatnonzero(stored_parts == number) for number, name in enumerate(NAMES)}
+    words = _per_graph(saved, "split")
+    if words is not None:
+        for word in words:
+            check_choice("split of a graph", word, SPLIT_WORDS)
+        part_of_graph = np.array([SPLIT_WORDS[word] for word in words])
+        parts = {name: np.flatnonzero(part_of_graph == name) for name in NAMES}
         empty = [name for name, members in parts.items() if len(members) == 0]
         if empty:
             fail("split", "graphs in each of train, val and test", f"none in {' and '.join(empty)}")
     elif split == "scaffold":
         parts = scaffold_split(_scaffolds(saved))
     elif level == "node" and flat.num_graphs < 3:
-        nodes = random_split(flat.num_nodes, seed, "nodes")
-        chosen = [torch.zeros(flat.num_nodes, dtype=torch.bool) for _ in NAMES]
-        for mask, members in zip(chosen, nodes.values(), strict=True):
-            mask[torch.from_numpy(members)] = True
-        return {name: replace(flat, mask=mask) for name, mask in zip(NAMES, chosen, strict=True)}
+        numbers = torch.arange(flat.num_nodes)
+        nodes = random_split(flat.num_nodes, seed, "nodes").values()
+        return _masked(flat, [torch.isin(numbers, torch.from_numpy(members)) for members in nodes])
     else:
         parts = random_split(flat.num_graphs, seed)
-    return {name: select(flat, torch.from_numpy(members), level) for name, members in parts.items()}
+    return split_graphs(flat, parts, level)
 
 
 def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatGraphs]:
     """The same graphs three times, with the nodes that count marked in each."""
-    splits: dict[str, FlatGraphs] = {}
+    marked: dict[str, Tensor] = {}
     for name, mask in zip(NAMES, masks, strict=True):
         if mask is None:
             fail(f"{name}_mask", "given, like train_mask", "none")
         if mask.dim() == 2 and mask.shape[1] > 1:
             fail(f"{name}_mask", "one split (data.train_mask = data.train_mask[:, 0], ...)", f"{mask.shape[1]} splits")
-        mask = mask.reshape(-1)
+        mask = mask.reshape(-1).bool()
         if mask.numel() != flat.num_nodes:
             fail(f"{name}_mask", f"one truth value for each of {flat.num_nodes} nodes", f"{mask.numel()}")
         if not bool(mask.any()):
             fail(f"{name}_mask", "one or more nodes", "none")
-        for other, part in splits.items():
-            common = int((part.mask & mask.bool()).sum()) if part.mask is not None else 0
-            if common:
-                fail(f"{name}_mask", f"no nodes of {other}_mask", f"{common} that both have")
-        splits[name] = replace(flat, mask=mask.bool())
-    return splits
-
-
-def _stored_split(saved: Saved) -> np.ndarray | None:
-    """The attribute ``split`` of every graph as 0, 1, 2; None where there is none."""
-    words = _per_graph(saved, "split")
-    if words is None:
-        return None
-    for word in words:
-        check_choice("split of a graph", word, SPLIT_WORDS)
-    return np.array([SPLIT_WORDS[word] for word in words])
+        for other, nodes in marked.items():
+            if bool((nodes & mask).any()):
+                fail(f"{name}_mask", f"no nodes of {other}_mask", f"{int((nodes & mask).sum())} that both have")
+        marked[name] = mask
+    return {name: replace(flat, mask=mask) for name, mask in marked.items()}
 
 
 def _per_graph(saved: Saved, name: str) -> list[Any] | None:
     """An attribute that is one word or number per graph."""
-    if isinstance(saved, InMemoryDataset):
-        stored = saved._data.get(name)
-        values = stored.tolist() if isinstance(stored, Tensor) else stored
-        if values is None or not isinstance(values, list):
-            return None
-    else:
-        values = [graph.get(name) for graph in saved]
-        if all(value is None for value in values):
-            return None
+    values: Any = saved._data.get(name) if isinstance(saved, InMemoryDataset) else [graph.get(name) for graph in saved]
+    values = values.tolist() if isinstance(values, Tensor) else values
+    if not isinstance(values, list) or all(value is None for value in values):
+        return None
     values = [value.item() if isinstance(value, Tensor) and value.numel() == 1 else value for value in values]
     return [value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value for value in values]
 
@@ -175,6 +174,4 @@ def _scaffolds(saved: Saved) -> list[str]:
     smiles = _per_graph(saved, "smiles")
     if smiles is None or not all(isinstance(text, str) for text in smiles):
         fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
-    from gssc.datasets.smiles import read_molecules
-
     return read_molecules(smiles, [f"smiles of graph {i}" for i in range(len(smiles))], scaffolds=True).scaffolds

@@ -6,9 +6,8 @@ every array read from it, is covered by a checksum. Edges come back in canonical
 in which training sorts them in any case: training from a pack and from the original files is the same. Spectra are not
 part of it: computing them anew is faster than moving them.
 
-Edges are stored as the number of them into every node, and how far each source is from the one before; every pair once
-where all go both ways with equal features, or as a bit per pair of nodes where that is less; not at all where
-positions tell them (`superpixels`).
+Edges are stored as the numbers of the pairs of nodes that they join, each as the difference from the one before; every
+pair once where all go both ways with equal features; not at all where positions tell them (`superpixels`).
 """
 
 import math
@@ -22,12 +21,15 @@ import torch
 
 from gssc.checks import fail
 from gssc.datasets import superpixels
-from gssc.datasets.columns import Columns, decode_column, encode_column, join_columns, split_columns
+from gssc.datasets.columns import Columns, decode_array, encode_array, join_rows, split_rows
 from gssc.datasets.flat import FlatGraphs, GraphDataset, concatenate, from_about
 from gssc.files import load_tensors, save_tensors
 
-FORMAT, VERSION = "gssc dataset", 2
+FORMAT, VERSION = "gssc dataset", 3
 ARRAYS = ("ptr", "edge_ptr", "edge_index", "x", "edge_attr", "y", "weight")
+EDGE_FEATURES = ("edge_attr", "weight")
+# How edges may be stored, the best first.
+WAYS = ("superpixels", "symmetric", "directed")
 # Arrays of a pack: at most 1 GiB, or a thousand times the file.
 MOST_BYTES, MOST_TIMES = 1 << 30, 1000
 
@@ -51,14 +53,17 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
     about |= {"splits": [[name, len(part)] for name, part in dataset.splits.items()], "arrays": _described(arrays)}
     tensors = {}
     if generator is None:
-        about["edges"], columns = _to_columns(arrays)
-        if _described(_from_columns(about, columns)) != about["arrays"]:
+        for about["edges"] in WAYS:
+            columns = _to_columns(arrays, about["edges"])
+            if columns is not None and _described(_from_columns(about, columns)) == about["arrays"]:
+                break
+        else:
             raise RuntimeError(f"{dataset.name}: the pack does not give back what it was made from")
-        coded = {name: encode_column(values) for name, values in columns.items()}
-        about["columns"] = {name: how for name, (_, how) in coded.items()}
-        tensors = {
-            name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, (data, _) in coded.items() if data
-        }
+        about["columns"] = {}
+        for name, values in columns.items():
+            data, about["columns"][name] = encode_array(values)
+            if data:
+                tensors[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     else:
         about["generator"] = generator
     save_tensors(Path(path), tensors, about)
@@ -100,15 +105,13 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
 def _read(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Columns:
     """The arrays in a file, whose sizes are looked at before any memory is taken."""
     most = max(MOST_BYTES, MOST_TIMES * sum(tensor.numel() for tensor in tensors.values()))
-    shapes = {name: [int(size) for size in shape] for name, (_, shape, _) in about["arrays"].items()}
-    if (
-        sum(8 * math.prod(shape) for shape in shapes.values()) > most
-        or min(min(shape) for shape in shapes.values()) < 0
-    ):
+    shapes = [[int(size) for size in shape] for _, shape, _ in about["arrays"].values()]
+    if sum(8 * math.prod(shape) for shape in shapes) > most or min(map(min, shapes)) < 0:
         raise ValueError(f"arrays of {shapes}, more than {most:,} bytes")
-    rows = max(max(shape) for shape in shapes.values())
+    longest = max(map(math.prod, shapes))
     data = {name: tensors[name].numpy().tobytes() if name in tensors else b"" for name in about["columns"]}
-    return _from_columns(about, {name: decode_column(data[name], how, rows) for name, how in about["columns"].items()})
+    columns = {name: decode_array(data[name], how, longest) for name, how in about["columns"].items()}
+    return _from_columns(about, columns)
 
 
 def _generate(about: dict[str, Any]) -> Columns:
@@ -141,103 +144,69 @@ def _described(arrays: Columns) -> dict[str, list[Any]]:
     }
 
 
-def _to_columns(arrays: Columns) -> tuple[str, Columns]:
-    """How edges are stored, and all arrays as one-dimensional ones."""
+def _to_columns(arrays: Columns, edges: str) -> Columns | None:
+    """All arrays, split and with edges stored in this way; None where they cannot be."""
     rest = dict(arrays)
     ptr, edge_ptr, edge_index = (rest.pop(name) for name in ("ptr", "edge_ptr", "edge_index"))
-    columns: Columns = {"nodes": np.diff(ptr)}
-    edge_features = [name for name in ("edge_attr", "weight") if name in rest]
-    exceptions = None
-    if edge_features == ["edge_attr"] and "x" in rest:
-        exceptions = superpixels.encode_edges(ptr, edge_index, rest["x"], rest["edge_attr"])
-    if exceptions is not None:
-        edges, pixels = "superpixels", superpixels.encode_nodes(ptr, rest["x"])
-        columns |= exceptions | (pixels or {})
-        rest = {name: rest[name] for name in rest if name != "edge_attr" and (name != "x" or pixels is None)}
+    sizes = np.diff(ptr)
+    columns: Columns = {"nodes": sizes}
+    if edges == "superpixels":
+        if "x" not in rest or "edge_attr" not in rest:
+            return None
+        odd_edges = superpixels.encode_edges(ptr, edge_ptr, edge_index, rest["x"], rest.pop("edge_attr"))
+        if odd_edges is None:
+            return None
+        pixels = superpixels.encode_nodes(ptr, rest["x"])
+        columns |= odd_edges | (pixels or {})
+        if pixels is not None:
+            del rest["x"]
     else:
-        ends = edge_index + np.repeat(ptr[:-1], np.diff(edge_ptr))
-        kept = _one_direction(ends, [rest[name] for name in edge_features])
-        edges, kept = ("directed", np.ones(len(ends[0]), dtype=bool)) if kept is None else ("symmetric", kept)
-        source, destination = edge_index[:, kept]
-        degree, gap = np.bincount(ends[1, kept], minlength=int(ptr[-1])), np.diff(source, prepend=0)
-        # The first source into a node is counted from that node, the others from the source before.
-        first = _first_edges(degree)
-        gap[first] = destination[first] - source[first]
-        before = _pairs_before(np.diff(ptr))
-        if edges == "symmetric" and not edge_features and before[-1] < 8 * len(gap):
-            edges, joined = "dense", np.zeros(before[-1], dtype=bool)
-            graph = np.repeat(np.arange(len(ptr) - 1), np.diff(edge_ptr))[kept]
-            joined[before[graph] + destination * (destination - 1) // 2 + source] = True
-            columns["joined"] = np.packbits(joined)
-        else:
-            columns |= {"degree": degree, "gap": gap}
-        rest |= {name: rest[name][kept] for name in edge_features}
+        graph, (source, destination) = np.repeat(np.arange(len(sizes)), np.diff(edge_ptr)), edge_index
+        row = destination * sizes[graph]
+        if edges == "symmetric":
+            row = destination * (destination - 1) // 2
+            stored = source < destination
+            source, row, graph = source[stored], row[stored], graph[stored]
+            rest |= {name: rest[name][stored] for name in EDGE_FEATURES if name in rest}
+        columns["gap"] = np.diff(_pairs_before(sizes, edges)[graph] + row + source, prepend=0)
     for name, values in rest.items():
-        columns |= split_columns(name, values)
-    return edges, columns
+        columns |= split_rows(name, values)
+    return columns
 
 
 def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
     """The arrays that `_to_columns` was given."""
-    sizes = columns["nodes"]
+    sizes, edges = columns["nodes"], about["edges"]
+    shapes = {name: shape for name, (_, shape, _) in about["arrays"].items()}
     ptr = np.concatenate([[0], np.cumsum(sizes)])
     arrays: Columns = {"ptr": ptr}
     order: Any = slice(None)
-    if about["edges"] == "superpixels":
-        pixels = "pixels" in columns
-        x = superpixels.decode_nodes(ptr, columns) if pixels else join_columns("x", columns, *about["arrays"]["x"][:2])
+    if edges == "superpixels":
+        x = superpixels.decode_nodes(ptr, columns) if "pixels" in columns else join_rows("x", columns, shapes["x"])
         edge_index, edge_attr = superpixels.decode_edges(ptr, x, columns)
         arrays |= {"edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edge_attr}
     else:
-        if about["edges"] == "dense":
-            before = _pairs_before(sizes)
-            if len(columns["joined"]) != (before[-1] + 7) // 8:
-                raise ValueError("pairs that do not fit the graphs")
-            pair = np.flatnonzero(np.unpackbits(columns["joined"], count=before[-1]))
-            graph = np.searchsorted(before, pair, side="right") - 1
-            pair -= before[graph]
+        before, pair = _pairs_before(sizes, edges), np.cumsum(columns["gap"])
+        if pair.size and (pair.min() < 0 or pair.max() >= before[-1]):
+            raise ValueError("edges that do not fit the graphs")
+        graph = np.searchsorted(before, pair, side="right") - 1
+        pair -= before[graph]
+        if edges == "symmetric":
             destination = ((1 + np.sqrt(1 + 8 * pair)) // 2).astype(np.int64)
             source = pair - destination * (destination - 1) // 2
+            ends, graph = np.stack([np.r_[source, destination], np.r_[destination, source]]), np.tile(graph, 2)
+            order = np.argsort((ends[1] + ptr[graph]) * int(ptr[-1]) + ends[0], kind="stable")
+            edge_index, order = ends[:, order], order % max(len(pair), 1)
         else:
-            degree, gap = columns["degree"], columns["gap"]
-            if len(degree) != ptr[-1] or degree.sum() != len(gap):
-                raise ValueError("edges that do not fit the graphs")
-            graph = np.repeat(np.repeat(np.arange(len(sizes)), sizes), degree)
-            destination = np.repeat(np.arange(len(degree)), degree) - ptr[graph]
-            total, first = np.cumsum(gap), _first_edges(degree)
-            source = total - np.repeat(total[first] - destination[first] + gap[first], degree[degree > 0])
-        edge_index = np.stack([source, destination])
-        if about["edges"] in ("symmetric", "dense"):
-            edge_index, graph = np.concatenate([edge_index, edge_index[::-1]], axis=1), np.tile(graph, 2)
-            order = np.argsort((edge_index[1] + ptr[graph]) * int(ptr[-1]) + edge_index[0], kind="stable")
-            edge_index, order = edge_index[:, order], order % max(len(source), 1)
-        edge_ptr = np.concatenate([[0], np.cumsum(np.bincount(graph, minlength=len(sizes)))])
-        if edge_index.size and (edge_index.min() < 0 or (edge_index >= np.repeat(sizes, np.diff(edge_ptr))).any()):
-            raise ValueError("an edge that leads out of its graph")
-        arrays |= {"edge_ptr": edge_ptr, "edge_index": edge_index}
-    for name in (name for name in about["arrays"] if name not in arrays):
-        values = join_columns(name, columns, *about["arrays"][name][:2])
-        arrays[name] = values[order] if name in ("edge_attr", "weight") else values
-    return {name: np.ascontiguousarray(arrays[name]) for name in about["arrays"]}
+            edge_index = np.stack(np.divmod(pair, sizes[graph])[::-1])
+        counts = np.bincount(graph, minlength=len(sizes))
+        arrays |= {"edge_ptr": np.concatenate([[0], np.cumsum(counts)]), "edge_index": edge_index}
+    for name in shapes.keys() - arrays.keys():
+        values = join_rows(name, columns, shapes[name])
+        arrays[name] = values[order] if name in EDGE_FEATURES else values
+    return {name: np.ascontiguousarray(arrays[name]) for name in shapes}
 
 
-def _pairs_before(sizes: np.ndarray) -> np.ndarray:
-    """Pairs of nodes in all graphs before each, and in all."""
-    return np.concatenate([[0], np.cumsum(sizes * (sizes - 1) // 2)])
-
-
-def _first_edges(degree: np.ndarray) -> np.ndarray:
-    """Number of the first edge into every node that has any."""
-    first: np.ndarray = (np.cumsum(degree) - degree)[degree > 0]
-    return first
-
-
-def _one_direction(ends: np.ndarray, features: list[np.ndarray]) -> np.ndarray | None:
-    """Where source < destination, if every edge has one twin in the other direction with equal features; else None."""
-    source, destination = ends
-    order = np.lexsort([destination, source])
-    mirrored = np.array_equal(ends[:, order], ends[::-1]) and not (source == destination).any()
-    repeated = (ends[:, 1:] == ends[:, :-1]).all(0).any()
-    if not mirrored or repeated or any(values[order].tobytes() != values.tobytes() for values in features):
-        return None
-    return source < destination
+def _pairs_before(sizes: np.ndarray, edges: str) -> np.ndarray:
+    """Pairs of nodes that may be joined in all graphs before each, and in all."""
+    return np.concatenate([[0], np.cumsum(sizes * (sizes - 1) // 2 if edges == "symmetric" else sizes * sizes)])

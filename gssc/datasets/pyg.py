@@ -1,5 +1,12 @@
-"""Datasets that the classes of PyG and OGB download, read and split."""
+"""Datasets that the classes of PyG and OGB download, read and split, and where their raw files belong.
 
+The classes delete a raw folder in which a file is missing before they download it anew, and OGB's asks questions at the
+terminal: both are prevented here.
+"""
+
+import itertools
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,16 +14,77 @@ from typing import Any
 import torch
 from torch_geometric.datasets import ZINC, GNNBenchmarkDataset, LRGBDataset, MalNetTiny
 
-from gssc.checks import fail
-from gssc.datasets.places import remove_empty_folders
+from gssc.checks import check_installed, fail
+from gssc.datasets.split import NAMES
 
+ZINC_FILES = ("raw/{train,val,test}.pickle", "raw/{train,val,test}.index")
+# What each class looks for below its root when it does not download; braces stand for each of their words.
+RAW_FILES = {
+    "zinc-12k": ZINC_FILES,
+    "zinc-full": ZINC_FILES,
+    **{name.lower(): (f"{name}/raw/{name}_v2.pt",) for name in ("MNIST", "CIFAR10", "PATTERN", "CLUSTER")},
+    "malnet-tiny": ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type"),
+    "voc-sp": ("pascalvoc-sp/raw/{train,val,test}.pickle",),
+    "peptides-func": ("peptides-func/raw/{train,val,test}.pt",),
+    "peptides-struct": ("peptides-struct/raw/{train,val,test}.pt",),
+    "molhiv": (
+        "ogbg_molhiv/RELEASE_v1.txt",
+        "ogbg_molhiv/raw/{edge,edge-feat,graph-label,node-feat,num-edge-list,num-node-list}.csv.gz",
+        "ogbg_molhiv/split/scaffold/{train,valid,test}.csv.gz",
+    ),
+}
 ZINC_GRAPHS = {"zinc-12k": 10_000, "zinc-full": 220_011}
 LRGB_NAMES = {"voc-sp": "PascalVOC-SP", "peptides-func": "Peptides-func", "peptides-struct": "Peptides-struct"}
 
 
+class DatasetError(RuntimeError):
+    """A dataset could not be read or downloaded; says which files belong where."""
+
+
+def load_files(name: str, root: Path) -> dict[str, Any]:
+    """The official splits, each an InMemoryDataset, from ``root`` or ``root/name``, or downloaded to ``root/name``."""
+    place = find_place(name, root)
+    missing, present = _missing(name, place), _present(name, place)
+    if missing and present:
+        raise DatasetError(
+            f"{name}: {missing[0]} is missing below {place}, where {present[0]} is; "
+            "put it there, or remove what is there to have all downloaded"
+        )
+    try:
+        return _load_molhiv(place) if name == "molhiv" else _load_pyg(name, place)
+    except ValueError:
+        raise
+    except Exception as error:  # whatever a download or an unpickling may raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        files = " and ".join(RAW_FILES[name])
+        raise DatasetError(f"{name}: could not be read or downloaded ({reason}); put {files} below {place}") from error
+
+
+def find_place(name: str, root: Path) -> Path:
+    """``root/name`` or ``root``, whichever holds all raw files; ``root/name`` where neither does."""
+    return root if _missing(name, root / name) and not _missing(name, root) else root / name
+
+
+def raw_paths(name: str) -> list[str]:
+    """The raw files of a dataset, one by one."""
+    words = ([part.split(",") for part in re.split(r"[{}]", pattern)] for pattern in RAW_FILES[name])
+    return ["".join(chosen) for parts in words for chosen in itertools.product(*parts)]
+
+
+def _missing(name: str, place: Path) -> list[str]:
+    return [path for path in raw_paths(name) if not (place / path).exists()]
+
+
+def _present(name: str, place: Path) -> list[str]:
+    """Raw files, or files in the folder where they belong, that are there: what a download would delete."""
+    folders = {(place / path).parent for path in raw_paths(name)}
+    files = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
+    return sorted(str(file.relative_to(place)) for file in files if not file.is_dir() or any(file.iterdir()))
+
+
 def _class(name: str) -> Callable[[str, str], Any]:
     """The dataset class as a function of root and split."""
-    if name in ("zinc-12k", "zinc-full"):
+    if name in ZINC_GRAPHS:
         return lambda root, split: ZINC(root, subset=name == "zinc-12k", split=split)
     if name in LRGB_NAMES:
         return lambda root, split: LRGBDataset(root, LRGB_NAMES[name], split=split)
@@ -25,30 +93,32 @@ def _class(name: str) -> Callable[[str, str], Any]:
     return lambda root, split: GNNBenchmarkDataset(root, name.upper(), split=split)
 
 
-def load_pyg(name: str, root: Path) -> dict[str, Any]:
-    """The official splits, each an InMemoryDataset."""
+def _load_pyg(name: str, place: Path) -> dict[str, Any]:
     make = _class(name)
-    parts = {split: make(str(root), split) for split in ("train", "val", "test")}
+    parts = {split: make(str(place), split) for split in NAMES}
     # Both variants of ZINC read files of the same names, so that a wrong folder would go unnoticed.
     graphs = ZINC_GRAPHS.get(name, len(parts["train"]))
     if len(parts["train"]) != graphs:
-        fail(f"{name} in {root}", f"{graphs:,} training graphs", f"{len(parts['train']):,}")
+        fail(f"{name} in {place}", f"{graphs:,} training graphs", f"{len(parts['train']):,}")
     return parts
 
 
-def load_molhiv(root: Path) -> dict[str, Any]:
-    """ogbg-molhiv in OGB's scaffold split, each part an InMemoryDataset of its own."""
-    try:
-        from ogb.graphproppred import PygGraphPropPredDataset
-    except ImportError:
-        fail("molhiv", "the package ogb (pip install 'gssc[ogb]')", "no such package")
-    remove_empty_folders(root / "ogbg_molhiv")
+def _load_molhiv(place: Path) -> dict[str, Any]:
+    """ogbg-molhiv in OGB's scaffold split."""
+    check_installed("molhiv", "ogb", "ogb")
+    from ogb.graphproppred import PygGraphPropPredDataset
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
+    remove_empty_folders(place / "ogbg_molhiv")
     # OGB 1.3.6 reads its own processed file with torch.load, which since torch 2.6 wants to be told these names.
     with torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage]):
-        dataset = PygGraphPropPredDataset("ogbg-molhiv", root=str(root))
+        dataset = PygGraphPropPredDataset("ogbg-molhiv", root=str(place))
         split = dataset.get_idx_split()
-    parts = {"train": dataset[split["train"]], "val": dataset[split["valid"]], "test": dataset[split["test"]]}
-    return {name: part.copy() for name, part in parts.items()}
+    return {name: dataset[split["valid" if name == "val" else name]].copy() for name in NAMES}
+
+
+def remove_empty_folders(folder: Path) -> None:
+    """Remove a folder if there is no file in it, at any depth: what a failed download leaves."""
+    if all(path.is_dir() and not path.is_symlink() for path in folder.rglob("*")):
+        shutil.rmtree(folder, ignore_errors=True)

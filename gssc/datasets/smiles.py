@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch_geometric.utils import cumsum
 
-from gssc.checks import fail
+from gssc.checks import check_installed, fail
+from gssc.datasets.flat import FlatGraphs
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND
 from gssc.datasets.zinc_atoms import zinc_columns
 
@@ -26,16 +26,11 @@ Encoding = Literal["ogb", "zinc"]
 
 @dataclass(frozen=True)
 class Molecules:
-    """G molecules end to end, both directions of every bond; ``rows`` are their numbers among what was given."""
+    """Graphs without targets, both directions of every bond; ``rows`` are their numbers among what was given."""
 
-    counts: Tensor
-    bonds: Tensor
-    edge_index: Tensor
-    x: Tensor
-    edge_attr: Tensor
+    graphs: FlatGraphs
     scaffolds: list[str]
     rows: list[int]
-    skipped: int
 
 
 def read_molecules(
@@ -55,31 +50,31 @@ def read_molecules(
         skip_invalid: Leave out what RDKit cannot read, or the encoding has no number for, instead of an error.
         encoding: ``"ogb"``, or ``"zinc"`` for the types of atoms and bonds of ZINC (`gssc.datasets.zinc_atoms`).
     """
-    try:
-        from rdkit import Chem, rdBase
-        from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
-    except ImportError:
-        fail("SMILES", "the package rdkit (pip install 'gssc[molecules]')", "no such package")
+    check_installed("SMILES", "rdkit", "molecules")
+    from rdkit import Chem, rdBase
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+    encode, width = (zinc_columns, 1) if encoding == "zinc" else (_ogb_columns, len(OGB_BOND))
     atoms: list[list[int]] = []
     bonds: list[list[int]] = []
     ends: list[tuple[int, int]] = []
-    counts, bond_counts, rows, all_scaffolds = [], [], [], []
+    atom_counts, bond_counts, rows, all_scaffolds = [], [], [], []
     with rdBase.BlockLogs():
         for number, text in enumerate(smiles):
             molecule = Chem.MolFromSmiles(text)
-            if molecule is None or molecule.GetNumAtoms() == 0:
-                if skip_invalid:
-                    continue
-                fail(where[number], "a SMILES that RDKit can read (--skip-invalid leaves such rows out)", repr(text))
-            scaffold = MurckoScaffoldSmiles(mol=molecule, includeChirality=False) if scaffolds else ""
             try:
-                its_atoms, its_bonds = (zinc_columns if encoding == "zinc" else _ogb_columns)(molecule, where[number])
+                if molecule is None or molecule.GetNumAtoms() == 0:
+                    expected = "a SMILES that RDKit can read (--skip-invalid leaves such rows out)"
+                    fail(where[number], expected, repr(text))
+                if scaffolds:  # before the encoding, which may change the molecule
+                    scaffold = MurckoScaffoldSmiles(mol=molecule, includeChirality=False)
+                its_atoms, its_bonds = encode(molecule, where[number])
             except ValueError:
                 if skip_invalid:
                     continue
                 raise
             rows.append(number)
-            counts.append(molecule.GetNumAtoms())
+            atom_counts.append(molecule.GetNumAtoms())
             bond_counts.append(2 * molecule.GetNumBonds())
             atoms += its_atoms
             for bond, columns in zip(molecule.GetBonds(), its_bonds, strict=True):
@@ -90,16 +85,11 @@ def read_molecules(
                 all_scaffolds.append(scaffold)
     if not rows:
         fail("SMILES", "one or more molecules", f"none among {len(smiles)} rows")
-    return Molecules(
-        torch.tensor(counts),
-        torch.tensor(bond_counts),
-        torch.from_numpy(np.array(ends, dtype=np.int64).reshape(-1, 2).T.copy()),
-        torch.tensor(atoms),
-        torch.from_numpy(np.array(bonds, dtype=np.int64).reshape(-1, 1 if encoding == "zinc" else len(OGB_BOND))),
-        all_scaffolds,
-        rows,
-        len(smiles) - len(rows),
-    )
+    ptr, edge_ptr = (cumsum(torch.tensor(counts)) for counts in (atom_counts, bond_counts))
+    edge_index = torch.tensor(ends, dtype=torch.long).reshape(-1, 2).T.contiguous()
+    edge_attr = torch.tensor(bonds, dtype=torch.long).reshape(-1, width)
+    graphs = FlatGraphs(ptr, edge_ptr, edge_index, torch.tensor(atoms), edge_attr, y=torch.empty(0))
+    return Molecules(graphs, all_scaffolds, rows)
 
 
 def _ogb_columns(molecule: Any, _: str) -> tuple[list[list[int]], list[list[int]]]:
@@ -119,19 +109,19 @@ def _atom(atom: Any) -> list[int]:
         int(atom.GetIsAromatic()),
         int(atom.IsInRing()),
     )
-    return [value if 0 <= value < size else size - 1 for value, size in zip(values, OGB_ATOM, strict=True)]
+    return _in_vocabulary(values, OGB_ATOM)
 
 
 def _bond(bond: Any) -> list[int]:
-    values = (
-        _number(BOND_TYPE, bond.GetBondType()),
-        _number(BOND_STEREO, bond.GetStereo()),
-        int(bond.GetIsConjugated()),
-    )
-    return [value if 0 <= value < size else size - 1 for value, size in zip(values, OGB_BOND, strict=True)]
+    kind, stereo = _number(BOND_TYPE, bond.GetBondType()), _number(BOND_STEREO, bond.GetStereo())
+    return _in_vocabulary((kind, stereo, int(bond.GetIsConjugated())), OGB_BOND)
 
 
 def _number(names: Sequence[str], value: Any) -> int:
     """Place of a value in a vocabulary, -1 where it has none."""
     name = str(value)
     return names.index(name) if name in names else -1
+
+
+def _in_vocabulary(values: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    return [value if 0 <= value < size else size - 1 for value, size in zip(values, sizes, strict=True)]

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import torch
 
 from gssc.checks import fail
+from gssc.datasets.flat import FlatGraphs, select
 
 SplitName = Literal["random", "scaffold"]
 # Shares of training and validation; the rest is for the test.
@@ -50,6 +52,11 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, np.ndarray]:
         smaller = min(("val", "test"), key=lambda name: (len(parts[name]), name != "val"))
         parts[smaller] += members
     return {name: np.sort(np.array(members, dtype=np.int64)) for name, members in parts.items()}
+
+
+def split_graphs(flat: FlatGraphs, parts: dict[str, np.ndarray], level: str) -> dict[str, FlatGraphs]:
+    """The graphs of each part, given their numbers; ``level`` is that of the targets."""
+    return {name: select(flat, torch.from_numpy(members), level) for name, members in parts.items()}
 
 
 def _check(count: int, what: str) -> None:

@@ -70,32 +70,3 @@ def _stereocentres(molecule: Any) -> set[int]:
     # The older of RDKit's two rules is the one that agrees with the benchmark's graphs.
     centres = Chem.FindMolChiralCenters(flat, includeUnassigned=True, useLegacyImplementation=True)
     return {number for number, _ in centres}
-
-
-def zinc_molecule(types: list[int], edges: list[tuple[int, int]], bonds: list[int]) -> Any:
-    """The RDKit molecule of a graph of ZINC; configurations are not in the graph.
-
-    Args:
-        types: Of each atom.
-        edges: Pairs of atoms, each bond once or in both directions.
-        bonds: Type of each pair.
-    """
-    from rdkit import Chem
-
-    orders = {number: getattr(Chem.BondType, name) for name, number in BONDS.items()}
-    molecule = Chem.RWMol()
-    for number in types:
-        element, *rest = ATOMS[number].split()
-        atom = Chem.Atom(element)
-        atom.SetFormalCharge({"+": 1, "-": -1}.get(rest[-1] if rest else "", 0))
-        hydrogens = next((int(part[1:]) for part in rest if part.startswith("H")), 0)
-        if atom.GetFormalCharge() or element == "P":
-            atom.SetNoImplicit(True)
-            atom.SetNumExplicitHs(hydrogens)
-        molecule.AddAtom(atom)
-    for (i, j), bond in zip(edges, bonds, strict=True):
-        if molecule.GetBondBetweenAtoms(i, j) is None:
-            molecule.AddBond(i, j, orders[bond])
-    molecule = molecule.GetMol()
-    Chem.SanitizeMol(molecule)
-    return molecule

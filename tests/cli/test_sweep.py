@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import gssc.cli.common
 import gssc.train.run
 from gssc.cli import app
-from gssc.datasets.synthetic import cycle_counting
+from gssc.datasets.cycles import cycle_counting
 from gssc.files import load_tensors, read_json
 from gssc.train.sweep import _distribution, parse_axis
 

@@ -6,11 +6,10 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import LocalDegreeProfile
 
 from gssc.datasets import flatten, open_csv, open_own, read_inputs
-from gssc.datasets.degree_profile import degree_profile
+from gssc.datasets.flat import pack_columns
 from gssc.datasets.inputs import open_inputs
-from gssc.datasets.open import finish
+from gssc.datasets.open import degree_profile, finish
 from gssc.datasets.specs import SPECS
-from gssc.spectra.packed import pack
 
 
 def graphs(count=20, x=lambda n: torch.randint(4, (n, 1)), y=True):
@@ -104,10 +103,10 @@ def test_named_datasets_know_what_their_columns_are(tmp_path):
     dataset = finish("malnet-tiny", spec, {"train": flatten(bare, spec.task)})
     read = read_inputs(saved(tmp_path / "new.pt", bare), about_of(dataset))
     assert torch.equal(read.x, dataset.splits["train"].x)
-    assert degree_profile(read.packed()).shape == read.x.shape
+    assert degree_profile(read).shape == read.x.shape
     for graph in (*bare, Data(edge_index=torch.tensor([[0, 0, 1], [1, 2, 0]]), num_nodes=4)):
         theirs = LocalDegreeProfile()(Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)).x
-        torch.testing.assert_close(degree_profile(pack([graph])), theirs)
+        torch.testing.assert_close(degree_profile(pack_columns([graph])[0]), theirs)
 
 
 @pytest.mark.parametrize(("name", "columns"), [("molhiv", 9), ("peptides-func", 9), ("zinc-12k", 1), ("zinc-full", 1)])
@@ -118,7 +117,7 @@ def test_smiles_for_models_of_named_datasets(name, columns):
     about |= {"node_features": list(spec.node_features), "edge_features": list(spec.edge_features)}
     inputs = open_inputs(["CCO", "C(", "c1ccccc1"], about, skip_invalid=True)
     assert inputs.graphs.x.shape == (9, columns)
-    assert (inputs.rows, inputs.labels) == ([0, 2], {"smiles": ["CCO", "c1ccccc1"]})
+    assert (inputs.rows, inputs.skipped, inputs.labels) == ([0, 2], 1, {"smiles": ["CCO", "c1ccccc1"]})
     assert inputs.graphs.y.shape == (2, spec.task.outputs)
     # A string is one molecule, not a list of letters, or the path of a file.
     assert open_inputs("CCO", about).graphs.ptr.tolist() == [0, 3]

@@ -12,6 +12,7 @@ from gssc.tasks import Task
 from gssc.train.evaluate import default_dtype
 
 GENERATOR = {"name": "cycles-3", "seed": 5}
+NO_ODD_EDGES = {"odd_nodes": np.zeros(0, int), "odd_neighbours": np.zeros((0, 8)), "odd_weights": np.zeros((0, 8))}
 
 
 @pytest.fixture
@@ -124,14 +125,14 @@ def superpixel_dataset():
     for name, sizes in {"train": (12, 40, 9), "val": (20,), "test": (33, 12)}.items():
         pos = (rng.random((sum(sizes), 2)) * 28).astype(np.float16).astype(np.float32) / np.float32(28)
         ptr = np.array([0, *np.cumsum(sizes)])
-        edge_index, weight = superpixels.rebuild(ptr, pos, np.zeros(0, int), np.zeros((0, 8), int))
+        edge_index, weight = superpixels.decode_edges(ptr, pos, NO_ODD_EDGES)
         x = np.concatenate([rng.random((len(pos), 1)).astype(np.float16).astype(np.float32), pos], axis=1)
         splits[name] = FlatGraphs(
             torch.from_numpy(ptr),
             torch.from_numpy(ptr * 8),
             torch.from_numpy(edge_index),
             torch.from_numpy(x),
-            torch.from_numpy(weight.astype(np.float32)[:, None]),
+            torch.from_numpy(weight),
             torch.randint(10, (len(sizes),)),
         )
     return GraphDataset("pixels", Task("graph", "multiclass", 10, "accuracy"), 3, 1, splits, {})
@@ -152,12 +153,12 @@ def test_superpixels_are_stored_as_pixels_and_sums(tmp_path):
         colours = (rng.integers(0, 255 * pixels + 1) / (255 * pixels)).astype(np.float16).astype(np.float32)
         pos = (rng.integers(0, 27 * pixels + 1, (flat.num_nodes, 2)) / pixels).astype(np.float16).astype(np.float32)
         pos /= np.float32(28)
-        edge_index, weight = superpixels.rebuild(flat.ptr.numpy(), pos, np.zeros(0, int), np.zeros((0, 8), int))
+        edge_index, weight = superpixels.decode_edges(flat.ptr.numpy(), pos, NO_ODD_EDGES)
         x = torch.from_numpy(np.concatenate([colours, pos], axis=1))
-        edge_attr = torch.from_numpy(weight.astype(np.float32)[:, None])
+        edge_attr = torch.from_numpy(weight)
         dataset.splits[name] = replace(flat, x=x, edge_index=torch.from_numpy(edge_index), edge_attr=edge_attr)
     assert_comes_back(dataset, tmp_path / "file")
-    assert {"pixels", "row", "column", "colour/0"} <= set(load_tensors(tmp_path / "file")[0])
+    assert {"pixels", "centres", "colours"} <= set(load_tensors(tmp_path / "file")[0])
 
 
 def test_arrays_that_would_not_fit_into_memory_are_refused_before_they_are_made(tmp_path):
@@ -169,9 +170,9 @@ def test_arrays_that_would_not_fit_into_memory_are_refused_before_they_are_made(
         save_tensors(path, tensors, {**about, "arrays": {**about["arrays"], "x": [dtype, shape, checksum]}})
         with pytest.raises(ValueError, match=r"\Apack: expected .* more than .* bytes\Z"):
             load_pack(path)
-    how = {"dtype": "int64", "count": 1 << 40, "low": 0, "streams": []}
+    how = {"dtype": "int64", "shape": [1 << 40], "low": 0, "bytes": 0}
     save_tensors(path, tensors, {**about, "columns": {**about["columns"], "nodes": how}})
-    with pytest.raises(ValueError, match=r"\Apack: expected .* no column of .*\Z"):
+    with pytest.raises(ValueError, match=r"\Apack: expected .* no array of .*\Z"):
         load_pack(path)
 
 

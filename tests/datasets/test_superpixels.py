@@ -32,48 +32,85 @@ def reference(ptr, pos):
     return np.array(edges)
 
 
-def nothing():
-    return np.zeros(0, np.int64), np.zeros((0, superpixels.K), np.int64)
+def rebuilt(ptr, pos):
+    """Edges and weights by the rule alone."""
+    nobody, nothing = np.zeros(0, np.int64), np.zeros((0, superpixels.K))
+    return superpixels.decode_edges(ptr, pos, {"odd_nodes": nobody, "odd_neighbours": nothing, "odd_weights": nothing})
+
+
+def encoded(ptr, pos, edge_index, weight):
+    x = np.concatenate([np.zeros((len(pos), 1), np.float32), pos], axis=1)
+    return superpixels.encode_edges(ptr, superpixels.K * ptr, edge_index, x, weight)
 
 
 def test_rebuilt_edges_follow_the_definition():
     ptr, pos = positions()
-    edge_index, weight = superpixels.rebuild(ptr, pos, *nothing())
+    edge_index, weight = rebuilt(ptr, pos)
     expected = reference(ptr, pos)
     assert np.array_equal(edge_index.T, expected[:, :2])
-    np.testing.assert_allclose(weight, expected[:, 2], rtol=1e-12)
+    np.testing.assert_array_equal(weight[:, 0], expected[:, 2].astype(np.float32))
 
 
 def test_what_does_not_follow_the_rule_is_an_exception():
     ptr, pos = positions()
-    edge_index, _ = superpixels.rebuild(ptr, pos, *nothing())
+    edge_index, weight = rebuilt(ptr, pos)
     # Node 0 of the first graph leads elsewhere than to its nearest nodes.
     moved = edge_index.copy()
     far = sorted(set(range(1, 12)) - set(edge_index[1][:96][edge_index[0][:96] == 0].tolist()))[0]
-    first = int(np.flatnonzero(moved[0][:96] == 0)[0])
-    moved[1, first] = far
+    moved[1, int(np.flatnonzero(moved[0][:96] == 0)[0])] = far
     order = np.lexsort([moved[0][:96], moved[1][:96]])
     moved[:, :96] = moved[:, :96][:, order]
-    nodes, neighbours, weight = superpixels.exceptions(ptr, pos, moved)
-    assert 0 in nodes
-    back, rebuilt_weight = superpixels.rebuild(ptr, pos, nodes, neighbours)
+    # One weight of the second graph is the next number.
+    weight = weight.copy()
+    weight[:96] = weight[:96][order]
+    weight[100] = np.nextafter(weight[100], np.float32(1))
+    columns = encoded(ptr, pos, moved, weight)
+    assert columns["odd_nodes"].tolist() == [0, 12 + moved[0, 100]]
+    back, back_weight = superpixels.decode_edges(ptr, pos, columns)
     assert np.array_equal(back, moved)
-    assert np.array_equal(weight, rebuilt_weight)
+    assert back_weight.tobytes() == weight.tobytes()
 
 
 def test_edges_of_another_kind_are_no_superpixels():
     ptr, pos = positions()
-    edge_index, _ = superpixels.rebuild(ptr, pos, *nothing())
-    assert superpixels.exceptions(ptr, np.random.default_rng(9).permutation(pos), edge_index) is None
+    edge_index, weight = rebuilt(ptr, pos)
+    assert encoded(ptr, np.random.default_rng(9).permutation(pos), edge_index, weight) is None
+    assert encoded(ptr, pos, edge_index, weight)["odd_nodes"].size == 0
 
 
-def test_weights_next_to_a_rounding_boundary_are_stored():
+def test_nodes_next_to_a_rounding_boundary_are_not_safe(monkeypatch):
+    ptr, pos = positions()
     middle = np.float64(np.float32(0.5)) * (1 + 2.0**-24)
-    exact = np.array([0.3, middle, 0.7])
-    assert superpixels.unsafe_weights(exact, exact.astype(np.float32)).tolist() == [1]
-    wrong = exact.astype(np.float32)
-    wrong[2] = np.nextafter(wrong[2], np.float32(1))
-    assert superpixels.unsafe_weights(exact, wrong).tolist() == [1, 2]
+    tie = 0.3 + 0.5e-10
+
+    def similarity(pos):
+        """Twelve nodes: a weight at a boundary of float32, one at a boundary of the decimals, and others at neither."""
+        a = np.tile(np.arange(1, 13) / 16, (1, 12, 1))
+        a[0, 0, 11] = middle
+        a[0, 1, 3:5] = tie, tie + 1e-11
+        a[0, 2, 5:7] = tie, tie + 1e-11
+        return a
+
+    monkeypatch.setattr(superpixels, "similarity", similarity)
+    _, _, safe = superpixels.nearest(ptr[:2], pos[:12])
+    assert np.flatnonzero(~safe).tolist() == [0, 1]
+
+
+def test_positions_of_other_graphs_are_refused():
+    ptr, pos = positions()
+    for graph, nodes in ((5, 10**12), (1, 10**12), (1, 10)):
+        other = ptr.copy()
+        other[graph] += nodes
+        with pytest.raises(ValueError, match="positions that do not fit the graphs"):
+            rebuilt(other, pos)
+
+
+def test_neighbours_outside_of_a_graph_are_refused():
+    ptr, pos = positions()
+    for wrong in (12, -1):
+        odd = {"odd_nodes": np.array([0]), "odd_neighbours": np.full(8, wrong), "odd_weights": np.ones(8)}
+        with pytest.raises(ValueError, match="an edge that leads out of its graph"):
+            superpixels.decode_edges(ptr, pos, odd)
 
 
 def test_ties_go_to_the_smaller_number():
@@ -91,11 +128,11 @@ def images(channels, side, seed=0):
     return ptr, np.concatenate([colours.astype(np.float32), centres.astype(np.float32) / np.float32(side)], axis=1)
 
 
-@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32)])
+@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32), (12, 32)])
 def test_means_of_pixels_come_back_from_sums(channels, side):
     ptr, x = images(channels, side)
     columns = superpixels.encode_nodes(ptr, x)
-    assert set(columns) == {"side", "pixels", "row", "column", *(f"colour/{c}" for c in range(channels))}
+    assert set(columns) == {"side", "pixels", "centres", "colours"}
     assert superpixels.decode_nodes(ptr, columns).tobytes() == x.tobytes()
 
 
