@@ -12,7 +12,7 @@ import pytest
 import torch
 from small_run import SMALL, outcome, run_small, write_cycles
 
-from gssc.tasks import RunningMetric
+from gssc.tasks import Task
 from gssc.train import run_state
 
 KILLS = 20
@@ -51,7 +51,7 @@ def ticking(at, report) -> None:
     around(os, "replace", "replace")
     around(os, "fsync", "fsync")
     around(torch.optim.AdamW, "step", "step")
-    around(RunningMetric, "update", "score")
+    around(Task, "score", "score")
     around(Path, "mkdir", "folder")
     around(run_state, "predict", "predict")
     around(run_state, "build_model", "build")
