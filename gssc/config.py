@@ -126,7 +126,7 @@ class TrainConfig:
 
     epochs: int = 100
     batch_size: int = 32
-    start: str | None = None  # a trained model whose weights it begins with; see gssc.train.finetune
+    start: str | None = None  # a trained model whose weights it begins with; see gssc.train.loaded
     teachers: int = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation

@@ -54,9 +54,9 @@ def sweep(
     from gssc.cli.train import SEED_FOLDER, parse_duration
     from gssc.recipes import find_recipe
     from gssc.train.evaluate import default_dtype
+    from gssc.train.processes import RunSettings
     from gssc.train.run import train as train_one
     from gssc.train.seeds import parse_seeds, write_aggregate
-    from gssc.train.settings import RunSettings
     from gssc.train.step import NonFiniteLossError
     from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
 

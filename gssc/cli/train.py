@@ -72,9 +72,8 @@ def train(
     from gssc.cli.common import find_start, open_for, pick_device
     from gssc.recipes import for_large_graphs
     from gssc.train.evaluate import default_dtype
-    from gssc.train.processes import joined
+    from gssc.train.processes import RunSettings, joined
     from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
-    from gssc.train.settings import RunSettings
 
     deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
@@ -101,9 +100,9 @@ def train(
             processes=processes,
             find_start=find_start,
         )
-        folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
-        results = train_seeds(settings, dataset, numbers, folders, where, jobs)
-        summaries = [result for result in results if result is not None]
+        folders = {seed: folder / SEED_FOLDER.format(seed) for seed in numbers}
+        results = train_seeds(settings, dataset, folders, where, jobs)
+        summaries = [result for result in results.values() if result is not None]
         if len(summaries) < len(numbers) or not processes.first:
             if quiet and processes.first:  # else the runs have said it
                 done = f"{len(summaries)} of {len(numbers)} seeds done"

@@ -86,10 +86,10 @@ def score_against(raw: Tensor, target: Tensor, mask: Tensor | None, task: Task) 
     return float(task.loss(raw, target, mask)), task.score(raw, target, mask)
 
 
-def predict(
-    model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
-) -> tuple[Tensor, Tensor]:
-    """Predictions in the units of the data (or probabilities) and targets, on the CPU; masked rows are left out."""
+def predictions(raw: Tensor, store: GraphStore, task: Task) -> dict[str, Tensor]:
+    """``prediction`` in the units of the data (or probabilities) and ``target`` of all rows of a store, on the CPU.
+
+    Masked rows are left out.
+    """
     rows = slice(None) if store.mask is None else store.mask[:-1]
-    raw = raw_outputs(model, store, batch_size, precision)
-    return task.predict(raw)[rows].cpu(), store.y[:-1][rows].cpu()
+    return {"prediction": task.predict(raw)[rows].cpu(), "target": store.y[:-1][rows].cpu()}

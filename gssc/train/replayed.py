@@ -5,7 +5,6 @@ itself, and writes its loss into another. The host only says which shape comes n
 epoch. Without a GPU the same functions run as they are, which is how they are tested.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,16 +15,14 @@ from torch import Tensor, nn
 from gssc.config import Recipe
 from gssc.nn.moments import Moments, joined_moments
 from gssc.nn.norm import observed_batch_norms, set_statistics
-from gssc.padding import Shape
+from gssc.padding import Shape, smallest_fit, static_shapes
 from gssc.replay import ONE_AT_A_TIME, Replay
 from gssc.tasks import Task
 from gssc.train.evaluate import evaluating, score
 from gssc.train.optimizer import make_optimizer
 from gssc.train.processes import Processes
-from gssc.train.randomness import seed_step
-from gssc.train.schedule import Schedule
-from gssc.train.step import Position, Trainer
-from gssc.train.store import GraphStore
+from gssc.train.step import Position, Trainer, seed_step
+from gssc.train.store import Batch, GraphStore
 
 # Of attention over graphs that are all padded to the largest: so many scores at once are 1 GiB in float32, of which a
 # backward pass holds about five. Unless they are few, padding may make them so many times as many at most.
@@ -53,6 +50,38 @@ def why_not(
         if wasted or scores > MOST_SCORES:
             return f"attention would pad all graphs to the {int(node_counts.max())} nodes of the largest"
     return None
+
+
+class Schedule:
+    """Batches of one pass over a store as tables on the device: graph numbers of every step, and where it stands."""
+
+    def __init__(self, store: GraphStore, batch_size: int, steps: int) -> None:
+        self.store = store
+        self.shapes = static_shapes(store.node_counts, store.edge_counts, batch_size)
+        self.order = torch.full((steps, self.shapes[0].graphs), store.num_graphs, device=store.device)
+        self.at = torch.zeros(1, dtype=torch.long, device=store.device)
+        self.next: list[Shape] = []
+        self.largest = int(store.node_counts.max()) if store.num_graphs else 0
+
+    def fill(self, batches: list[Tensor], at: int = 0) -> None:
+        """Set the batches of a pass; the next step is the one with number ``at``."""
+        table = torch.full(self.order.shape, self.store.num_graphs)
+        self.next = []
+        for row, graphs in zip(table, batches, strict=False):
+            row[: graphs.numel()] = graphs
+            self.next.append(smallest_fit(self.shapes, graphs.numel(), *self.store.sizes(graphs)))
+        self.order.copy_(table)
+        self.at.fill_(at)
+
+    def now(self, table: Tensor) -> Tensor:
+        """The row of a table that belongs to the step that runs."""
+        return table.index_select(0, self.at).squeeze(0)
+
+    def batch(self, shape: Shape) -> Batch:
+        """The batch of the step that runs, padded to a shape."""
+        batch = self.store.gather(self.now(self.order), shape.nodes, shape.edges, 0, padded=True)
+        batch.inputs["largest"] = self.largest
+        return batch
 
 
 class ReplayedTrainer(Trainer):
@@ -107,16 +136,9 @@ class ReplayedTrainer(Trainer):
 
     def _step(self, shape: Shape) -> None:
         self.lr.copy_(self.schedule.now(self.table))
-        batch = self.schedule.batch(shape)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(batch.inputs, batch.y, batch.mask)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip or math.inf)
-        self.optimizer.step()
-        if self.average is not None:
-            self.average.update(self.model)
-        noted = torch.where(norm.isfinite(), loss.detach(), math.nan)
-        self.losses.index_copy_(0, self.schedule.at, noted.view(1))
+        loss = self.gradients(self.schedule.batch(shape))
+        self.move()
+        self.losses.index_copy_(0, self.schedule.at, loss.view(1))
         self.schedule.at += 1
 
     def reestimate(self) -> None:
@@ -168,7 +190,9 @@ class _Pass:
     """All graphs of a store in their order, batch by batch through a function of inputs and rows, replayed."""
 
     def __init__(self, store: GraphStore, batch_size: int, function: Callable[[dict[str, Any], Tensor], Any]) -> None:
-        self.schedule, self.function = Schedule.in_order(store, batch_size), function
+        batches = list(torch.arange(store.num_graphs).split(batch_size))
+        self.schedule, self.function = Schedule(store, batch_size, len(batches)), function
+        self.schedule.fill(batches)
         self.replays: dict[Shape, Replay] = {}
 
     def __call__(self, state: list[Tensor] | None = None) -> None:

@@ -1,25 +1,29 @@
 """How the steps of a run are taken: by kernels for small graphs, as replayed CUDA graphs, or launched one by one."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import torch
 from torch import nn
 
 from gssc import molecules
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.train import replayed
-from gssc.train.processes import Processes
+from gssc.train.processes import RunSettings
 from gssc.train.replayed import ReplayedTrainer
 from gssc.train.step import Position, Trainer
 from gssc.train.store import GraphStore
 
+if TYPE_CHECKING:
+    from gssc.molecules.trainer import MoleculeGroup
+
 Way = Literal["kernels", "replayed", "launched"]
+SideBySide: TypeAlias = "Alone | MoleculeGroup"
 
 
-def choose_way(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> tuple[Way, str]:
+def choose_way(recipe: Recipe, dataset: GraphDataset, settings: RunSettings) -> tuple[Way, str]:
     """The fastest way that takes a run, and a line that says which it is and why it is no other."""
+    device, processes = settings.device, settings.processes
     against_kernels = molecules.why_not(recipe, dataset, device, processes)
     if against_kernels is None:
         return "kernels", "steps: the kernels for small graphs"
@@ -31,19 +35,8 @@ def choose_way(recipe: Recipe, dataset: GraphDataset, device: torch.device, proc
     return "launched", f"steps: launched one by one; {no_replay}; {no_kernels}"
 
 
-class SideBySide(Protocol):
-    """Trainers that take their steps together: what a `Trainer` does, for all of them."""
-
-    @property
-    def trainers(self) -> Sequence[Trainer]: ...
-
-    def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool: ...
-
-    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]: ...
-
-
 class Alone:
-    """One trainer, whatever its kind."""
+    """One trainer, whatever its kind, as a group of them that take their steps together."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainers = [trainer]
@@ -58,8 +51,7 @@ class Alone:
 def make_trainers(
     recipe: Recipe,
     dataset: GraphDataset,
-    device: torch.device,
-    processes: Processes,
+    settings: RunSettings,
     store: GraphStore,
     models: Sequence[nn.Module],
     seeds: Sequence[int],
@@ -68,10 +60,10 @@ def make_trainers(
 
     Several models need a recipe that the kernels for small graphs take.
     """
-    way, line = choose_way(recipe, dataset, device, processes)
-    arguments = store, dataset.task, recipe
+    way, line = choose_way(recipe, dataset, settings)
     if way == "kernels":
-        return molecules.group_of_trainers(models, *arguments, seeds, processes), line
-    assert len(models) == 1
+        return molecules.group_of_trainers(models, store, dataset.task, recipe, seeds, settings.processes), line
+    (model,), (seed,) = models, seeds
     kind = ReplayedTrainer if way == "replayed" else Trainer
-    return Alone(kind(models[0], *arguments, seeds[0], processes)), line if device.type == "cuda" else ""
+    trainer = kind(model, store, dataset.task, recipe, seed, settings.processes)
+    return Alone(trainer), line if settings.device.type == "cuda" else ""
