@@ -40,14 +40,19 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_through(temporary, data)
         os.replace(temporary, path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    """Write a file, down to the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -60,10 +65,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
             if final.is_dir():
                 raise IsADirectoryError(errno.EISDIR, f"{final.name} is a folder")
         for temporary, content in zip(finals, contents.values(), strict=True):
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            _write_through(temporary, content)
         for temporary, final in finals.items():
             os.replace(temporary, final)
     except OSError as error:

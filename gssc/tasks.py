@@ -1,10 +1,10 @@
 """What is to be predicted: the loss to train with, the metric to report, and which direction is better."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -211,3 +211,9 @@ def score_text(score: float | None, deviation: float | None = None) -> str:
         return "unknown" if deviation is None else f"unknown ± {deviation:.5f}"
     digits = max(5, 2 - math.floor(math.log10(abs(score)))) if score and math.isfinite(score) else 5
     return f"{score:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+def spread_text(spread: Mapping[str, Any]) -> str:
+    """Mean and deviation over seeds, as `gssc.train.seeds.aggregate` has them; one score has no deviation."""
+    several = sum(value is not None for value in spread["values"]) > 1
+    return score_text(spread["mean"], spread["std"] if several else None)

@@ -1,6 +1,8 @@
-"""What several sub-commands do first: pick a device, open the dataset of a recipe, find a trained model."""
+"""What several sub-commands do first: pick a device, open a dataset, find a trained model, look at the clock."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -45,20 +47,13 @@ def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) ->
         return open_dataset(data.dataset, root, data.seed, generate=data.generate)
     path = Path(data.file)
     split = "random" if data.split == "official" else data.split
+    how: dict[str, Any] = {"split": split, "seed": data.seed, "task": data.task, "metric": data.metric}
     if path.suffix.lower() == ".csv":
         columns = [column.strip() for column in (data.target_columns or "").split(",")]
-        dataset = open_csv(
-            path,
-            smiles_column=data.smiles_column,
-            target_columns=columns,
-            split=split,
-            seed=data.seed,
-            task=data.task,
-            metric=data.metric,
-            skip_invalid=data.skip_invalid,
-        )
+        table: dict[str, Any] = {"smiles_column": data.smiles_column, "skip_invalid": data.skip_invalid}
+        dataset = open_csv(path, target_columns=columns, **table, **how)
     else:
-        dataset = open_own(path, split=split, seed=data.seed, task=data.task, metric=data.metric)
+        dataset = open_own(path, **how)
     console.print(describe(dataset), highlight=False, markup=False)
     return dataset
 
@@ -71,3 +66,21 @@ def find_start(source: str) -> Path:
     if (folder / NAME).exists():
         check_folder(folder)
     return folder
+
+
+def parse_duration(text: str) -> float:
+    """``90``, ``90s``, ``10m`` or ``2h`` in seconds."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, factor = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
+    try:
+        seconds = float(number) * factor
+    except ValueError:
+        fail("--time-limit", "a time such as 90s, 10m or 2h", repr(text))
+    if not seconds > 0:
+        fail("--time-limit", "a positive time", repr(text))
+    return seconds
+
+
+def deadline(time_limit: str | None) -> float | None:
+    """When the time that a command has is over, on ``time.monotonic()``."""
+    return None if time_limit is None else time.monotonic() + parse_duration(time_limit)

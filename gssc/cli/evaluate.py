@@ -1,18 +1,17 @@
 """``gssc evaluate``."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
-from gssc.cli.options import CacheOption, DeviceOption, PackOption, RootOption, RunsArgument
+from gssc.cli.options import CacheOption, DeviceOption, PackOption, RootOption, RunsArgument, SplitOption, plain_console
 
 
 def evaluate(
     run: RunsArgument,
     data_root: RootOption = Path("data"),
-    split: Annotated[str, typer.Option(help="Which graphs: train, val or test.")] = "test",
+    split: SplitOption = "test",
     pack: PackOption = None,
     device: DeviceOption = "auto",
     cache: CacheOption = None,
@@ -33,7 +32,7 @@ def evaluate(
 
     check_choice("--split", split, ("train", "val", "test"))
     place = pick_device(device)
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = plain_console()
     models = open_seeds(run, console.print, device=place)
     recipe, task = models[0].recipe, models[0].task
     outputs = []

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gssc.cli.options import DeviceOption, PackOption, RootOption, RunArgument
+from gssc.cli.options import DeviceOption, PackOption, RootOption, RunArgument, SplitOption, plain_console
 
 
 def explain(
     run: RunArgument,
     graph: Annotated[int, typer.Option(help="Number of the graph in its split, from 0.")] = 0,
     node: Annotated[int, typer.Option(help="Number of the node u in the graph, from 0.")] = 0,
-    split: Annotated[str, typer.Option(help="Which graphs: train, val or test.")] = "test",
+    split: SplitOption = "test",
     nodes: Annotated[
         str, typer.Option(help="Nodes that influence is averaged over: a number (a fixed sample with u), or all.")
     ] = "16",
@@ -77,7 +77,6 @@ def explain(
         channel=channel,
         nodes=None if nodes == "all" else int(nodes),
     )
-    console = Console(highlight=False, soft_wrap=True)
     for note in notes:
-        console.print(f"note: {note}", style="yellow", markup=False)
-    console.print(f"written: {', '.join(map(str, files))}", markup=False)
+        plain_console().print(f"note: {note}", style="yellow")
+    plain_console().print(f"written: {', '.join(map(str, files))}")

@@ -1,14 +1,22 @@
 """``gssc train``."""
 
 import json
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from gssc.cli.options import CacheOption, DeviceOption, OverridesArgument, PackOption, RootOption
+from gssc.cli.options import (
+    CacheOption,
+    DeviceOption,
+    OverridesArgument,
+    PackOption,
+    RootOption,
+    SkipInvalidOption,
+    TimeLimitOption,
+    plain_console,
+)
 
 if TYPE_CHECKING:
     from gssc.config import Recipe
@@ -29,9 +37,7 @@ def train(
     finish: Annotated[
         bool, typer.Option("--finish", help="End the runs in OUT where they stand, and score what they selected.")
     ] = False,
-    time_limit: Annotated[
-        str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")
-    ] = None,
+    time_limit: TimeLimitOption = None,
     pack: PackOption = None,
     data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
@@ -44,9 +50,7 @@ def train(
     split: Annotated[
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
-    ] = False,
+    skip_invalid: SkipInvalidOption = False,
     cache: CacheOption = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
@@ -69,13 +73,14 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
-    from gssc.cli.common import find_start, open_for, pick_device
+    from gssc.cli.common import deadline, find_start, open_for, pick_device
     from gssc.recipes import for_large_graphs
+    from gssc.tasks import spread_text
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import RunSettings, joined
     from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
 
-    deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
+    until = deadline(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / settings.name
@@ -91,14 +96,7 @@ def train(
             say = Console(quiet=quiet, soft_wrap=True).print
             settings = for_large_graphs(settings, dataset.largest(), say)
         where = RunSettings(
-            place,
-            cache or True,
-            resume or finish,
-            finish,
-            deadline,
-            quiet,
-            processes=processes,
-            find_start=find_start,
+            place, cache or True, resume or finish, finish, until, quiet, processes=processes, find_start=find_start
         )
         folders = {seed: folder / SEED_FOLDER.format(seed) for seed in numbers}
         results = train_seeds(settings, dataset, folders, where, jobs)
@@ -106,23 +104,13 @@ def train(
         if len(summaries) < len(numbers) or not processes.first:
             if quiet and processes.first:  # else the runs have said it
                 done = f"{len(summaries)} of {len(numbers)} seeds done"
-                Console(highlight=False, soft_wrap=True).print(f"stopped, {done}; --resume goes on from there")
+                plain_console().print(f"stopped, {done}; --resume goes on from there")
             return
-    _show(settings.name, write_aggregate(folder, summaries), folder)
-
-
-def _show(name: str, total: dict[str, Any], folder: Path) -> None:
-    from gssc.tasks import score_text
-
-    console = Console(highlight=False, soft_wrap=True)
-    seeds = "1 seed" if len(total["seeds"]) == 1 else f"{len(total['seeds'])} seeds"
-
-    def spread(score: dict[str, Any]) -> str:
-        return score_text(score["mean"], score["std"] if len(total["seeds"]) > 1 else None)
-
+    total = write_aggregate(folder, summaries)
+    count = f"{len(summaries)} seed{'s' * (len(summaries) > 1)}"
     for part in ("validation", "test"):
-        console.print(f"{name}: {part} {total['metric']} {spread(total[part])} ({seeds})", markup=False)
-    console.print(f"written to {folder}", markup=False)
+        plain_console().print(f"{settings.name}: {part} {total['metric']} {spread_text(total[part])} ({count})")
+    plain_console().print(f"written to {folder}")
 
 
 def _recipe(
@@ -163,28 +151,11 @@ def _recipe(
     # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
     where = [f"data.file={_quoted(file)}", f"data.split={split or 'random'}", "data.dataset=own"]
     if csv is not None:
-        where += [
-            f"data.smiles_column={_quoted(smiles_column or 'smiles')}",
-            f"data.target_columns={_quoted(target_column)}",
-        ]
+        where.append(f"data.smiles_column={_quoted(smiles_column or 'smiles')}")
+        where.append(f"data.target_columns={_quoted(target_column)}")
         where.append(f"data.skip_invalid={str(skip_invalid).lower()}")
     return base.override([*where, *overrides])
 
 
 def _quoted(text: object) -> str:
     return json.dumps(str(text), ensure_ascii=False)
-
-
-def parse_duration(text: str) -> float:
-    """``90``, ``90s``, ``10m`` or ``2h`` in seconds."""
-    from gssc.checks import fail
-
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, factor = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
-    try:
-        seconds = float(number) * factor
-    except ValueError:
-        fail("--time-limit", "a time such as 90s, 10m or 2h", repr(text))
-    if not seconds > 0:
-        fail("--time-limit", "a positive time", repr(text))
-    return seconds

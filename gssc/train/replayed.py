@@ -79,7 +79,7 @@ class Schedule:
 
     def batch(self, shape: Shape) -> Batch:
         """The batch of the step that runs, padded to a shape."""
-        batch = self.store.gather(self.now(self.order), shape.nodes, shape.edges, 0, padded=True)
+        batch = self.store.gather(self.now(self.order), shape.nodes, shape.edges, padded=True)
         batch.inputs["largest"] = self.largest
         return batch
 

@@ -28,7 +28,7 @@ from gssc.train.evaluate import default_dtype, exact_products, predictions, raw_
 from gssc.train.loaded import take_weights
 from gssc.train.optimizer import learning_rate
 from gssc.train.processes import RunSettings
-from gssc.train.run_folder import RunFolder, release
+from gssc.train.run_folder import RunFolder
 from gssc.train.step import NonFiniteLossError, Position, Trainer, mix
 from gssc.train.stopping import Stopping
 from gssc.train.store import GraphStore
@@ -72,7 +72,7 @@ def train_side_by_side(
                 results |= _train(runs)
         finally:
             for run in runs:
-                release(run.folder.path)
+                run.folder.release()
     return results
 
 

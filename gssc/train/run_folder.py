@@ -17,8 +17,6 @@ from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, 
 from gssc.train.checkpoint import Best, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
 from gssc.train.step import Position, Trainer
 
-_HELD: dict[Path, int] = {}  # folders that this process trains in, and their locks
-
 
 def position_of(folder: Path) -> tuple[int, int]:
     """Epochs, and steps of the next one, after which the run in a folder goes on."""
@@ -42,6 +40,7 @@ class RunFolder:
         self.path, self.identity, self.writes = path, identity, writes
         self.checkpoint, self.metrics = path / "checkpoints" / "last.safetensors", path / "metrics.jsonl"
         self.events: Any = None  # of TensorBoard
+        self.lock: int | None = None
 
     def is_finished(self) -> bool:
         return (self.path / "summary.json").exists()
@@ -62,7 +61,7 @@ class RunFolder:
         """Begin anew, or from the checkpoint where there is one."""
         if self.writes:
             self.path.mkdir(parents=True, exist_ok=True)
-            hold(self.path)
+            self._hold()
             for folder in (self.path, self.checkpoint.parent):
                 remove_leftovers(folder)
         resumes = resume and self.checkpoint.exists()
@@ -77,6 +76,30 @@ class RunFolder:
             write_json(self.path / "dataset.json", self.identity["dataset"])
             write_json(self.path / "environment.json", describe(trainer.store.device))
         return position, best
+
+    def _hold(self) -> None:
+        """Claim the folder for this process until `release`, or until it ends however it ends.
+
+        The lock is the operating system's, on the folder itself, and leaves no file behind. Where there are no such
+        locks (Windows, some network drives) nothing is claimed.
+        """
+        try:
+            import fcntl
+        except ImportError:
+            return
+        self.lock = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            if isinstance(error, BlockingIOError):
+                fail("out", "a folder that no other process is training in", str(self.path))
+
+    def release(self) -> None:
+        """Give the folder back."""
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
     def open_events(self, epoch: int) -> None:
         """Write events from now on, where TensorBoard is installed; those after this epoch are forgotten."""
@@ -128,35 +151,3 @@ class RunFolder:
         about = {"kind": "model", "summary": summary, **self.identity}
         save_tensors(self.path / "model.safetensors", weights, about)
         write_json(self.path / "summary.json", summary | times)
-
-
-def hold(folder: Path) -> None:
-    """Claim an existing folder for this process until `release`, or until it ends however it ends.
-
-    The lock is the operating system's, on the folder itself, and leaves no file behind. Where there are no such locks
-    (Windows, some network drives) nothing is claimed.
-    """
-    place = folder.resolve()
-    if place in _HELD:
-        return
-    try:
-        import fcntl
-    except ImportError:
-        return
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        fail("out", "a folder that no other process is training in", str(folder))
-    except OSError:
-        os.close(handle)
-        return
-    _HELD[place] = handle
-
-
-def release(folder: Path) -> None:
-    """Give a folder back."""
-    handle = _HELD.pop(folder.resolve(), None)
-    if handle is not None:
-        os.close(handle)

@@ -9,22 +9,19 @@ from torch import Tensor
 
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs
-from gssc.padding import Shape
 
 
 @dataclass(frozen=True)
 class Batch:
     """Arguments of ``GSSC.forward``, targets, and which rows of the output count (None: all).
 
-    ``at`` has the number of each row of the output in the store's targets; ``rows`` counts the real ones, known without
-    asking the device.
+    ``at`` has the number of each row of the output in the store's targets.
     """
 
     inputs: dict[str, Any]
     y: Tensor
     mask: Tensor | None
     at: Tensor
-    rows: int
 
 
 class GraphStore:
@@ -73,22 +70,17 @@ class GraphStore:
         real = graphs[graphs < self.num_graphs]
         return int(self.node_counts[real].sum()), int(self.edge_counts[real].sum())
 
-    def batch(self, graphs: Tensor, shape: Shape | None = None) -> Batch:
-        """The graphs with these numbers [B] as one batch; ``shape`` pads it to a static size."""
-        nodes, edges = self.sizes(graphs)
-        index = graphs.to(self.device, non_blocking=True)
-        rows = nodes if self.node_level else int((graphs < self.num_graphs).sum())
-        if shape is None:
-            return self.gather(index, nodes, edges, rows)
-        shape.check(graphs.numel(), nodes, edges)
-        empty = torch.full((shape.graphs - graphs.numel(),), self.num_graphs, device=self.device)
-        return self.gather(torch.cat([index, empty]), shape.nodes, shape.edges, rows, padded=True)
+    def batch(self, graphs: Tensor) -> Batch:
+        """The graphs with these numbers [B] as one batch."""
+        blank = bool((graphs == self.num_graphs).any())
+        return self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
 
-    def gather(self, index: Tensor, nodes: int, edges: int, rows: int, padded: bool = False) -> Batch:
+    def gather(self, index: Tensor, nodes: int, edges: int, padded: bool = False, blank: bool = False) -> Batch:
         """A batch of given size from graph numbers on the device [B]: no step waits for the device.
 
         Where ``padded``, one more graph follows that owns the nodes beyond those of the graphs; edges beyond theirs
-        are loops of its nodes, and ``node_mask`` and ``edge_mask`` mark what is real.
+        are loops of its nodes, and ``node_mask`` and ``edge_mask`` mark what is real. ``blank``: whether the empty
+        graph may be among the graphs.
         """
         # Every line is a launch on a GPU or two. Graph G, which is empty, comes last: it owns the padding.
         graphs = index.numel()
@@ -117,9 +109,9 @@ class GraphStore:
         at = node if self.node_level else index
         mask = None if self.mask is None else self.mask[at]
         real = node_mask if self.node_level else index < self.num_graphs
-        if padded or rows < at.numel():
+        if padded or blank:
             mask = real if mask is None else mask & real
-        return Batch(inputs, self.y[at], mask, at, rows)
+        return Batch(inputs, self.y[at], mask, at)
 
     def replace_targets(self, y: Tensor) -> None:
         """Learn something else: [rows, outputs], for classes their probabilities."""

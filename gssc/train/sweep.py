@@ -92,15 +92,20 @@ def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], Non
         fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
     results: list[dict[str, Any]] = []
     for overrides in grid(axes):
-        folder = out / _folder_name(overrides)
         say(" ".join(overrides))
-        summary = trial(overrides, folder)
-        if summary is None:
+        if not _try({"overrides": overrides, "folder": _folder_name(overrides)}, out, results, trial):
             say(_stopped(len(results), math.prod(len(axis.values) for axis in axes)))
-            return results
-        results.append({"overrides": overrides, "folder": folder.name, **summary})
-        write_json(path, results)
+            break
     return results
+
+
+def _try(variant: dict[str, Any], out: Path, results: list[dict[str, Any]], trial: Trial) -> bool:
+    """Train a variant and write it down after the others; False where time ran out."""
+    summary = trial(variant["overrides"], out / variant["folder"])
+    if summary is not None:
+        results.append(variant | summary)
+        write_json(out / "sweep.json", results)
+    return summary is not None
 
 
 def run_study(
@@ -117,11 +122,8 @@ def run_study(
         fail("--trials", "the package optuna (pip install 'gssc[sweep]')", "no such package")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
-    results, all_read = _finished(out, {axis.key: axis for axis in axes}, trial)
-    if not all_read:
-        say(_stopped(len(results), trials))
-        return results
-    for number in range(len(results), trials):
+    results, in_time = _finished(out, {axis.key: axis for axis in axes}, trial)
+    for number in range(len(results), trials) if in_time else ():
         sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
         study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
         for result in results:
@@ -133,12 +135,12 @@ def run_study(
         chosen = study.ask(spaces).params
         overrides = [_override(key, value) for key, value in chosen.items()]
         say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
-        summary = trial(overrides, out / f"trial-{number:03d}")
-        if summary is None:
-            say(_stopped(len(results), trials))
-            return results
-        results.append({"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}", **summary})
-        write_json(out / "sweep.json", results)
+        variant = {"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}"}
+        in_time = _try(variant, out, results, trial)
+        if not in_time:
+            break
+    if not in_time:
+        say(_stopped(len(results), trials))
     return results
 
 

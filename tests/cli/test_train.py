@@ -7,7 +7,7 @@ from small_run import SMALL, outcome, run_small, small_recipe, timeless, write_c
 from typer.testing import CliRunner
 
 from gssc.cli import app, main
-from gssc.cli.train import parse_duration
+from gssc.cli.common import parse_duration
 from gssc.train import seeds as seeds_module
 
 runner = CliRunner()
