@@ -54,13 +54,11 @@ def sweep(
     """
     from gssc.checks import fail
     from gssc.cli.common import deadline, find_start, open_for, pick_device
-    from gssc.cli.train import SEED_FOLDER
     from gssc.recipes import find_recipe
     from gssc.tasks import spread_text
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import RunSettings
-    from gssc.train.run import train as train_one
-    from gssc.train.seeds import parse_seeds, write_aggregate
+    from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
     from gssc.train.step import NonFiniteLossError
     from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
 
@@ -86,18 +84,13 @@ def sweep(
 
     def trial(overrides: list[str], place: Path) -> dict[str, Any] | None:
         variant = base.override(overrides)
-        summaries = []
-        for seed in numbers:
-            dataset = opened(variant.data, variant.train.precision)
-            try:
-                summary = train_one(variant, dataset, seed, place / SEED_FOLDER.format(seed), settings)
-            except NonFiniteLossError as error:
-                console.print(f"left out: {error}")
-                return diverged(error)
-            if summary is None:
-                return None
-            summaries.append(summary)
-        return write_aggregate(place, summaries)
+        dataset = opened(variant.data, variant.train.precision)
+        try:
+            results = train_seeds(variant, dataset, seed_folders(place, numbers), settings)
+        except NonFiniteLossError as error:
+            console.print(f"left out: {error}")
+            return diverged(error)
+        return write_aggregate(place, results)
 
     if trials is None:
         results = run_grid(parsed, folder, trial, console.print)

@@ -21,8 +21,6 @@ from gssc.cli.options import (
 if TYPE_CHECKING:
     from gssc.config import Recipe
 
-SEED_FOLDER = "seed-{}"
-
 
 def train(
     recipe: Annotated[
@@ -78,7 +76,7 @@ def train(
     from gssc.tasks import spread_text
     from gssc.train.evaluate import default_dtype
     from gssc.train.processes import RunSettings, joined
-    from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
+    from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 
     until = deadline(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
@@ -98,16 +96,16 @@ def train(
         where = RunSettings(
             place, cache or True, resume or finish, finish, until, quiet, processes=processes, find_start=find_start
         )
-        folders = {seed: folder / SEED_FOLDER.format(seed) for seed in numbers}
-        results = train_seeds(settings, dataset, folders, where, jobs)
-        summaries = [result for result in results.values() if result is not None]
-        if len(summaries) < len(numbers) or not processes.first:
-            if quiet and processes.first:  # else the runs have said it
-                done = f"{len(summaries)} of {len(numbers)} seeds done"
-                plain_console().print(f"stopped, {done}; --resume goes on from there")
+        results = train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
+        if not processes.first:
             return
-    total = write_aggregate(folder, summaries)
-    count = f"{len(summaries)} seed{'s' * (len(summaries) > 1)}"
+    total = write_aggregate(folder, results)
+    if total is None:
+        if quiet:  # else the runs have said it
+            done = sum(result is not None for result in results.values())
+            plain_console().print(f"stopped, {done} of {len(numbers)} seeds done; --resume goes on from there")
+        return
+    count = f"{len(numbers)} seed{'s' * (len(numbers) > 1)}"
     for part in ("validation", "test"):
         plain_console().print(f"{settings.name}: {part} {total['metric']} {spread_text(total[part])} ({count})")
     plain_console().print(f"written to {folder}")

@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -39,6 +39,11 @@ def parse_seeds(text: str) -> list[int]:
             fail("seeds", f"a range of at most {MOST_SEEDS:,} seeds", repr(text))
         seeds += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(seeds))
+
+
+def seed_folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
+    """Where the seeds of a recipe are trained, below OUT."""
+    return {seed: out / f"seed-{seed}" for seed in seeds}
 
 
 def train_seeds(
@@ -139,8 +144,11 @@ def aggregate(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def write_aggregate(out: Path, summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """`aggregate` into ``OUT/summary.json``."""
+def write_aggregate(out: Path, results: Results) -> dict[str, Any] | None:
+    """`aggregate` of all seeds into ``OUT/summary.json``; None where time ran out before."""
+    summaries = [summary for summary in results.values() if summary is not None]
+    if None in results.values():
+        return None
     total = aggregate(summaries)
     write_json(out / "summary.json", total)
     return total

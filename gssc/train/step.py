@@ -19,7 +19,7 @@ from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import batch_norms
 from gssc.tasks import Task
 from gssc.train.evaluate import autocast, batches_in_order, evaluate
-from gssc.train.optimizer import Average, clip_gradients, learning_rate, make_optimizer
+from gssc.train.optimizer import Average, learning_rate, make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.stopping import Clock
 from gssc.train.store import Batch, GraphStore
@@ -117,8 +117,8 @@ class Trainer:
 
     def rates(self, epoch: int, steps: int) -> list[float]:
         """Learning rates of the steps of an epoch: each that of the position where it ends."""
-        done = [epoch - 1 + (step + 1) / steps for step in range(steps)]
-        return [learning_rate(self.recipe.optim, position, self.config.epochs) for position in done]
+        optim, epochs = self.recipe.optim, self.config.epochs
+        return [learning_rate(optim, epoch - 1 + (step + 1) / steps, epochs) for step in range(steps)]
 
     def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
         """Take the steps of an epoch that are left; False where ``stop`` said so before the end."""
@@ -161,7 +161,7 @@ class Trainer:
         loss = self.task.loss(raw, batch.y, batch.mask, self.processes.sum if world > 1 else None)
         # Processes average their gradients, but their losses are parts of one mean.
         (loss * world if world > 1 else loss).backward()
-        norm = clip_gradients(self.model, self.optimizer, self.recipe.optim.clip)
+        norm = self.optimizer.clip(self.recipe.optim.clip)
         return torch.where(norm.isfinite(), self.processes.sum(loss) if world > 1 else loss.detach(), math.nan)
 
     def move(self) -> None:

@@ -6,7 +6,7 @@ from small_run import SMALL, small_recipe, write_cycles
 from typer.testing import CliRunner
 
 import gssc.cli.common
-import gssc.train.run
+import gssc.train.seeds
 from gssc.cli import app
 from gssc.datasets.synthetic import cycle_counting
 from gssc.files import load_tensors, read_json
@@ -164,13 +164,13 @@ def test_stopped_sweep_says_how_to_go_on(tmp_path, monkeypatch, study):
     output, _ = sweep(tmp_path, "optim.lr=0.001,0.002", *study, "--time-limit", "0.001s")
     assert "stopped: 0 of 2 variants are done; the same command goes on from there" in output
     assert "by validation" not in output
-    train, seeds = gssc.train.run.train, []
+    train_seeds, variants = gssc.train.seeds.train_seeds, []
 
-    def train_once(*arguments):
-        seeds.append(arguments[2])
-        return train(*arguments) if len(seeds) == 1 else None
+    def train_once(recipe, dataset, folders, settings):
+        variants.append(recipe)
+        return train_seeds(recipe, dataset, folders, settings) if len(variants) == 1 else dict.fromkeys(folders)
 
-    monkeypatch.setattr(gssc.train.run, "train", train_once)
+    monkeypatch.setattr(gssc.train.seeds, "train_seeds", train_once)
     output, results = sweep(tmp_path, "optim.lr=0.001,0.002", *study)
     assert len(results) == 1
     assert "stopped: 1 of 2 variants are done" in output

@@ -35,7 +35,7 @@ def summary(seed, validation, test):
 
 def test_the_spread_is_the_sample_standard_deviation(tmp_path):
     values = [0.1, 0.4, 0.2]
-    total = write_aggregate(tmp_path, [summary(seed, x, 2 * x) for seed, x in enumerate(values)])
+    total = write_aggregate(tmp_path, {seed: summary(seed, x, 2 * x) for seed, x in enumerate(values)})
     assert json.loads((tmp_path / "summary.json").read_text()) == total
     assert total["seeds"] == [0, 1, 2]
     assert total["validation"]["values"] == values
