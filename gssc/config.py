@@ -18,7 +18,6 @@ import yaml
 
 from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
 
-SECTIONS = ("data", "spectrum", "model", "optim", "train")
 _FURTHER = "evaluated the run in further ways; there is one, that of train.ema and train.batch_stats"
 # Keys that recipes and recorded runs may still have: the value that changed nothing, and what any other did.
 RETIRED: dict[str, tuple[Any, str]] = {
@@ -177,12 +176,15 @@ class Recipe:
                 fail("override", "section.key=value", repr(text))
             check_choice("override section", section, SECTIONS)
             if path not in RETIRED:
-                check_choice(f"override {section}", key, [f.name for f in dataclasses.fields(_section_class(section))])
+                check_choice(f"override {section}", key, [f.name for f in dataclasses.fields(SECTIONS[section])])
             try:
                 values[section][key] = yaml.safe_load(value)
             except yaml.YAMLError as error:
                 fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
         return parse_recipe(values)
+
+
+SECTIONS: dict[str, Any] = {part.name: part.type for part in dataclasses.fields(Recipe) if part.name != "name"}
 
 
 def parse_recipe(values: Mapping[str, Any]) -> Recipe:
@@ -218,7 +220,7 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     complete = dict(config)
     for name in SECTIONS:
         if isinstance(values := config.get(name), Mapping):
-            fields = dataclasses.fields(_section_class(name))
+            fields = dataclasses.fields(SECTIONS[name])
             complete[name] = {key: value for key, value in values.items() if not _changed_nothing(name, key, value)}
             for f in fields:
                 if f.default is not dataclasses.MISSING:
@@ -244,12 +246,8 @@ def _say_retired(section: str, values: Mapping[str, Any]) -> None:
             print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
 
 
-def _section_class(section: str) -> type:
-    return typing.get_type_hints(Recipe)[section]
-
-
 def _parse_section(section: str, values: Any) -> Any:
-    cls = _section_class(section)
+    cls = SECTIONS[section]
     if not isinstance(values, Mapping):
         fail(f"recipe section {section}", "a mapping of keys to values", repr(values))
     hints = typing.get_type_hints(cls)

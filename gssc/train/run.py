@@ -1,26 +1,27 @@
 """Runs from beginning to end: a recipe, a dataset and a seed into a folder; or several seeds side by side.
 
-From top to bottom: `train` and its set-up (`_train`), the epochs (`_epochs`), and what one run does around the steps of
-an epoch (`RunState`). The steps are those of `gssc.train.step`, however they are run (`gssc.train.trainers`).
+From top to bottom: `train` and its set-up (`_train`), how the steps of a run are taken (`choose_way`), the epochs
+(`_epochs`), and what one run does around the steps of an epoch (`RunState`). What a step is: `gssc.train.step`.
 """
 
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
+from gssc import molecules
 from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
 from gssc.replay import ONE_AT_A_TIME
-from gssc.train import teachers
+from gssc.train import replayed, teachers
 from gssc.train.build import about_data, build_model, build_stores
 from gssc.train.checkpoint import Best
 from gssc.train.display import Display
@@ -32,7 +33,12 @@ from gssc.train.run_folder import RunFolder
 from gssc.train.step import NonFiniteLossError, Position, Trainer, mix
 from gssc.train.stopping import Stopping
 from gssc.train.store import GraphStore
-from gssc.train.trainers import SideBySide, make_trainers
+
+if TYPE_CHECKING:
+    from gssc.molecules.trainer import MoleculeGroup
+
+SideBySide: TypeAlias = "Alone | MoleculeGroup"
+Way = Literal["kernels", "replayed", "launched"]
 
 
 def train(
@@ -98,7 +104,8 @@ def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     # Set up: models, graphs on the device, trainers.
-    models, seeds = [run.new_model() for run in runs], [run.seed for run in runs]
+    for run in runs:
+        run.make_model()
     start = time.perf_counter()
     stores = build_stores(dataset, recipe, settings.device, settings.cache)
     if recipe.train.teachers:
@@ -106,7 +113,7 @@ def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
         targets, run.teachers = teachers.read_targets(run.folder.path, run.folder.identity)
         stores["train"].replace_targets(targets)
     prepare_seconds = time.perf_counter() - start
-    together, way = make_trainers(recipe, dataset, settings, stores["train"], models, seeds)
+    together, way = make_trainers(runs, stores["train"])
     for run, trainer in zip(runs, together.trainers, strict=True):
         run.begin(trainer, prepare_seconds)
     if way:
@@ -136,6 +143,49 @@ def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
         if run.error is not None:
             raise run.error if len(runs) == 1 else NonFiniteLossError(f"seed {run.seed}: {run.error}")
     return results
+
+
+def choose_way(recipe: Recipe, dataset: GraphDataset, settings: RunSettings) -> tuple[Way, str]:
+    """The fastest way that takes a run, and a line that says which it is and why it is no other."""
+    device, processes = settings.device, settings.processes
+    against_kernels = molecules.why_not(recipe, dataset, device, processes)
+    if against_kernels is None:
+        return "kernels", "steps: the kernels for small graphs"
+    no_kernels = f"the kernels for small graphs are not used, because {against_kernels}"
+    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts())
+    if against_replay is None:
+        return "replayed", f"steps: replayed as CUDA graphs; {no_kernels}"
+    no_replay = f"they are not replayed as CUDA graphs, because {against_replay}"
+    return "launched", f"steps: launched one by one; {no_replay}; {no_kernels}"
+
+
+class Alone:
+    """One trainer, whatever its kind, as a group of them that take their steps together."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainers = [trainer]
+
+    def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool:
+        return self.trainers[0].run_epoch(positions[0], stop)
+
+    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]:
+        return [self.trainers[0].evaluate(store)]
+
+
+def make_trainers(runs: "list[RunState]", store: GraphStore) -> tuple[SideBySide, str]:
+    """A trainer for the model of every run, and what is to be said of it (on a CPU, where all run alike, nothing).
+
+    Several runs need a recipe that the kernels for small graphs take.
+    """
+    recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
+    way, line = choose_way(recipe, dataset, settings)
+    if way == "kernels":
+        models, seeds = [run.model for run in runs], [run.seed for run in runs]
+        return molecules.group_of_trainers(models, store, dataset.task, recipe, seeds, settings.processes), line
+    (run,) = runs
+    kind = replayed.ReplayedTrainer if way == "replayed" else Trainer
+    trainer = kind(run.model, store, dataset.task, recipe, run.seed, settings.processes)
+    return Alone(trainer), line if settings.device.type == "cuda" else ""
 
 
 def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore, stopping: Stopping) -> bool:
@@ -188,6 +238,7 @@ class RunState:
     A loss that is not a number becomes its ``error``; nothing is written after it.
     """
 
+    model: GSSC
     trainer: Trainer
     show: Display
     position: Position
@@ -206,7 +257,7 @@ class RunState:
         self.teachers: dict[str, Any] = {}  # their seeds and time, where the run has any
         self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
 
-    def new_model(self) -> GSSC:
+    def make_model(self) -> None:
         """The model as the seed makes it, or as it was left by another run (``train.start``)."""
         with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
             torch.manual_seed(mix(self.seed))
@@ -218,10 +269,9 @@ class RunState:
                     self.beginning = take_weights(model, self.settings.find_start(start), self.seed)
                 except ValueError as error:
                     raise type(error)(f"train.start: {error}") from None
-        model = model.to(self.settings.device)
+        self.model = model.to(self.settings.device)
         if self.settings.processes.world > 1:
             synchronize_batch_norms(model)
-        return model
 
     def begin(self, trainer: Trainer, prepare_seconds: float) -> None:
         """Take up the trainer, from nothing or from the checkpoint."""
@@ -247,7 +297,7 @@ class RunState:
             self.folder.open_events(epochs)
 
     def _parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.trainer.model.parameters())
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
     def begin_epoch(self) -> Position:
         """Where the epoch stands that comes next: at its beginning, or where the checkpoint was written."""

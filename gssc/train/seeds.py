@@ -20,9 +20,8 @@ from gssc.train import teachers
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
-from gssc.train.run import train, train_side_by_side
+from gssc.train.run import choose_way, train, train_side_by_side
 from gssc.train.run_folder import position_of
-from gssc.train.trainers import choose_way
 
 MOST_SEEDS = 10_000
 Results = dict[int, dict[str, Any] | None]  # summaries by seed; None where time ran out

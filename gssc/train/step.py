@@ -1,7 +1,7 @@
 """What a step is: gather a batch, forward, loss, backward, clip, AdamW; then an epoch of them, and an evaluation.
 
 This is how a CPU trains, and a GPU where nothing faster can be done. Other ways to run the same steps are captured CUDA
-graphs (`gssc.train.replayed`) and the kernels for small graphs (`gssc.molecules`); `gssc.train.trainers` chooses.
+graphs (`gssc.train.replayed`) and the kernels for small graphs (`gssc.molecules`); `gssc.train.run` chooses.
 """
 
 import copy

@@ -38,9 +38,8 @@ class Plainly:
 
 @pytest.fixture
 def plainly(monkeypatch):
-    def make(recipe, dataset, settings, store, models, numbers):
-        pairs = zip(models, numbers, strict=True)
-        return Plainly([Trainer(m, store, dataset.task, recipe, seed, settings.processes) for m, seed in pairs]), ""
+    def make(runs, store):
+        return Plainly([Trainer(r.model, store, r.dataset.task, r.recipe, r.seed, Processes()) for r in runs]), ""
 
     monkeypatch.setattr(run_module, "make_trainers", make)
 
