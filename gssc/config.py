@@ -220,42 +220,36 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     complete = dict(config)
     for name in SECTIONS:
         if isinstance(values := config.get(name), Mapping):
-            fields = dataclasses.fields(SECTIONS[name])
-            complete[name] = {key: value for key, value in values.items() if not _changed_nothing(name, key, value)}
-            for f in fields:
+            section = {key: value for key, value in values.items() if not _changed_nothing(f"{name}.{key}", value)}
+            for f in dataclasses.fields(SECTIONS[name]):
                 if f.default is not dataclasses.MISSING:
-                    complete[name].setdefault(f.name, f.default)
+                    section.setdefault(f.name, f.default)
+            complete[name] = section
     return complete
 
 
-def _changed_nothing(section: str, key: str, value: Any) -> bool:
+def _changed_nothing(path: str, value: Any) -> bool:
     """Whether this is a retired key with the value that it had where it was not used."""
-    path = f"{section}.{key}"
     return path in RETIRED and bool(RETIRED[path][0] == value)
-
-
-def _say_retired(section: str, values: Mapping[str, Any]) -> None:
-    """A line on stderr for each thing that retired keys of a section ask for in vain."""
-    ignored: dict[str, list[str]] = {}
-    for key, value in values.items():
-        if (path := f"{section}.{key}") in RETIRED and not _changed_nothing(section, key, value):
-            ignored.setdefault(RETIRED[path][1], []).append(f"{path}={value}")
-    for what, settings in ignored.items():
-        if what not in _said:
-            _said.add(what)
-            print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
 
 
 def _parse_section(section: str, values: Any) -> Any:
     cls = SECTIONS[section]
     if not isinstance(values, Mapping):
         fail(f"recipe section {section}", "a mapping of keys to values", repr(values))
-    hints = typing.get_type_hints(cls)
-    _say_retired(section, values)
-    values = {key: value for key, value in values.items() if f"{section}.{key}" not in RETIRED}
-    for key in values:
-        check_choice(f"recipe key in {section}", key, hints)
-    parsed = {key: _convert(f"{section}.{key}", value, hints[key]) for key, value in values.items()}
+    hints, parsed = typing.get_type_hints(cls), {}
+    ignored: dict[str, list[str]] = {}  # what retired keys ask for in vain
+    for key, value in values.items():
+        path = f"{section}.{key}"
+        if path not in RETIRED:
+            check_choice(f"recipe key in {section}", key, hints)
+            parsed[key] = _convert(path, value, hints[key])
+        elif not _changed_nothing(path, value):
+            ignored.setdefault(RETIRED[path][1], []).append(f"{path}={value}")
+    for what, settings in ignored.items():
+        if what not in _said:
+            _said.add(what)
+            print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
     for f in dataclasses.fields(cls):
         if f.default is dataclasses.MISSING and f.name not in parsed:
             fail(f"recipe section {section}", f"a key {f.name!r}", sorted(parsed))

@@ -83,14 +83,14 @@ class Task:
             mask: Rows that count, [rows].
             reduce: Sums a statistic over the processes that share a batch; each then returns its part of the mean.
         """
-        rows = self._multiclass if self.kind == "multiclass" else self._elementwise
-        each, weight = rows(prediction, target, mask, reduce)
+        if self.kind == "multiclass":
+            each, weight = self._multiclass(prediction, target, mask, reduce)
+        else:
+            each, weight = self._elementwise(prediction, target, mask)
         count = weight.sum() if reduce is None else reduce(weight.sum())
         return (each * weight).sum() / count.clamp(min=torch.finfo(count.dtype).tiny)
 
-    def _elementwise(
-        self, prediction: Tensor, target: Tensor, mask: Tensor | None, reduce: Reduce | None
-    ) -> tuple[Tensor, Tensor]:
+    def _elementwise(self, prediction: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The loss of every target, and 1 where it is known."""
         known = target.isfinite() if mask is None else target.isfinite() & mask.unsqueeze(1)
         target = torch.where(known, target, torch.zeros_like(target))

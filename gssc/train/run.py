@@ -128,7 +128,6 @@ def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
     # The end: the test set, or a word about how to go on.
     results: dict[int, dict[str, Any] | None] = {}
     for run in runs:
-        run.folder.close_events()
         if finished:
             run.check_selected()
         if run.error is not None:
@@ -293,8 +292,6 @@ class RunState:
         )
         if self.beginning:
             self.show.say(self.beginning)
-        if recipe.train.tensorboard:
-            self.folder.open_events(epochs)
 
     def _parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())

@@ -75,7 +75,17 @@ class RunFolder:
         if self.writes and not resumes:
             write_json(self.path / "dataset.json", self.identity["dataset"])
             write_json(self.path / "environment.json", describe(trainer.store.device))
+        if self.writes and self.identity["recipe"]["train"]["tensorboard"]:
+            self.events = self._events(position.epoch)
         return position, best
+
+    def _events(self, epoch: int) -> Any:
+        """What writes events, where TensorBoard is installed; those from this epoch on are forgotten."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            return None
+        return SummaryWriter(str(self.path / "tensorboard"), purge_step=epoch)
 
     def _hold(self) -> None:
         """Claim the folder for this process until `release`, or until it ends however it ends.
@@ -96,25 +106,12 @@ class RunFolder:
                 fail("out", "a folder that no other process is training in", str(self.path))
 
     def release(self) -> None:
-        """Give the folder back."""
-        if self.lock is not None:
-            os.close(self.lock)
-            self.lock = None
-
-    def open_events(self, epoch: int) -> None:
-        """Write events from now on, where TensorBoard is installed; those after this epoch are forgotten."""
-        if not self.writes:
-            return
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            return
-        self.events = SummaryWriter(str(self.path / "tensorboard"), purge_step=epoch + 1)
-
-    def close_events(self) -> None:
-        """The end of `open_events`."""
+        """The reverse of `begin`: give the folder back."""
         if self.events is not None:
             self.events.close()
+        if self.lock is not None:
+            os.close(self.lock)
+        self.events = self.lock = None
 
     def log(self, record: dict[str, Any]) -> None:
         """The line of an epoch."""

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import statistics
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +67,10 @@ def train_seeds(
         # Those that have teachers have targets of their own.
         return _in_turn(recipe, dataset, folders, settings, together=1 if recipe.train.teachers else jobs)
     threads = way == "replayed"
-    pool: Executor = ThreadPoolExecutor(jobs) if threads else _processes(jobs)
+    # New processes divide the cores; neither CUDA nor threads survive a fork.
+    cores = max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
+    spawn = multiprocessing.get_context("spawn")
+    pool = ThreadPoolExecutor(jobs) if threads else ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (cores,))
     with default_dtype(recipe.train.precision), pool:
         run = _on_own_stream if threads else train
         futures = {seed: pool.submit(run, recipe, dataset, seed, folders[seed], settings) for seed in folders}
@@ -107,12 +110,6 @@ def _in_turn(
         if None in results.values():
             break
     return results
-
-
-def _processes(jobs: int) -> Executor:
-    """New processes that divide the cores, since neither CUDA nor threads survive a fork."""
-    threads = max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,))
 
 
 def _on_own_stream(

@@ -46,7 +46,9 @@ class GraphStore:
         self.num_graphs = graphs.num_graphs
         # Sizes stay on the host as well: the shape of a batch is known before the device has gathered it.
         self.node_counts, self.edge_counts = graphs.ptr.diff().cpu(), graphs.edge_ptr.diff().cpu()
-        self.ptr, self.edge_ptr = (_closed(starts).to(self.device) for starts in (graphs.ptr, graphs.edge_ptr))
+        # Starts of G graphs, of an empty one after them, and its end: [G + 2].
+        pointers = (graphs.ptr, graphs.edge_ptr)
+        self.ptr, self.edge_ptr = (torch.cat([starts, starts[-1:]]).to(self.device) for starts in pointers)
         self.zero_rows = graphs.num_nodes, graphs.num_edges
         extents = [part for ptr in (self.ptr, self.edge_ptr) for part in (ptr[:-1], ptr.diff())]
         self.extents = torch.stack(extents)  # [4, G + 1]: first node, nodes, first edge, edges
@@ -145,8 +147,3 @@ def _with_zero_row(rows: Tensor) -> Tensor:
 def _in_precision(values: Tensor) -> Tensor:
     """Floating point in the default dtype, that of the model."""
     return values.to(torch.get_default_dtype()) if values.is_floating_point() else values
-
-
-def _closed(starts: Tensor) -> Tensor:
-    """Starts of G graphs, of an empty one after them, and its end: [G + 2]."""
-    return torch.cat([starts, starts[-1:]])

@@ -93,7 +93,8 @@ def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], Non
     results: list[dict[str, Any]] = []
     for overrides in grid(axes):
         say(" ".join(overrides))
-        if not _try({"overrides": overrides, "folder": _folder_name(overrides)}, out, results, trial):
+        folder = "+".join(text.partition(".")[2].replace("/", "_") for text in overrides)
+        if not _try({"overrides": overrides, "folder": folder}, out, results, trial):
             say(_stopped(len(results), math.prod(len(axis.values) for axis in axes)))
             break
     return results
@@ -194,7 +195,3 @@ def _stopped(done: int, total: int) -> str:
 
 def _override(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value) if not isinstance(value, str) else value}"
-
-
-def _folder_name(overrides: list[str]) -> str:
-    return "+".join(text.partition(".")[2].replace("/", "_") for text in overrides)
