@@ -6,6 +6,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 from rich.text import Text
+from torch import OutOfMemoryError
 
 from gssc.cli.data import pack, prepare
 from gssc.cli.evaluate import evaluate
@@ -16,6 +17,9 @@ from gssc.cli.publish import publish
 from gssc.cli.report import report
 from gssc.cli.sweep import sweep
 from gssc.cli.train import train
+from gssc.datasets import DatasetError
+from gssc.spectra import SpectrumError
+from gssc.train.step import NonFiniteLossError
 
 app = typer.Typer(
     help="Graph State Space Convolution for PyTorch Geometric.",
@@ -41,12 +45,6 @@ def _root() -> None:
 
 def main() -> None:
     """Run the command; errors meant for people are one line, without a traceback."""
-    from torch import OutOfMemoryError
-
-    from gssc.datasets import DatasetError
-    from gssc.spectra import SpectrumError
-    from gssc.train.step import NonFiniteLossError
-
     try:
         app()
     except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:

@@ -9,7 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from gssc.checks import fail
+from gssc.cli.common import open_for, pick_device
 from gssc.cli.options import CacheOption, OverridesArgument, PackOption, RecipeArgument, RootOption, plain_console
+from gssc.datasets import open_dataset, write_pack
+from gssc.recipes import find_recipe
+from gssc.train.build import prepare_graphs
+from gssc.train.evaluate import default_dtype
 
 
 def prepare(
@@ -25,11 +30,6 @@ def prepare(
     A second run reads them. The table shows how good the eigenpairs are: 'proved' means that no eigenvalue can be
     missing, 'checked' that a random check found none missing, 'empty' that a graph keeps no eigenpair.
     """
-    from gssc.cli.common import open_for, pick_device
-    from gssc.recipes import find_recipe
-    from gssc.train.build import prepare_graphs
-    from gssc.train.evaluate import default_dtype
-
     settings = find_recipe(recipe).override(overrides or [])
     place = pick_device(device)
     table = Table(title=f"spectra of {settings.data.dataset}")
@@ -45,18 +45,10 @@ def prepare(
                 fail("recipe", "a model that reads spectra or random walks", f"glob={settings.model.glob}, no rwse")
             levels = [certificate.level for certificate in done.by_graph.values()]
             residuals = [float(done.flat.residual.max()), *(c.residual for c in done.by_graph.values())]
-            checked = levels.count("checked")
-            empty = int((~done.flat.eigmask.any(1)).sum())
-            table.add_row(
-                split,
-                f"{graphs.num_graphs:,}",
-                f"{graphs.num_nodes:,}",
-                f"{seconds:.2f}",
-                f"{max(residuals):.1e}",
-                f"{graphs.num_graphs - checked:,}",
-                f"{checked:,}",
-                f"{empty:,}",
-            )
+            checked, empty = levels.count("checked"), int((~done.flat.eigmask.any(1)).sum())
+            sizes = f"{graphs.num_graphs:,}", f"{graphs.num_nodes:,}"
+            counts = (f"{count:,}" for count in (graphs.num_graphs - checked, checked, empty))
+            table.add_row(split, *sizes, f"{seconds:.2f}", f"{max(residuals):.1e}", *counts)
     Console().print(table)
 
 
@@ -71,9 +63,6 @@ def pack(
     The file holds graphs, features, targets and split, losslessly, but no spectra: those are computed where the file
     is used. With data.generate=true it holds the seed alone.
     """
-    from gssc.datasets import open_dataset, write_pack
-    from gssc.recipes import find_recipe
-
     data = find_recipe(recipe).override(overrides or []).data
     dataset = open_dataset(data.dataset, data_root, data.seed, generate=data.generate)
     generator = {"name": data.dataset, "seed": data.seed} if data.generate else None

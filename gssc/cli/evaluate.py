@@ -5,7 +5,13 @@ from typing import Any
 
 from rich.console import Console
 
+from gssc.checks import check_choice
+from gssc.cli.common import open_for, pick_device
 from gssc.cli.options import CacheOption, DeviceOption, PackOption, RootOption, RunsArgument, SplitOption, plain_console
+from gssc.pretrained.find import open_seeds
+from gssc.tasks import score_text
+from gssc.train.build import build_store
+from gssc.train.evaluate import default_dtype, exact_products, raw_outputs, score
 
 
 def evaluate(
@@ -23,13 +29,6 @@ def evaluate(
     The same batches give the same bits on the same machine; other batch sizes and devices agree to rounding. Products
     are those of float32 also where the recipe trains in tf32, as when test scores were recorded.
     """
-    from gssc.checks import check_choice
-    from gssc.cli.common import open_for, pick_device
-    from gssc.pretrained.find import open_seeds
-    from gssc.tasks import score_text
-    from gssc.train.build import build_store
-    from gssc.train.evaluate import default_dtype, exact_products, raw_outputs, score
-
     check_choice("--split", split, ("train", "val", "test"))
     place = pick_device(device)
     console = plain_console()
@@ -58,8 +57,6 @@ def evaluate(
 
 def _beside(value: float, summary: dict[str, Any] | None, split: str) -> str:
     """What was recorded of this part, to print behind a score."""
-    from gssc.tasks import score_text
-
     recorded = None if summary is None else summary.get({"val": "validation", "test": "test"}.get(split, ""))
     if recorded is None:
         return ""

@@ -6,7 +6,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from gssc.checks import check_choice, fail
+from gssc.cli.common import open_for, pick_device
 from gssc.cli.options import DeviceOption, PackOption, RootOption, RunArgument, SplitOption, plain_console
+from gssc.explain.subject import make_subject
+from gssc.explain.write import write_explanation
+from gssc.pretrained import open_model
+from gssc.train.evaluate import default_dtype
 
 
 def explain(
@@ -42,13 +48,6 @@ def explain(
         gssc explain runs/peptides-func/seed-0 --graph 3 --node 20
         gssc explain runs/peptides-func/seed-0 --against runs/peptides-none/seed-0 --nodes all
     """
-    from gssc.checks import check_choice, fail
-    from gssc.cli.common import open_for, pick_device
-    from gssc.explain.subject import make_subject
-    from gssc.explain.write import write_explanation
-    from gssc.pretrained import open_model
-    from gssc.train.evaluate import default_dtype
-
     check_choice("--split", split, ("train", "val", "test"))
     for option, number in (("--graph", graph), ("--node", node)):
         if number < 0:

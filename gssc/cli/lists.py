@@ -4,6 +4,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from gssc.datasets.specs import SPECS
+from gssc.files import read_json
+from gssc.pretrained.find import pretrained_folder, pretrained_names
+from gssc.recipes import find_recipe, recipe_folder, recipe_names
+from gssc.report.published import published_gssc
+from gssc.tasks import score_text, spread_text
+
 WIDE = 110  # columns of a terminal that has room for a description
 CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"
 
@@ -13,10 +20,6 @@ def recipes() -> None:
 
     Run one with `gssc train RECIPE`; every setting in it can be changed there. A wide terminal shows what it is about.
     """
-    from gssc.datasets.specs import SPECS
-    from gssc.recipes import find_recipe, recipe_folder, recipe_names
-    from gssc.report.published import published_gssc
-
     console = Console()
     wide = console.width >= WIDE
     table = Table(box=box.SIMPLE, caption="published: GSSC in arXiv 2406.05815, mean ± deviation over seeds")
@@ -39,10 +42,6 @@ def models() -> None:
 
     Use one by name: `gssc predict NAME graphs`, `gssc evaluate NAME`, `gssc.load_pretrained("NAME")`.
     """
-    from gssc.files import read_json
-    from gssc.pretrained.find import pretrained_folder, pretrained_names
-    from gssc.tasks import score_text, spread_text
-
     names = pretrained_names()
     console = Console()
     if not names:

@@ -4,17 +4,20 @@ import csv
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import torch
 import typer
+from torch import Tensor
 
+from gssc.checks import fail
+from gssc.cli.common import pick_device
 from gssc.cli.options import DeviceOption, RunsArgument, SkipInvalidOption, plain_console
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gssc.datasets.inputs import Inputs
-    from gssc.tasks import Task
+from gssc.datasets.inputs import Inputs, open_inputs
+from gssc.files import write_atomic
+from gssc.pretrained.find import open_seeds
+from gssc.tasks import Task
+from gssc.train.evaluate import default_dtype
 
 
 def predict(
@@ -37,13 +40,6 @@ def predict(
         gssc predict runs/rings new.pt
         gssc predict peptides-func peptides.smi -o out.csv
     """
-    import torch
-
-    from gssc.cli.common import pick_device
-    from gssc.datasets.inputs import open_inputs
-    from gssc.pretrained.find import open_seeds
-    from gssc.train.evaluate import default_dtype
-
     _check_out(out, graphs)
     console = plain_console()
     models = open_seeds(run, console.print, device=pick_device(device))
@@ -61,8 +57,6 @@ def predict(
 
 def _check_out(out: Path, graphs: Path) -> None:
     """Fail where ``out`` cannot be written or is the input; folders are made later, when there is something in them."""
-    from gssc.checks import fail
-
     if os.path.exists(out):  # unlike Path.exists, False where a folder may not be looked into
         if os.path.exists(graphs) and out.samefile(graphs):
             fail("-o", "another file than the input", out)
@@ -73,7 +67,7 @@ def _check_out(out: Path, graphs: Path) -> None:
         fail("-o", "a file in a folder that can be written", f"{out}: {folder} is none")
 
 
-def write_predictions(path: Path, values: "Tensor", task: "Task", inputs: "Inputs") -> None:
+def write_predictions(path: Path, values: Tensor, task: Task, inputs: Inputs) -> None:
     """Write one row per graph, or per node with the number of its graph; numbers keep all their digits.
 
     Args:
@@ -82,8 +76,6 @@ def write_predictions(path: Path, values: "Tensor", task: "Task", inputs: "Input
         task: Names the columns.
         inputs: The graphs, with their numbers in the file and its texts about them.
     """
-    from gssc.files import write_atomic
-
     keys = ["graph", *inputs.labels]
     numbers: list[list[int | str]] = [list(row) for row in zip(inputs.rows, *inputs.labels.values(), strict=True)]
     if task.level == "node":

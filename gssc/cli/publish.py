@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from gssc.cli.options import plain_console
+from gssc.pretrained.publish import publish as write
+from gssc.tasks import score_text
 
 
 def publish(
@@ -26,9 +28,6 @@ def publish(
         gssc evaluate pretrained/zinc-12k
         gssc predict https://example.org/models/zinc-12k molecules.smi
     """
-    from gssc.pretrained.publish import publish as write
-    from gssc.tasks import score_text
-
     done = write(runs, out, notes, replace=replace)
     metric, validation, test = (done.summary[key] for key in ("metric", "validation", "test"))
     scores = f"validation {metric} {score_text(validation)}, test {score_text(test)}"

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gssc.cli.options import plain_console
+from gssc.report import write_report
 
 STYLES = {"better": "green", "worse": "red"}
 
@@ -29,8 +30,6 @@ def report(
     shown as such. With --recorded, what was kept of earlier runs of the same recipes stands beside them. The page needs
     no network and no other file.
     """
-    from gssc.report import write_report
-
     written = write_report(runs, output, recorded)
     table = Table(box=box.SIMPLE)
     for heading in ("recipe", "variant", "seeds", "test", "published", "difference"):

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from gssc.checks import fail
+from gssc.cli.common import deadline, find_start, open_for, pick_device
 from gssc.cli.options import (
     CacheOption,
     DeviceOption,
@@ -17,10 +19,15 @@ from gssc.cli.options import (
     TimeLimitOption,
     plain_console,
 )
-
-if TYPE_CHECKING:
-    from gssc.config import DataConfig
-    from gssc.datasets import GraphDataset
+from gssc.config import DataConfig
+from gssc.datasets import GraphDataset
+from gssc.recipes import find_recipe
+from gssc.tasks import spread_text
+from gssc.train.evaluate import default_dtype
+from gssc.train.processes import RunSettings
+from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
+from gssc.train.step import NonFiniteLossError
+from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
 
 
 def sweep(
@@ -52,16 +59,6 @@ def sweep(
         gssc sweep zinc-12k model.glob=gssc,none,attention --set train.epochs=100 --seeds 0-1
         gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
     """
-    from gssc.checks import fail
-    from gssc.cli.common import deadline, find_start, open_for, pick_device
-    from gssc.recipes import find_recipe
-    from gssc.tasks import spread_text
-    from gssc.train.evaluate import default_dtype
-    from gssc.train.processes import RunSettings
-    from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
-    from gssc.train.step import NonFiniteLossError
-    from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
-
     base = find_recipe(recipe).override(fixed or [])
     parsed = [parse_axis(text, base) for text in axes]
     numbers = parse_seeds(seeds)
@@ -74,7 +71,7 @@ def sweep(
             fail("--pack", "no axis of section data (a pack holds one dataset)", axis.key)
 
     @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
-    def opened(data: "DataConfig", precision: str) -> "GraphDataset":
+    def opened(data: DataConfig, precision: str) -> GraphDataset:
         with default_dtype(precision):
             return open_for(replace(base, data=data), data_root, pack, console)
 

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from gssc.checks import fail
+from gssc.cli.common import deadline, find_start, open_for, pick_device
 from gssc.cli.options import (
     CacheOption,
     DeviceOption,
@@ -17,9 +19,12 @@ from gssc.cli.options import (
     TimeLimitOption,
     plain_console,
 )
-
-if TYPE_CHECKING:
-    from gssc.config import Recipe
+from gssc.config import Recipe
+from gssc.recipes import find_recipe, for_large_graphs, own_recipe
+from gssc.tasks import spread_text
+from gssc.train.evaluate import default_dtype
+from gssc.train.processes import RunSettings, joined
+from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 
 
 def train(
@@ -71,13 +76,6 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
-    from gssc.cli.common import deadline, find_start, open_for, pick_device
-    from gssc.recipes import for_large_graphs
-    from gssc.tasks import spread_text
-    from gssc.train.evaluate import default_dtype
-    from gssc.train.processes import RunSettings, joined
-    from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
-
     until = deadline(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
@@ -120,11 +118,8 @@ def _recipe(
     target_column: str | None,
     split: str | None,
     skip_invalid: bool,
-) -> "Recipe":
+) -> Recipe:
     """The recipe asked for, or one for own data; the first override may stand where the recipe's name would."""
-    from gssc.checks import fail
-    from gssc.recipes import find_recipe, own_recipe
-
     if name is not None and "=" in name:
         overrides, name = [name, *overrides], None
     if data is not None and csv is not None:

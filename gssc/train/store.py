@@ -53,19 +53,23 @@ class GraphStore:
         extents = [part for ptr in (self.ptr, self.edge_ptr) for part in (ptr[:-1], ptr.diff())]
         self.extents = torch.stack(extents)  # [4, G + 1]: first node, nodes, first edge, edges
         # Node numbers inside a graph fit into 32 bits.
-        edges = _with_zero_row(graphs.edge_index.t().to(torch.int32)).to(self.device)
+        edges = self._keep(graphs.edge_index.t().to(torch.int32))
         self._ends = edges.t().contiguous()  # sources, and destinations
         self.edge_index = self._ends.t()
         self._counting: dict[int, Tensor] = {}
         self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
-        self.y = _with_zero_row(_in_precision(graphs.y)).to(self.device)
-        self.mask = None if graphs.mask is None else _with_zero_row(graphs.mask).to(self.device)
+        self.y = self._keep(graphs.y)
+        self.mask = None if graphs.mask is None else self._keep(graphs.mask)
 
     def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
-        present = {name: _in_precision(tensor) for name, tensor in tensors.items() if tensor is not None}
-        return {name: _with_zero_row(tensor).to(self.device) for name, tensor in present.items()}
+        return {name: self._keep(tensor) for name, tensor in tensors.items() if tensor is not None}
+
+    def _keep(self, rows: Tensor) -> Tensor:
+        """Rows and one of zeros on the device, floating point in the default dtype, that of the model."""
+        rows = rows.to(torch.get_default_dtype()) if rows.is_floating_point() else rows
+        return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])]).to(self.device)
 
     def sizes(self, graphs: Tensor) -> tuple[int, int]:
         """Nodes and edges of the graphs with these numbers (on the host; G means an empty graph)."""
@@ -119,7 +123,7 @@ class GraphStore:
         """Learn something else: [rows, outputs], for classes their probabilities."""
         if y.shape[0] != self.y.shape[0] - 1:
             fail("targets", f"{self.y.shape[0] - 1} rows", tuple(y.shape))
-        self.y = _with_zero_row(_in_precision(y)).to(self.device)
+        self.y = self._keep(y)
 
     def _slots(self, ends: Tensor, shifts: Tensor, total: int, zero_row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Owner and source row of each of ``total`` slots, of which graph b takes those before ``ends[b]``.
@@ -138,12 +142,3 @@ class GraphStore:
                 return torch.arange(total, device=self.device)
             self._counting[total] = torch.arange(total, device=self.device)
         return self._counting[total]
-
-
-def _with_zero_row(rows: Tensor) -> Tensor:
-    return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
-
-
-def _in_precision(values: Tensor) -> Tensor:
-    """Floating point in the default dtype, that of the model."""
-    return values.to(torch.get_default_dtype()) if values.is_floating_point() else values

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from gssc.checks import fail
+from gssc.checks import check_installed, fail
 from gssc.config import RETIRED, Recipe
 from gssc.files import read_json, write_json
 
@@ -117,10 +117,9 @@ def run_study(
     What is finished is read from ``sweep.json`` and told to a new sampler. Its random numbers are seeded by the number
     of the trial, so that a study that was interrupted proposes what it would have proposed.
     """
-    try:
-        import optuna
-    except ImportError:
-        fail("--trials", "the package optuna (pip install 'gssc[sweep]')", "no such package")
+    check_installed("--trials", "optuna", "sweep")
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
     results, in_time = _finished(out, {axis.key: axis for axis in axes}, trial)

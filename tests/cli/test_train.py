@@ -1,5 +1,6 @@
 import json
 import sys
+from importlib import import_module
 
 import pytest
 import yaml
@@ -8,7 +9,6 @@ from typer.testing import CliRunner
 
 from gssc.cli import app, main
 from gssc.cli.common import parse_duration
-from gssc.train import seeds as seeds_module
 
 runner = CliRunner()
 
@@ -112,7 +112,7 @@ def test_jobs_reach_the_seeds(tmp_path, monkeypatch):
         given.append(({seed: folder.name for seed, folder in folders.items()}, settings.resume, jobs))
         return {1: None}
 
-    monkeypatch.setattr(seeds_module, "train_seeds", train_seeds)
+    monkeypatch.setattr(import_module("gssc.cli.train"), "train_seeds", train_seeds)
     call(words(tmp_path, "--jobs", "2", "--seeds", "1,3"))
     assert given == [({1: "seed-1", 3: "seed-3"}, False, 2)]
 
