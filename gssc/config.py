@@ -18,6 +18,7 @@ import yaml
 
 from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
 
+Precision = Literal["float32", "tf32", "bf16", "float64"]
 _FURTHER = "evaluated the run in further ways; there is one, that of train.ema and train.batch_stats"
 # Keys that recipes and recorded runs may still have: the value that changed nothing, and what any other did.
 RETIRED: dict[str, tuple[Any, str]] = {
@@ -129,7 +130,7 @@ class TrainConfig:
     teachers: int = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
-    precision: Literal["float32", "tf32", "bf16", "float64"] = "float32"  # tf32: float32 with coarser products
+    precision: Precision = "float32"  # tf32: float32 with coarser products
     capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
     kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: int = 1  # epochs between evaluations on validation

@@ -36,7 +36,7 @@ def prepare(
     for heading in ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty"):
         table.add_column(heading, justify="right")
     with default_dtype(settings.train.precision):
-        dataset = open_for(settings, data_root, pack, Console(quiet=True))
+        dataset = open_for(settings, data_root, pack)
         for split, graphs in dataset.splits.items():
             start = time.perf_counter()
             done = prepare_graphs(graphs.sorted_by_destination(), settings, place, cache or True, progress=True)

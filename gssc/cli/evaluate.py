@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from gssc.checks import check_choice
 from gssc.cli.common import open_for, pick_device
 from gssc.cli.options import CacheOption, DeviceOption, PackOption, RootOption, RunsArgument, SplitOption, plain_console
@@ -35,8 +33,8 @@ def evaluate(
     models = open_seeds(run, console.print, device=place)
     recipe, task = models[0].recipe, models[0].task
     outputs = []
+    dataset = open_for(recipe, data_root, pack)
     with default_dtype(recipe.train.precision), exact_products():
-        dataset = open_for(recipe, data_root, pack, Console(quiet=True))
         store = build_store(dataset.splits[split], recipe, task.level, place, cache or True)
         for model in models:
             outputs.append(raw_outputs(model.model, store, recipe.train.batch_size, recipe.train.precision))

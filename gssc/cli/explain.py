@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from gssc.checks import check_choice, fail
 from gssc.cli.common import open_for, pick_device
@@ -12,7 +11,6 @@ from gssc.cli.options import DeviceOption, PackOption, RootOption, RunArgument, 
 from gssc.explain.subject import make_subject
 from gssc.explain.write import write_explanation
 from gssc.pretrained import open_model
-from gssc.train.evaluate import default_dtype
 
 
 def explain(
@@ -64,8 +62,7 @@ def explain(
     for key in ("name", "node_features", "edge_features", "standardize"):
         if runs[-1].about.get(key) != runs[0].about.get(key):
             fail("--against", f"a run on the data of {run}", f"one on data with another {key} ({against})")
-    with default_dtype(runs[0].recipe.train.precision):
-        dataset = open_for(runs[0].recipe, data_root, pack, Console(quiet=True))
+    dataset = open_for(runs[0].recipe, data_root, pack)
     subjects = [make_subject(loaded, dataset, split, graph, place) for loaded in runs]
     files, notes = write_explanation(
         subjects[0],

@@ -19,11 +19,10 @@ from gssc.cli.options import (
     TimeLimitOption,
     plain_console,
 )
-from gssc.config import DataConfig
+from gssc.config import DataConfig, Precision
 from gssc.datasets import GraphDataset
 from gssc.recipes import find_recipe
 from gssc.tasks import spread_text
-from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
 from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 from gssc.train.step import NonFiniteLossError
@@ -71,9 +70,9 @@ def sweep(
             fail("--pack", "no axis of section data (a pack holds one dataset)", axis.key)
 
     @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
-    def opened(data: DataConfig, precision: str) -> GraphDataset:
-        with default_dtype(precision):
-            return open_for(replace(base, data=data), data_root, pack, console)
+    def opened(data: DataConfig, precision: Precision) -> GraphDataset:
+        variant = replace(base, data=data, train=replace(base.train, precision=precision))
+        return open_for(variant, data_root, pack, quiet=False)
 
     # No axis changes the task. The base itself is perhaps no variant.
     first = base.override(first_overrides(parsed))

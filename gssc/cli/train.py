@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from gssc.checks import fail
 from gssc.cli.common import deadline, find_start, open_for, pick_device
@@ -22,7 +21,6 @@ from gssc.cli.options import (
 from gssc.config import Recipe
 from gssc.recipes import find_recipe, for_large_graphs, own_recipe
 from gssc.tasks import spread_text
-from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings, joined
 from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 
@@ -85,12 +83,10 @@ def train(
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        with default_dtype(settings.train.precision):
-            dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
+        dataset = open_for(settings, data_root, pack, quiet)
         asked = any(text.startswith("spectrum.rwse=") for text in (*(overrides or ()), recipe or ""))
         if (recipe is None or "=" in recipe) and not asked:
-            say = Console(quiet=quiet, soft_wrap=True).print
-            settings = for_large_graphs(settings, dataset.largest(), say)
+            settings = for_large_graphs(settings, dataset.largest(), plain_console(quiet).print)
         where = RunSettings(
             place, cache or True, resume or finish, finish, until, quiet, processes=processes, find_start=find_start
         )

@@ -134,9 +134,9 @@ def test_variants_have_their_own_data(tmp_path, monkeypatch):
     torch.save(cycle_counting(20, 0), tmp_path / "own.pt")
     seeds = []
 
-    def open_for(recipe, *rest):
+    def open_for(recipe, *rest, quiet):
         seeds.append(recipe.data.seed)
-        return opening(recipe, *rest)
+        return opening(recipe, *rest, quiet=quiet)
 
     opening = COMMAND.open_for
     monkeypatch.setattr(COMMAND, "open_for", open_for)
