@@ -79,7 +79,7 @@ def train_side_by_side(
         finally:
             for run in runs:
                 run.folder.release()
-    return results
+    return {seed: results[seed] for seed in folders}
 
 
 def _teach(run: "RunState") -> bool:

@@ -104,11 +104,11 @@ def test_one_whose_loss_is_no_number_leaves_the_others_alone(root, tmp_path, mon
 
 
 def test_finished_runs_stay_as_they_are_and_the_others_go_on(root, tmp_path, plainly):
-    folders = [root / "alone-0", tmp_path / "seed-1"]
-    before = outcome(folders[0])
-    start(root, folders, resume=True)
-    assert outcome(folders[0]) == before
-    assert outcome(folders[1]) == outcome(root / "alone-1")
+    folders = [tmp_path / "seed-0", root / "alone-1"]
+    before = outcome(folders[1])
+    assert list(start(root, folders, resume=True)) == [0, 1]
+    assert outcome(folders[1]) == before
+    assert outcome(folders[0]) == outcome(root / "alone-0")
 
 
 def test_seeds_are_grouped_by_jobs_and_go_alone_where_they_stand_apart(tmp_path, monkeypatch, capsys):
