@@ -6,7 +6,7 @@ from rich.table import Table
 
 from gssc.datasets.specs import SPECS
 from gssc.files import read_json
-from gssc.pretrained.find import pretrained_folder, pretrained_names
+from gssc.pretrained import find
 from gssc.recipes import find_recipe, recipe_folder, recipe_names
 from gssc.report.published import published_gssc
 from gssc.tasks import score_text, spread_text
@@ -42,7 +42,7 @@ def models() -> None:
 
     Use one by name: `gssc predict NAME graphs`, `gssc evaluate NAME`, `gssc.load_pretrained("NAME")`.
     """
-    names = pretrained_names()
+    names = find.pretrained_names()
     console = Console()
     if not names:
         console.print("no pretrained model ships with this copy; `gssc publish` makes one from a run")
@@ -51,7 +51,7 @@ def models() -> None:
     for heading in ("model", "metric", "test", "all seeds", "weights"):
         table.add_column(heading, no_wrap=True)
     for name in names:
-        folder = pretrained_folder() / name
+        folder = find.pretrained_folder() / name
         summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
         spread = f"{spread_text(seeds['test'])} ({len(seeds['seeds'])})"
