@@ -18,7 +18,7 @@ import yaml
 
 from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
 
-SECTIONS = ("data", "spectrum", "model", "optim", "train")
+Precision = Literal["float32", "tf32", "bf16", "float64"]
 _FURTHER = "evaluated the run in further ways; there is one, that of train.ema and train.batch_stats"
 # Keys that recipes and recorded runs may still have: the value that changed nothing, and what any other did.
 RETIRED: dict[str, tuple[Any, str]] = {
@@ -126,11 +126,11 @@ class TrainConfig:
 
     epochs: int = 100
     batch_size: int = 32
-    start: str | None = None  # a trained model whose weights it begins with; see gssc.train.finetune
+    start: str | None = None  # a trained model whose weights it begins with; see gssc.train.loaded
     teachers: int = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
     ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
-    precision: Literal["float32", "tf32", "bf16", "float64"] = "float32"  # tf32: float32 with coarser products
+    precision: Precision = "float32"  # tf32: float32 with coarser products
     capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
     kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: int = 1  # epochs between evaluations on validation
@@ -177,12 +177,15 @@ class Recipe:
                 fail("override", "section.key=value", repr(text))
             check_choice("override section", section, SECTIONS)
             if path not in RETIRED:
-                check_choice(f"override {section}", key, [f.name for f in dataclasses.fields(_section_class(section))])
+                check_choice(f"override {section}", key, [f.name for f in dataclasses.fields(SECTIONS[section])])
             try:
                 values[section][key] = yaml.safe_load(value)
             except yaml.YAMLError as error:
                 fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
         return parse_recipe(values)
+
+
+SECTIONS: dict[str, Any] = {part.name: part.type for part in dataclasses.fields(Recipe) if part.name != "name"}
 
 
 def parse_recipe(values: Mapping[str, Any]) -> Recipe:
@@ -218,46 +221,36 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     complete = dict(config)
     for name in SECTIONS:
         if isinstance(values := config.get(name), Mapping):
-            fields = dataclasses.fields(_section_class(name))
-            complete[name] = {key: value for key, value in values.items() if not _changed_nothing(name, key, value)}
-            for f in fields:
+            section = {key: value for key, value in values.items() if not _changed_nothing(f"{name}.{key}", value)}
+            for f in dataclasses.fields(SECTIONS[name]):
                 if f.default is not dataclasses.MISSING:
-                    complete[name].setdefault(f.name, f.default)
+                    section.setdefault(f.name, f.default)
+            complete[name] = section
     return complete
 
 
-def _changed_nothing(section: str, key: str, value: Any) -> bool:
+def _changed_nothing(path: str, value: Any) -> bool:
     """Whether this is a retired key with the value that it had where it was not used."""
-    path = f"{section}.{key}"
     return path in RETIRED and bool(RETIRED[path][0] == value)
 
 
-def _say_retired(section: str, values: Mapping[str, Any]) -> None:
-    """A line on stderr for each thing that retired keys of a section ask for in vain."""
-    ignored: dict[str, list[str]] = {}
+def _parse_section(section: str, values: Any) -> Any:
+    cls = SECTIONS[section]
+    if not isinstance(values, Mapping):
+        fail(f"recipe section {section}", "a mapping of keys to values", repr(values))
+    hints, parsed = typing.get_type_hints(cls), {}
+    ignored: dict[str, list[str]] = {}  # what retired keys ask for in vain
     for key, value in values.items():
-        if (path := f"{section}.{key}") in RETIRED and not _changed_nothing(section, key, value):
+        path = f"{section}.{key}"
+        if path not in RETIRED:
+            check_choice(f"recipe key in {section}", key, hints)
+            parsed[key] = _convert(path, value, hints[key])
+        elif not _changed_nothing(path, value):
             ignored.setdefault(RETIRED[path][1], []).append(f"{path}={value}")
     for what, settings in ignored.items():
         if what not in _said:
             _said.add(what)
             print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
-
-
-def _section_class(section: str) -> type:
-    return typing.get_type_hints(Recipe)[section]
-
-
-def _parse_section(section: str, values: Any) -> Any:
-    cls = _section_class(section)
-    if not isinstance(values, Mapping):
-        fail(f"recipe section {section}", "a mapping of keys to values", repr(values))
-    hints = typing.get_type_hints(cls)
-    _say_retired(section, values)
-    values = {key: value for key, value in values.items() if f"{section}.{key}" not in RETIRED}
-    for key in values:
-        check_choice(f"recipe key in {section}", key, hints)
-    parsed = {key: _convert(f"{section}.{key}", value, hints[key]) for key, value in values.items()}
     for f in dataclasses.fields(cls):
         if f.default is dataclasses.MISSING and f.name not in parsed:
             fail(f"recipe section {section}", f"a key {f.name!r}", sorted(parsed))

@@ -49,9 +49,8 @@ def commit() -> str:
 
     Where the code was copied without its history, $GSSC_COMMIT says it; otherwise it is unknown.
     """
-    given = os.environ.get("GSSC_COMMIT")
-    if given:
-        return given
+    if stated := os.environ.get("GSSC_COMMIT"):
+        return stated
     folder = Path(__file__).resolve().parents[1]
     if not (folder / ".git").exists():
         return "unknown"

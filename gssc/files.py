@@ -36,42 +36,39 @@ class DamagedFileError(ValueError):
 
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Replace a file by this content."""
-    data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    _replace({path: content.encode() if isinstance(content, str) else content})
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write files into a folder: all of them under temporary names first, then each replaces what was there."""
-    mark = uuid.uuid4().hex
-    finals = {folder / f".{name}.{mark}.tmp": folder / name for name in contents}
     try:
+        for name in contents:
+            if (folder / name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
+        _replace({folder / name: content for name, content in contents.items()})
+    except OSError as error:
+        fail("output folder", "one that can be written", f"{folder} ({error.strerror})")
+
+
+def _replace(contents: Mapping[Path, bytes]) -> None:
+    mark = uuid.uuid4().hex
+    temporary = {path: path.parent / f".{path.name}.{mark}.tmp" for path in contents}
+    folders = {path.parent for path in contents}
+    for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
-        for final in finals.values():
-            if final.is_dir():
-                raise IsADirectoryError(errno.EISDIR, f"{final.name} is a folder")
-        for temporary, content in zip(finals, contents.values(), strict=True):
-            with temporary.open("wb") as file:
+    try:
+        for path, content in contents.items():
+            with temporary[path].open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        for temporary, final in finals.items():
-            os.replace(temporary, final)
-    except OSError as error:
-        fail("output folder", "one that can be written", f"{folder} ({error.strerror})")
+        for path in contents:
+            os.replace(temporary[path], path)
+        for folder in folders:
+            sync_folder(folder)
     finally:
-        for temporary in finals:
-            if folder.is_dir():
-                temporary.unlink(missing_ok=True)
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
 
 
 def replace_folder(out: Path, contents: Mapping[str, bytes], argument: str = "out") -> None:

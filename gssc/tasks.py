@@ -1,8 +1,9 @@
 """What is to be predicted: the loss to train with, the metric to report, and which direction is better."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,25 +12,16 @@ from torch import Tensor
 
 from gssc.checks import check_choice, fail
 
+Reduce = Callable[[Tensor], Tensor]
 Kind = Literal["regression", "multiclass", "binary"]
-KINDS = ("regression", "multiclass", "binary")
-MetricName = Literal["mae", "mae/std", "rmse", "accuracy", "balanced-accuracy", "macro-f1", "auroc", "ap"]
-# Whether larger is better.
-METRICS: dict[str, bool] = {
-    "mae": False,
-    "mae/std": False,
-    "rmse": False,
-    "accuracy": True,
-    "balanced-accuracy": True,
-    "macro-f1": True,
-    "auroc": True,
-    "ap": True,
-}
 METRICS_OF_KIND: dict[str, tuple[str, ...]] = {
     "regression": ("mae", "mae/std", "rmse"),
     "multiclass": ("accuracy", "balanced-accuracy", "macro-f1"),
     "binary": ("auroc", "ap"),
 }
+KINDS = tuple(METRICS_OF_KIND)
+# Whether larger is better.
+METRICS = {metric: kind != "regression" for kind, metrics in METRICS_OF_KIND.items() for metric in metrics}
 
 
 @dataclass(frozen=True)
@@ -81,11 +73,7 @@ class Task:
         return y.reshape(rows, self.outputs).to(torch.get_default_dtype())
 
     def loss(
-        self,
-        prediction: Tensor,
-        target: Tensor,
-        mask: Tensor | None = None,
-        reduce: Callable[[Tensor], Tensor] | None = None,
+        self, prediction: Tensor, target: Tensor, mask: Tensor | None = None, reduce: Reduce | None = None
     ) -> Tensor:
         """The mean loss over all known targets of a batch.
 
@@ -95,16 +83,15 @@ class Task:
             mask: Rows that count, [rows].
             reduce: Sums a statistic over the processes that share a batch; each then returns its part of the mean.
         """
-        reduce = reduce or (lambda statistic: statistic)
-        if self.kind != "multiclass":
-            total, count = self._elementwise(prediction, target, mask)
-        elif target.is_floating_point():
-            total, count = self._probabilities(prediction, target, mask, reduce)
+        if self.kind == "multiclass":
+            each, weight = self._multiclass(prediction, target, mask, reduce)
         else:
-            total, count = self._multiclass(prediction, target, mask, reduce)
-        return total / reduce(count.detach()).clamp(min=torch.finfo(count.dtype).tiny)
+            each, weight = self._elementwise(prediction, target, mask)
+        count = weight.sum() if reduce is None else reduce(weight.sum())
+        return (each * weight).sum() / count.clamp(min=torch.finfo(count.dtype).tiny)
 
     def _elementwise(self, prediction: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The loss of every target, and 1 where it is known."""
         known = target.isfinite() if mask is None else target.isfinite() & mask.unsqueeze(1)
         target = torch.where(known, target, torch.zeros_like(target))
         if self.kind == "regression":
@@ -112,33 +99,50 @@ class Task:
             each = error.square() if self.metric == "rmse" else error.abs()
         else:
             each = F.binary_cross_entropy_with_logits(prediction, target.to(prediction.dtype), reduction="none")
-        weight = known.to(each.dtype)
-        return (each * weight).sum(), weight.sum()
+        return each, known.to(each.dtype)
 
     def _multiclass(
-        self, prediction: Tensor, target: Tensor, mask: Tensor | None, reduce: Callable[[Tensor], Tensor]
+        self, prediction: Tensor, target: Tensor, mask: Tensor | None, reduce: Reduce | None
     ) -> tuple[Tensor, Tensor]:
-        known = target >= 0 if mask is None else (target >= 0) & mask
-        target = torch.where(known, target, torch.zeros_like(target))
-        weight = known.to(prediction.dtype)
-        each = F.cross_entropy(prediction, target, reduction="none")
+        """The loss and the weight of every row, or, by probabilities, of every row as each of the classes."""
+        if target.is_floating_point():
+            weight = target if mask is None else torch.where(mask.unsqueeze(1), target, torch.zeros_like(target))
+            each, counts = -prediction.log_softmax(dim=1), weight.sum(0)
+        else:
+            known = target >= 0 if mask is None else (target >= 0) & mask
+            target = torch.where(known, target, torch.zeros_like(target))
+            weight = known.to(prediction.dtype)
+            each = F.cross_entropy(prediction, target, reduction="none")
+            counts = weight.new_zeros(self.outputs).index_add(0, target, weight)
         if self.weighted:
-            counts = torch.zeros(self.outputs, dtype=weight.dtype, device=weight.device).index_add(0, target, weight)
-            weight = weight * _class_weights(reduce(counts))[target]
-        return (each * weight).sum(), weight.sum()
+            of_classes = _class_weights(counts if reduce is None else reduce(counts))
+            weight = weight * (of_classes if target.is_floating_point() else of_classes[target])
+        return each, weight
 
-    def _probabilities(
-        self, prediction: Tensor, target: Tensor, mask: Tensor | None, reduce: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """As `_multiclass`, where each row belongs to every class in part."""
-        part = target if mask is None else torch.where(mask.unsqueeze(1), target, torch.zeros_like(target))
-        if self.weighted:
-            part = part * _class_weights(reduce(part.detach().sum(0)))
-        return -(part * prediction.log_softmax(dim=1)).sum(), part.sum()
+    def score(self, raw: Tensor, target: Tensor, mask: Tensor | None = None) -> float:
+        """The metric of raw outputs [rows, outputs] for targets as `targets` makes them; NaN where nothing is known.
 
-    def make_metric(self, device: str | torch.device = "cpu") -> "RunningMetric":
-        """An empty metric to be fed batch by batch."""
-        return RunningMetric(self, device)
+        Binary tasks with several labels average over those that have both classes.
+        """
+        if mask is not None:
+            raw, target = raw[mask], target[mask]
+        raw = raw.float() if raw.dtype in (torch.bfloat16, torch.float16) else raw
+        metric = _functional(self)
+        if self.kind == "binary":
+            scores = []
+            for logits, labels in zip(raw.unbind(1), target.unbind(1), strict=True):
+                known = labels.isfinite()
+                if 0 < int(labels[known].long().sum()) < int(known.sum()):
+                    scores.append(float(metric(_squashed(logits[known]), labels[known].long())))
+            return sum(scores) / len(scores) if scores else math.nan
+        known = target >= 0 if self.kind == "multiclass" else target.isfinite()
+        if self.kind == "regression":
+            raw = self.predict(raw)
+            target = target.to(raw.dtype)
+        if self.metric == "mae/std":
+            scale = _like(self.scale, raw)
+            raw, target = raw / scale, target / scale
+        return float(metric(raw[known], target[known])) if known.any() else math.nan
 
     def predict(self, raw: Tensor) -> Tensor:
         """Raw outputs of the model as values in the units of the data, class probabilities, or probabilities of yes."""
@@ -155,63 +159,6 @@ class Task:
             return stacked.log_softmax(dim=2).logsumexp(dim=0) - math.log(len(stacked))
         # The odds of the mean probability: sums of p over sums of 1 - p.
         return F.logsigmoid(stacked).logsumexp(dim=0) - F.logsigmoid(-stacked).logsumexp(dim=0)
-
-
-class RunningMetric:
-    """The task's torchmetrics metric, fed with raw outputs and targets; unknown targets are left out."""
-
-    def __init__(self, task: Task, device: str | torch.device) -> None:
-        self.task = task
-        columns = task.outputs if task.kind == "binary" else 1
-        self.metrics = [_torchmetric(task).to(device) for _ in range(columns)]
-        self.positives = torch.zeros(columns, dtype=torch.long, device=device)
-        self.known = torch.zeros(columns, dtype=torch.long, device=device)
-
-    def update(self, raw: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
-        """Add a batch: raw outputs [rows, outputs] and targets as `Task.targets` makes them."""
-        if mask is not None:
-            raw, target = raw[mask], target[mask]
-        prediction = raw.float() if raw.dtype in (torch.bfloat16, torch.float16) else raw
-        if self.task.kind == "multiclass":
-            known = target >= 0
-            self._feed(0, prediction[known], target[known])
-        elif self.task.kind == "regression":
-            known = target.isfinite()
-            values = self.task.predict(prediction)
-            target = target.to(values.dtype)
-            if self.task.metric == "mae/std":
-                scale = _like(self.task.scale, values)
-                values, target = values / scale, target / scale
-            self._feed(0, values[known], target[known])
-        else:
-            for column in range(len(self.metrics)):
-                known = target[:, column].isfinite()
-                labels = target[known, column].long()
-                self._feed(column, _squashed(prediction[known, column]), labels)
-                self.positives[column] += labels.sum()
-
-    def _feed(self, column: int, prediction: Tensor, target: Tensor) -> None:
-        """Some metrics of torchmetrics take no empty batch."""
-        if target.numel():
-            self.metrics[column].update(prediction, target)
-            self.known[column] += target.numel()
-
-    def compute(self) -> float:
-        """The score of all that was added; binary tasks with several labels average over those with both classes.
-
-        NaN where nothing is known.
-        """
-        if not self.known.any():
-            return float("nan")
-        if self.task.metric == "balanced-accuracy":
-            confusion = self.metrics[0].compute().double()
-            support = confusion.sum(1)
-            return float((confusion.diagonal()[support > 0] / support[support > 0]).mean())
-        if self.task.kind != "binary":
-            return float(self.metrics[0].compute())
-        usable = ((self.positives > 0) & (self.positives < self.known)).tolist()
-        scores = [float(metric.compute()) for metric, usable_ in zip(self.metrics, usable, strict=True) if usable_]
-        return sum(scores) / len(scores) if scores else float("nan")
 
 
 def _like(number: float | Sequence[float], values: Tensor) -> Tensor | float:
@@ -231,22 +178,31 @@ def _squashed(logits: Tensor) -> Tensor:
     return 0.5 + 0.5 * logits / (1.0 + logits.abs())
 
 
-def _torchmetric(task: Task) -> Any:
-    from torchmetrics import classification, regression
+def _functional(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
+    """The task's metric as a function of predictions and targets, all of them known."""
+    from torchmetrics.functional import classification, regression
 
     classes = max(task.outputs, 2)
-    made: dict[str, Callable[[], Any]] = {
-        "mae": regression.MeanAbsoluteError,
-        "mae/std": regression.MeanAbsoluteError,
-        "rmse": lambda: regression.MeanSquaredError(squared=False),
-        "accuracy": lambda: classification.MulticlassAccuracy(classes, average="micro"),
-        # The mean recall over the classes that occur follows from the counts.
-        "balanced-accuracy": lambda: classification.MulticlassConfusionMatrix(classes),
-        "macro-f1": lambda: classification.MulticlassF1Score(classes, average="macro"),
-        "auroc": classification.BinaryAUROC,
-        "ap": classification.BinaryAveragePrecision,
+    functions: dict[str, Callable[..., Tensor]] = {
+        "mae": regression.mean_absolute_error,
+        "mae/std": regression.mean_absolute_error,
+        "rmse": partial(regression.mean_squared_error, squared=False),
+        "accuracy": partial(classification.multiclass_accuracy, num_classes=classes, average="micro"),
+        "balanced-accuracy": partial(_balanced_accuracy, classes=classes),
+        "macro-f1": partial(classification.multiclass_f1_score, num_classes=classes, average="macro"),
+        "auroc": classification.binary_auroc,
+        "ap": classification.binary_average_precision,
     }
-    return made[task.metric]()
+    return functions[task.metric]
+
+
+def _balanced_accuracy(prediction: Tensor, target: Tensor, classes: int) -> Tensor:
+    """The mean recall over the classes that occur."""
+    from torchmetrics.functional.classification import multiclass_confusion_matrix
+
+    confusion = multiclass_confusion_matrix(prediction, target, classes).double()
+    support = confusion.sum(1)
+    return (confusion.diagonal()[support > 0] / support[support > 0]).mean()
 
 
 def score_text(score: float | None, deviation: float | None = None) -> str:
@@ -255,3 +211,9 @@ def score_text(score: float | None, deviation: float | None = None) -> str:
         return "unknown" if deviation is None else f"unknown ± {deviation:.5f}"
     digits = max(5, 2 - math.floor(math.log10(abs(score)))) if score and math.isfinite(score) else 5
     return f"{score:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+def spread_text(spread: Mapping[str, Any]) -> str:
+    """Mean and deviation over seeds, as `gssc.train.seeds.aggregate` has them; one score has no deviation."""
+    several = sum(value is not None for value in spread["values"]) > 1
+    return score_text(spread["mean"], spread["std"] if several else None)

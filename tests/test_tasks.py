@@ -18,15 +18,6 @@ def task_of(metric, outputs=1, **options):
     return Task("graph", kind, outputs, metric, **options)
 
 
-def fed_in_batches(task, raw, target, mask=None, sizes=(7, 1, 0, 20, 32)):
-    """The score of batches of several sizes, one of them empty."""
-    metric = task.make_metric()
-    masks = [None] * len(sizes) if mask is None else mask.split(sizes)
-    for r, t, m in zip(raw.split(sizes), target.split(sizes), masks, strict=True):
-        metric.update(r, t, m)
-    return metric.compute()
-
-
 # Losses
 
 
@@ -140,7 +131,7 @@ def test_regression_scores_are_those_of_scikit_learn_in_units_of_the_data(metric
         values, truth = values / torch.tensor(scale), truth / torch.tensor(scale)
     reference = metrics.root_mean_squared_error if metric == "rmse" else metrics.mean_absolute_error
     expected = reference(truth[known].numpy(), values[known].numpy())
-    assert fed_in_batches(task, raw, target, mask) == pytest.approx(expected, rel=1e-5)
+    assert task.score(raw, target, mask) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("classes", [3, 6])
@@ -162,7 +153,7 @@ def test_multiclass_scores_are_those_of_scikit_learn(metric, classes):
         "balanced-accuracy": metrics.balanced_accuracy_score,
         "macro-f1": lambda *pair: metrics.f1_score(*pair, average="macro"),
     }[metric](truth, predicted)
-    assert fed_in_batches(task, raw, target, mask) == pytest.approx(expected, rel=1e-6)
+    assert task.score(raw, target, mask) == pytest.approx(expected, rel=1e-6)
 
 
 def binary_case(kind, columns):
@@ -196,7 +187,7 @@ def test_binary_scores_are_those_of_scikit_learn(metric, kind, columns):
         truth = target[known, column].numpy()
         if len(np.unique(truth)) == 2:
             scores.append(BINARY[metric](truth, raw[known, column].numpy()))
-    found = fed_in_batches(task_of(metric, columns), raw, target)
+    found = task_of(metric, columns).score(raw, target)
     if scores:
         assert found == pytest.approx(np.mean(scores), rel=1e-6)
     else:
@@ -214,14 +205,14 @@ def test_binary_scores_are_those_of_ogb(metric, name, key, columns, kind):
     evaluators = pytest.importorskip("ogb.graphproppred", reason="ogb is not installed", exc_type=ImportError)
     raw, target = binary_case(kind, columns)
     expected = evaluators.Evaluator(name).eval({"y_true": target.numpy(), "y_pred": raw.numpy()})[key]
-    assert fed_in_batches(task_of(metric, columns), raw, target) == pytest.approx(expected, rel=1e-6)
+    assert task_of(metric, columns).score(raw, target) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_mask_hides_rows_from_binary_scores():
     raw, target = binary_case("plain", 2)
     mask = torch.rand(ROWS) > 0.5
     kept = [BINARY["auroc"](target[mask, column], raw[mask, column]) for column in range(2)]
-    assert fed_in_batches(task_of("auroc", 2), raw, target, mask) == pytest.approx(np.mean(kept), rel=1e-6)
+    assert task_of("auroc", 2).score(raw, target, mask) == pytest.approx(np.mean(kept), rel=1e-6)
 
 
 @pytest.mark.parametrize("metric", ["mae", "accuracy", "auroc"])
@@ -229,17 +220,15 @@ def test_low_precision_outputs_are_scored(metric):
     raw = torch.randn(ROWS, 2).bfloat16()
     target = torch.randint(0, 2, (ROWS,)) if metric == "accuracy" else torch.randint(0, 2, (ROWS, 2)).float()
     task = task_of(metric, 2)
-    assert fed_in_batches(task, raw, target) == pytest.approx(fed_in_batches(task, raw.float(), target), rel=1e-6)
+    assert task.score(raw, target) == pytest.approx(task.score(raw.float(), target), rel=1e-6)
 
 
 @pytest.mark.parametrize("metric", ["mae", "accuracy", "balanced-accuracy", "auroc"])
 def test_nothing_known_gives_no_score(metric):
     task = task_of(metric, 2)
-    assert math.isnan(task.make_metric().compute())
     unknown = torch.full((4,), -1) if task.kind == "multiclass" else torch.full((4, 2), math.nan)
-    running = task.make_metric()
-    running.update(torch.randn(4, 2), unknown)
-    assert math.isnan(running.compute())
+    assert math.isnan(task.score(torch.randn(4, 2), unknown))
+    assert math.isnan(task.score(torch.randn(0, 2), unknown[:0]))
 
 
 # Tasks

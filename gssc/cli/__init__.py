@@ -1,4 +1,4 @@
-"""The command ``gssc``: thin, one file per sub-command, each of which calls the library."""
+"""The command ``gssc``: thin, one file for each sub-command or two, which call the library."""
 
 import re
 from typing import NoReturn
@@ -6,18 +6,20 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 from rich.text import Text
+from torch import OutOfMemoryError
 
+from gssc.cli.data import pack, prepare
 from gssc.cli.evaluate import evaluate
 from gssc.cli.explain import explain
-from gssc.cli.models import models
-from gssc.cli.pack import pack
+from gssc.cli.lists import models, recipes
 from gssc.cli.predict import predict
-from gssc.cli.prepare import prepare
 from gssc.cli.publish import publish
-from gssc.cli.recipes import recipes
 from gssc.cli.report import report
 from gssc.cli.sweep import sweep
 from gssc.cli.train import train
+from gssc.datasets import DatasetError
+from gssc.spectra import SpectrumError
+from gssc.train.step import NonFiniteLossError
 
 app = typer.Typer(
     help="Graph State Space Convolution for PyTorch Geometric.",
@@ -26,8 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-COMMANDS = (*(recipes, models, prepare, train, evaluate, predict, explain, report, publish, pack, sweep),)
-for command in COMMANDS:
+for command in (recipes, models, prepare, train, evaluate, predict, explain, report, publish, pack, sweep):
     app.command()(command)
 
 
@@ -44,12 +45,6 @@ def _root() -> None:
 
 def main() -> None:
     """Run the command; errors meant for people are one line, without a traceback."""
-    from torch import OutOfMemoryError
-
-    from gssc.datasets import DatasetError
-    from gssc.spectra import SpectrumError
-    from gssc.train.step import NonFiniteLossError
-
     try:
         app()
     except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:

@@ -1,16 +1,19 @@
-"""What several sub-commands do first: pick a device, open the dataset of a recipe, find a trained model."""
+"""What several sub-commands do first: pick a device, open a dataset, find a trained model, look at the clock."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.console import Console
 
 from gssc.checks import check_choice, fail
-from gssc.config import Recipe
+from gssc.cli.options import plain_console
+from gssc.config import DataConfig, Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
 from gssc.datasets.pack import read_pack
 from gssc.pretrained.find import find_folder, pretrained_names, seed_folders
 from gssc.pretrained.manifest import NAME, check_folder
+from gssc.train.evaluate import default_dtype
 
 
 def pick_device(name: str) -> torch.device:
@@ -29,38 +32,38 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def open_for(recipe: Recipe, root: Path, pack: Path | None, console: Console) -> GraphDataset:
-    """The dataset of a recipe: from a pack, from a file of one's own, or by name."""
+def open_for(recipe: Recipe, root: Path, pack: Path | None, quiet: bool = True) -> GraphDataset:
+    """The dataset of a recipe: from a pack, by name, or from a file of one's own, described unless ``quiet``."""
     data = recipe.data
-    if pack is not None:
-        packed, generator = read_pack(pack)
-        if packed.name != data.dataset:
-            fail("--pack", f"a pack of {data.dataset}", f"one of {packed.name} ({pack})")
-        if data.generate and generator is None:
-            fail("--pack", "a pack of generated graphs, where data.generate=true", f"one of files ({pack})")
-        if generator is not None and generator.get("seed") != data.seed:
-            fail("--pack", f"a pack with data.seed={data.seed}", f"one with data.seed={generator.get('seed')} ({pack})")
-        return packed
-    if data.file is None:
-        return open_dataset(data.dataset, root, data.seed, generate=data.generate)
-    path = Path(data.file)
-    split = "random" if data.split == "official" else data.split
-    if path.suffix.lower() == ".csv":
-        columns = [column.strip() for column in (data.target_columns or "").split(",")]
-        dataset = open_csv(
-            path,
-            smiles_column=data.smiles_column,
-            target_columns=columns,
-            split=split,
-            seed=data.seed,
-            task=data.task,
-            metric=data.metric,
-            skip_invalid=data.skip_invalid,
-        )
-    else:
-        dataset = open_own(path, split=split, seed=data.seed, task=data.task, metric=data.metric)
-    console.print(describe(dataset), highlight=False, markup=False)
+    with default_dtype(recipe.train.precision):
+        if pack is not None:
+            return _open_pack(data, pack)
+        if data.file is None:
+            return open_dataset(data.dataset, root, data.seed, generate=data.generate)
+        dataset = _open_file(data, Path(data.file))
+    plain_console(quiet).print(describe(dataset))
     return dataset
+
+
+def _open_pack(data: DataConfig, pack: Path) -> GraphDataset:
+    packed, generator = read_pack(pack)
+    if packed.name != data.dataset:
+        fail("--pack", f"a pack of {data.dataset}", f"one of {packed.name} ({pack})")
+    if data.generate and generator is None:
+        fail("--pack", "a pack of generated graphs, where data.generate=true", f"one of files ({pack})")
+    if generator is not None and generator.get("seed") != data.seed:
+        fail("--pack", f"a pack with data.seed={data.seed}", f"one with data.seed={generator.get('seed')} ({pack})")
+    return packed
+
+
+def _open_file(data: DataConfig, path: Path) -> GraphDataset:
+    split = "random" if data.split == "official" else data.split
+    how: dict[str, Any] = {"split": split, "seed": data.seed, "task": data.task, "metric": data.metric}
+    if path.suffix.lower() != ".csv":
+        return open_own(path, **how)
+    columns = [column.strip() for column in (data.target_columns or "").split(",")]
+    how |= {"smiles_column": data.smiles_column, "skip_invalid": data.skip_invalid}
+    return open_csv(path, target_columns=columns, **how)
 
 
 def find_start(source: str) -> Path:
@@ -71,3 +74,21 @@ def find_start(source: str) -> Path:
     if (folder / NAME).exists():
         check_folder(folder)
     return folder
+
+
+def parse_duration(text: str) -> float:
+    """``90``, ``90s``, ``10m`` or ``2h`` in seconds."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, factor = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
+    try:
+        seconds = float(number) * factor
+    except ValueError:
+        fail("--time-limit", "a time such as 90s, 10m or 2h", repr(text))
+    if not seconds > 0:
+        fail("--time-limit", "a positive time", repr(text))
+    return seconds
+
+
+def deadline(time_limit: str | None) -> float | None:
+    """When the time that a command has is over, on ``time.monotonic()``."""
+    return None if time_limit is None else time.monotonic() + parse_duration(time_limit)

@@ -1,18 +1,21 @@
 """``gssc evaluate``."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.console import Console
-
-from gssc.cli.options import CacheOption, DeviceOption, PackOption, RootOption, RunsArgument
+from gssc.checks import check_choice
+from gssc.cli.common import open_for, pick_device
+from gssc.cli.options import CacheOption, DeviceOption, PackOption, RootOption, RunsArgument, SplitOption, plain_console
+from gssc.pretrained.find import open_seeds
+from gssc.tasks import score_text
+from gssc.train.build import build_store
+from gssc.train.evaluate import default_dtype, exact_products, raw_outputs, score
 
 
 def evaluate(
     run: RunsArgument,
     data_root: RootOption = Path("data"),
-    split: Annotated[str, typer.Option(help="Which graphs: train, val or test.")] = "test",
+    split: SplitOption = "test",
     pack: PackOption = None,
     device: DeviceOption = "auto",
     cache: CacheOption = None,
@@ -24,21 +27,14 @@ def evaluate(
     The same batches give the same bits on the same machine; other batch sizes and devices agree to rounding. Products
     are those of float32 also where the recipe trains in tf32, as when test scores were recorded.
     """
-    from gssc.checks import check_choice
-    from gssc.cli.common import open_for, pick_device
-    from gssc.pretrained.find import open_seeds
-    from gssc.tasks import score_text
-    from gssc.train.build import build_store
-    from gssc.train.evaluate import default_dtype, exact_products, raw_outputs, score
-
     check_choice("--split", split, ("train", "val", "test"))
     place = pick_device(device)
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = plain_console()
     models = open_seeds(run, console.print, device=place)
     recipe, task = models[0].recipe, models[0].task
     outputs = []
+    dataset = open_for(recipe, data_root, pack)
     with default_dtype(recipe.train.precision), exact_products():
-        dataset = open_for(recipe, data_root, pack, Console(quiet=True))
         store = build_store(dataset.splits[split], recipe, task.level, place, cache or True)
         for model in models:
             outputs.append(raw_outputs(model.model, store, recipe.train.batch_size, recipe.train.precision))
@@ -59,8 +55,6 @@ def evaluate(
 
 def _beside(value: float, summary: dict[str, Any] | None, split: str) -> str:
     """What was recorded of this part, to print behind a score."""
-    from gssc.tasks import score_text
-
     recorded = None if summary is None else summary.get({"val": "validation", "test": "test"}.get(split, ""))
     if recorded is None:
         return ""

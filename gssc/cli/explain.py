@@ -4,16 +4,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from gssc.cli.options import DeviceOption, PackOption, RootOption, RunArgument
+from gssc.checks import check_choice, fail
+from gssc.cli.common import open_for, pick_device
+from gssc.cli.options import DeviceOption, PackOption, RootOption, RunArgument, SplitOption, plain_console
+from gssc.explain.subject import make_subject
+from gssc.explain.write import write_explanation
+from gssc.pretrained import open_model
 
 
 def explain(
     run: RunArgument,
     graph: Annotated[int, typer.Option(help="Number of the graph in its split, from 0.")] = 0,
     node: Annotated[int, typer.Option(help="Number of the node u in the graph, from 0.")] = 0,
-    split: Annotated[str, typer.Option(help="Which graphs: train, val or test.")] = "test",
+    split: SplitOption = "test",
     nodes: Annotated[
         str, typer.Option(help="Nodes that influence is averaged over: a number (a fixed sample with u), or all.")
     ] = "16",
@@ -42,12 +46,6 @@ def explain(
         gssc explain runs/peptides-func/seed-0 --graph 3 --node 20
         gssc explain runs/peptides-func/seed-0 --against runs/peptides-none/seed-0 --nodes all
     """
-    from gssc.checks import check_choice, fail
-    from gssc.cli.common import open_for, pick_device
-    from gssc.explain.write import make_subject, write_explanation
-    from gssc.pretrained import open_model
-    from gssc.train.evaluate import default_dtype
-
     check_choice("--split", split, ("train", "val", "test"))
     for option, number in (("--graph", graph), ("--node", node)):
         if number < 0:
@@ -64,8 +62,7 @@ def explain(
     for key in ("name", "node_features", "edge_features", "standardize"):
         if runs[-1].about.get(key) != runs[0].about.get(key):
             fail("--against", f"a run on the data of {run}", f"one on data with another {key} ({against})")
-    with default_dtype(runs[0].recipe.train.precision):
-        dataset = open_for(runs[0].recipe, data_root, pack, Console(quiet=True))
+    dataset = open_for(runs[0].recipe, data_root, pack)
     subjects = [make_subject(loaded, dataset, split, graph, place) for loaded in runs]
     files, notes = write_explanation(
         subjects[0],
@@ -76,7 +73,6 @@ def explain(
         channel=channel,
         nodes=None if nodes == "all" else int(nodes),
     )
-    console = Console(highlight=False, soft_wrap=True)
     for note in notes:
-        console.print(f"note: {note}", style="yellow", markup=False)
-    console.print(f"written: {', '.join(map(str, files))}", markup=False)
+        plain_console().print(f"note: {note}", style="yellow")
+    plain_console().print(f"written: {', '.join(map(str, files))}")

@@ -3,19 +3,21 @@
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import torch
 import typer
-from rich.console import Console
+from torch import Tensor
 
-from gssc.cli.options import DeviceOption, RunsArgument
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gssc.tasks import Task
+from gssc.checks import fail
+from gssc.cli.common import pick_device
+from gssc.cli.options import DeviceOption, RunsArgument, SkipInvalidOption, plain_console
+from gssc.datasets.inputs import Inputs, open_inputs
+from gssc.files import write_atomic
+from gssc.pretrained.find import open_seeds
+from gssc.tasks import Task
+from gssc.train.evaluate import default_dtype
 
 
 def predict(
@@ -25,9 +27,7 @@ def predict(
     smiles_column: Annotated[str, typer.Option(help="Column of a .csv file that holds SMILES.")] = "smiles",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Graphs per batch; the default is the run's.")] = None,
     device: DeviceOption = "auto",
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
-    ] = False,
+    skip_invalid: SkipInvalidOption = False,
 ) -> None:
     """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
@@ -40,21 +40,14 @@ def predict(
         gssc predict runs/rings new.pt
         gssc predict peptides-func peptides.smi -o out.csv
     """
-    import torch
-
-    from gssc.cli.common import pick_device
-    from gssc.datasets.inputs import open_inputs
-    from gssc.pretrained.find import open_seeds
-    from gssc.train.evaluate import default_dtype
-
     _check_out(out, graphs)
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = plain_console()
     models = open_seeds(run, console.print, device=pick_device(device))
     loaded = models[0]
     with default_dtype(loaded.recipe.train.precision):
         inputs = open_inputs(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid)
         values = torch.stack([model.predict_flat(inputs.graphs, batch_size) for model in models]).mean(dim=0)
-    write_predictions(out, values, loaded.task, inputs.graphs.ptr, inputs.rows, inputs.labels)
+    write_predictions(out, values, loaded.task, inputs)
     if skip_invalid:
         left_out = f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)}"
         console.print(f"{left_out} left out that cannot be used")
@@ -64,8 +57,6 @@ def predict(
 
 def _check_out(out: Path, graphs: Path) -> None:
     """Fail where ``out`` cannot be written or is the input; folders are made later, when there is something in them."""
-    from gssc.checks import fail
-
     if os.path.exists(out):  # unlike Path.exists, False where a folder may not be looked into
         if os.path.exists(graphs) and out.samefile(graphs):
             fail("-o", "another file than the input", out)
@@ -76,51 +67,31 @@ def _check_out(out: Path, graphs: Path) -> None:
         fail("-o", "a file in a folder that can be written", f"{out}: {folder} is none")
 
 
-def write_predictions(
-    path: Path,
-    values: "Tensor",
-    task: "Task",
-    ptr: "Tensor",
-    graphs: Sequence[int] | None = None,
-    labels: Mapping[str, Sequence[str]] | None = None,
-) -> None:
+def write_predictions(path: Path, values: Tensor, task: Task, inputs: Inputs) -> None:
     """Write one row per graph, or per node with the number of its graph; numbers keep all their digits.
 
     Args:
         path: The .csv file.
         values: What `Task.predict` gives, [rows, outputs].
         task: Names the columns.
-        ptr: First node of every graph and, last, N: [G + 1].
-        graphs: Numbers of the graphs; from 0 unless given.
-        labels: More columns of texts, one for each graph.
+        inputs: The graphs, with their numbers in the file and its texts about them.
     """
-    from gssc.files import write_atomic
-
-    columns = dict(labels or {})
-    numbers_of_graphs = range(ptr.numel() - 1) if graphs is None else graphs
-    keys: list[str] = ["graph", *columns]
-    numbers: list[list[int | str]] = [
-        [graph, *(texts[i] for texts in columns.values())] for i, graph in enumerate(numbers_of_graphs)
-    ]
+    keys = ["graph", *inputs.labels]
+    numbers: list[list[int | str]] = [list(row) for row in zip(inputs.rows, *inputs.labels.values(), strict=True)]
     if task.level == "node":
         keys = [*keys, "node"]
-        counts = ptr.diff().tolist()
+        counts = inputs.graphs.ptr.diff().tolist()
         numbers = [[*row, u] for row, count in zip(numbers, counts, strict=True) for u in range(count)]
+    # The shortest decimals that read back as the same floating-point numbers.
+    rows = [[str(number) for number in row] for row in values.numpy()]
     if task.kind == "multiclass":
         names = ["class", *(f"probability_{i}" for i in range(task.outputs))]
-        rows = [[best, *row] for best, row in zip(values.argmax(1).tolist(), _digits(values), strict=True)]
+        rows = [[str(best), *row] for best, row in zip(values.argmax(1).tolist(), rows, strict=True)]
     else:
         word = "prediction" if task.kind == "regression" else "probability"
         names = [word] if task.outputs == 1 else [f"{word}_{i}" for i in range(task.outputs)]
-        rows = _digits(values)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*keys, *names])
     writer.writerows([*number, *row] for number, row in zip(numbers, rows, strict=True))
     write_atomic(path, text.getvalue())
-
-
-def _digits(values: "Tensor") -> list[list[str]]:
-    """The shortest decimals that read back as the same floating-point numbers."""
-    array = values.numpy()
-    return [[str(number) for number in row] for row in array]

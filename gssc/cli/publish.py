@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from gssc.cli.options import plain_console
+from gssc.pretrained.publish import publish as write
+from gssc.tasks import score_text
 
 
 def publish(
@@ -25,13 +28,7 @@ def publish(
         gssc evaluate pretrained/zinc-12k
         gssc predict https://example.org/models/zinc-12k molecules.smi
     """
-    from gssc.pretrained.publish import publish as write
-    from gssc.tasks import score_text
-
     done = write(runs, out, notes, replace=replace)
-    console = Console(highlight=False, soft_wrap=True)
     metric, validation, test = (done.summary[key] for key in ("metric", "validation", "test"))
-    console.print(
-        f"seed {done.seed}: validation {metric} {score_text(validation)}, test {score_text(test)}", markup=False
-    )
-    console.print(f"{done.size / 1e6:.2f} MB written to {done.folder}", markup=False)
+    scores = f"validation {metric} {score_text(validation)}, test {score_text(test)}"
+    plain_console().print(f"seed {done.seed}: {scores}\n{done.size / 1e6:.2f} MB written to {done.folder}")

@@ -9,6 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gssc.cli.options import plain_console
+from gssc.report import write_report
+
 STYLES = {"better": "green", "worse": "red"}
 
 
@@ -27,10 +30,7 @@ def report(
     shown as such. With --recorded, what was kept of earlier runs of the same recipes stands beside them. The page needs
     no network and no other file.
     """
-    from gssc.report import write_report
-
     written = write_report(runs, output, recorded)
-    console = Console()
     table = Table(box=box.SIMPLE)
     for heading in ("recipe", "variant", "seeds", "test", "published", "difference"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "recipe")
@@ -41,7 +41,7 @@ def report(
                 name = recipe if row is one.rows[0] else ""
                 cells = (name, row.model, str(row.seeds or ""), row.text, published, row.difference)
                 table.add_row(*map(escape, cells), style=STYLES.get(row.verdict))
-    console.print(table)
+    Console().print(table)
     for note in written.notes:
-        console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"written: {', '.join(map(str, written.files))}", markup=False, highlight=False, soft_wrap=True)
+        plain_console().print(f"note: {note}", style="yellow")
+    plain_console().print(f"written: {', '.join(map(str, written.files))}")

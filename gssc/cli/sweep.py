@@ -1,21 +1,32 @@
 """``gssc sweep``."""
 
-import time
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from gssc.cli.options import CacheOption, DeviceOption, PackOption, RecipeArgument, RootOption
-
-if TYPE_CHECKING:
-    from gssc.config import DataConfig
-    from gssc.datasets import GraphDataset
+from gssc.checks import fail
+from gssc.cli.common import deadline, find_start, open_for, pick_device
+from gssc.cli.options import (
+    CacheOption,
+    DeviceOption,
+    PackOption,
+    RecipeArgument,
+    RootOption,
+    TimeLimitOption,
+    plain_console,
+)
+from gssc.config import DataConfig, Precision
+from gssc.datasets import GraphDataset
+from gssc.recipes import find_recipe
+from gssc.tasks import spread_text
+from gssc.train.processes import RunSettings
+from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
+from gssc.train.step import NonFiniteLossError
+from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
 
 
 def sweep(
@@ -34,9 +45,7 @@ def sweep(
     data_root: RootOption = Path("data"),
     pack: PackOption = None,
     device: DeviceOption = "auto",
-    time_limit: Annotated[
-        str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")
-    ] = None,
+    time_limit: TimeLimitOption = None,
     cache: CacheOption = None,
 ) -> None:
     """Train variants of a recipe and rank them by validation score.
@@ -49,35 +58,21 @@ def sweep(
         gssc sweep zinc-12k model.glob=gssc,none,attention --set train.epochs=100 --seeds 0-1
         gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
     """
-    from gssc.checks import fail
-    from gssc.cli.common import find_start, open_for, pick_device
-    from gssc.cli.train import SEED_FOLDER, parse_duration
-    from gssc.recipes import find_recipe
-    from gssc.train.evaluate import default_dtype
-    from gssc.train.run import train as train_one
-    from gssc.train.seeds import parse_seeds, write_aggregate
-    from gssc.train.settings import RunSettings
-    from gssc.train.step import NonFiniteLossError
-    from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
-
     base = find_recipe(recipe).override(fixed or [])
     parsed = [parse_axis(text, base) for text in axes]
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / f"{base.name}-sweep"
-    deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
-    settings = RunSettings(
-        pick_device(device), cache or True, resume=True, deadline=deadline, quiet=True, find_start=find_start
-    )
-    console = Console(highlight=False, soft_wrap=True)
-    say = partial(console.print, markup=False)
+    place, until = pick_device(device), deadline(time_limit)
+    settings = RunSettings(place, cache or True, resume=True, deadline=until, quiet=True, find_start=find_start)
+    console = plain_console()
     for axis in parsed:
         if pack is not None and axis.key.startswith("data."):
             fail("--pack", "no axis of section data (a pack holds one dataset)", axis.key)
 
     @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
-    def opened(data: "DataConfig", precision: str) -> "GraphDataset":
-        with default_dtype(precision):
-            return open_for(replace(base, data=data), data_root, pack, console)
+    def opened(data: DataConfig, precision: Precision) -> GraphDataset:
+        variant = replace(base, data=data, train=replace(base.train, precision=precision))
+        return open_for(variant, data_root, pack, quiet=False)
 
     # No axis changes the task. The base itself is perhaps no variant.
     first = base.override(first_overrides(parsed))
@@ -85,45 +80,31 @@ def sweep(
 
     def trial(overrides: list[str], place: Path) -> dict[str, Any] | None:
         variant = base.override(overrides)
-        summaries = []
-        for seed in numbers:
-            dataset = opened(variant.data, variant.train.precision)
-            try:
-                summary = train_one(variant, dataset, seed, place / SEED_FOLDER.format(seed), settings)
-            except NonFiniteLossError as error:
-                say(f"left out: {error}")
-                return diverged(error)
-            if summary is None:
-                return None
-            summaries.append(summary)
-        return write_aggregate(place, summaries)
+        dataset = opened(variant.data, variant.train.precision)
+        try:
+            results = train_seeds(variant, dataset, seed_folders(place, numbers), settings)
+        except NonFiniteLossError as error:
+            console.print(f"left out: {error}")
+            return diverged(error)
+        return write_aggregate(place, results)
 
     if trials is None:
-        results = run_grid(parsed, folder, trial, say)
+        results = run_grid(parsed, folder, trial, console.print)
     else:
-        results = run_study(parsed, trials, numbers[0], folder, task.higher_is_better, trial, say)
+        results = run_study(parsed, trials, numbers[0], folder, task.higher_is_better, trial, console.print)
     if not results:
         return
     scored = [result for result in results if result["validation"]["mean"] is not None]
-    table = Table(
-        title=escape(f"{base.name}: {len(scored)} variant{'s' * (len(scored) != 1)} by validation {task.metric}")
-    )
+    variants = f"{len(scored)} variant{'s' * (len(scored) != 1)}"
+    table = Table(title=f"{base.name}: {variants} by validation {task.metric}")
     for heading in ("variant", "validation", "test", "parameters", "seconds"):
         table.add_column(heading)
     sign = -1.0 if task.higher_is_better else 1.0
     for result in sorted(scored, key=lambda result: sign * result["validation"]["mean"]):
-        scores = [_score(result[part]) for part in ("validation", "test")]
-        name, seconds = escape(" ".join(result["overrides"])), f"{result['train_seconds']:.0f}"
-        table.add_row(name, *scores, f"{result['parameters']:,}", seconds)
+        scores = [spread_text(result[part]) for part in ("validation", "test")]
+        size, seconds = f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
+        table.add_row(" ".join(result["overrides"]), *scores, size, seconds)
     console.print(table)
     for result in results:
         if "diverged" in result:
-            say(f"no score: {' '.join(result['overrides'])} ({result['diverged']})")
-
-
-def _score(spread: dict[str, Any]) -> str:
-    """Mean and deviation over seeds; one score has no deviation."""
-    from gssc.tasks import score_text
-
-    several = sum(value is not None for value in spread["values"]) > 1
-    return score_text(spread["mean"], spread["std"] if several else None)
+            console.print(f"no score: {' '.join(result['overrides'])} ({result['diverged']})")

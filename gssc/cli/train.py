@@ -1,19 +1,28 @@
 """``gssc train``."""
 
 import json
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from gssc.cli.options import CacheOption, DeviceOption, OverridesArgument, PackOption, RootOption
-
-if TYPE_CHECKING:
-    from gssc.config import Recipe
-
-SEED_FOLDER = "seed-{}"
+from gssc.checks import fail
+from gssc.cli.common import deadline, find_start, open_for, pick_device
+from gssc.cli.options import (
+    CacheOption,
+    DeviceOption,
+    OverridesArgument,
+    PackOption,
+    RootOption,
+    SkipInvalidOption,
+    TimeLimitOption,
+    plain_console,
+)
+from gssc.config import Recipe
+from gssc.recipes import find_recipe, for_large_graphs, own_recipe
+from gssc.tasks import spread_text
+from gssc.train.processes import RunSettings, joined
+from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 
 
 def train(
@@ -29,9 +38,7 @@ def train(
     finish: Annotated[
         bool, typer.Option("--finish", help="End the runs in OUT where they stand, and score what they selected.")
     ] = False,
-    time_limit: Annotated[
-        str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")
-    ] = None,
+    time_limit: TimeLimitOption = None,
     pack: PackOption = None,
     data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
@@ -44,9 +51,7 @@ def train(
     split: Annotated[
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
-    ] = False,
+    skip_invalid: SkipInvalidOption = False,
     cache: CacheOption = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
@@ -69,14 +74,7 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
-    from gssc.cli.common import find_start, open_for, pick_device
-    from gssc.recipes import for_large_graphs
-    from gssc.train.evaluate import default_dtype
-    from gssc.train.processes import joined
-    from gssc.train.seeds import parse_seeds, train_seeds, write_aggregate
-    from gssc.train.settings import RunSettings
-
-    deadline = None if time_limit is None else time.monotonic() + parse_duration(time_limit)
+    until = deadline(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / settings.name
@@ -85,45 +83,26 @@ def train(
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        with default_dtype(settings.train.precision):
-            dataset = open_for(settings, data_root, pack, Console(quiet=quiet))
+        dataset = open_for(settings, data_root, pack, quiet)
         asked = any(text.startswith("spectrum.rwse=") for text in (*(overrides or ()), recipe or ""))
         if (recipe is None or "=" in recipe) and not asked:
-            say = Console(quiet=quiet, soft_wrap=True).print
-            settings = for_large_graphs(settings, dataset.largest(), say)
+            settings = for_large_graphs(settings, dataset.largest(), plain_console(quiet).print)
         where = RunSettings(
-            place,
-            cache or True,
-            resume or finish,
-            finish,
-            deadline,
-            quiet,
-            processes=processes,
-            find_start=find_start,
+            place, cache or True, resume or finish, finish, until, quiet, processes=processes, find_start=find_start
         )
-        folders = [folder / SEED_FOLDER.format(seed) for seed in numbers]
-        results = train_seeds(settings, dataset, numbers, folders, where, jobs)
-        summaries = [result for result in results if result is not None]
-        if len(summaries) < len(numbers) or not processes.first:
-            if quiet and processes.first:  # else the runs have said it
-                done = f"{len(summaries)} of {len(numbers)} seeds done"
-                Console(highlight=False, soft_wrap=True).print(f"stopped, {done}; --resume goes on from there")
+        results = train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
+        if not processes.first:
             return
-    _show(settings.name, write_aggregate(folder, summaries), folder)
-
-
-def _show(name: str, total: dict[str, Any], folder: Path) -> None:
-    from gssc.tasks import score_text
-
-    console = Console(highlight=False, soft_wrap=True)
-    seeds = "1 seed" if len(total["seeds"]) == 1 else f"{len(total['seeds'])} seeds"
-
-    def spread(score: dict[str, Any]) -> str:
-        return score_text(score["mean"], score["std"] if len(total["seeds"]) > 1 else None)
-
+    total = write_aggregate(folder, results)
+    if total is None:
+        if quiet:  # else the runs have said it
+            done = sum(result is not None for result in results.values())
+            plain_console().print(f"stopped, {done} of {len(numbers)} seeds done; --resume goes on from there")
+        return
+    count = f"{len(numbers)} seed{'s' * (len(numbers) > 1)}"
     for part in ("validation", "test"):
-        console.print(f"{name}: {part} {total['metric']} {spread(total[part])} ({seeds})", markup=False)
-    console.print(f"written to {folder}", markup=False)
+        plain_console().print(f"{settings.name}: {part} {total['metric']} {spread_text(total[part])} ({count})")
+    plain_console().print(f"written to {folder}")
 
 
 def _recipe(
@@ -135,11 +114,8 @@ def _recipe(
     target_column: str | None,
     split: str | None,
     skip_invalid: bool,
-) -> "Recipe":
+) -> Recipe:
     """The recipe asked for, or one for own data; the first override may stand where the recipe's name would."""
-    from gssc.checks import fail
-    from gssc.recipes import find_recipe, own_recipe
-
     if name is not None and "=" in name:
         overrides, name = [name, *overrides], None
     if data is not None and csv is not None:
@@ -164,28 +140,11 @@ def _recipe(
     # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
     where = [f"data.file={_quoted(file)}", f"data.split={split or 'random'}", "data.dataset=own"]
     if csv is not None:
-        where += [
-            f"data.smiles_column={_quoted(smiles_column or 'smiles')}",
-            f"data.target_columns={_quoted(target_column)}",
-        ]
+        where.append(f"data.smiles_column={_quoted(smiles_column or 'smiles')}")
+        where.append(f"data.target_columns={_quoted(target_column)}")
         where.append(f"data.skip_invalid={str(skip_invalid).lower()}")
     return base.override([*where, *overrides])
 
 
 def _quoted(text: object) -> str:
     return json.dumps(str(text), ensure_ascii=False)
-
-
-def parse_duration(text: str) -> float:
-    """``90``, ``90s``, ``10m`` or ``2h`` in seconds."""
-    from gssc.checks import fail
-
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, factor = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
-    try:
-        seconds = float(number) * factor
-    except ValueError:
-        fail("--time-limit", "a time such as 90s, 10m or 2h", repr(text))
-    if not seconds > 0:
-        fail("--time-limit", "a positive time", repr(text))
-    return seconds

@@ -19,8 +19,7 @@ from gssc.molecules.statistics import Reestimation
 from gssc.molecules.workspace import Workspace
 from gssc.replay import Replay
 from gssc.train.evaluate import score_against
-from gssc.train.randomness import mix_each, shuffled
-from gssc.train.step import Position, Trainer
+from gssc.train.step import Position, Trainer, mix_each, shuffled
 from gssc.train.store import GraphStore
 
 EVALUATED_AT_ONCE = 256  # graphs of each replica

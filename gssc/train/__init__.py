@@ -2,8 +2,8 @@
 
 from gssc.train.build import build_model
 from gssc.train.loaded import LoadedRun, load_run
+from gssc.train.processes import RunSettings
 from gssc.train.run import train
-from gssc.train.settings import RunSettings
 from gssc.train.store import GraphStore
 
 __all__ = ["GraphStore", "LoadedRun", "RunSettings", "build_model", "load_run", "train"]

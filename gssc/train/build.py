@@ -65,11 +65,11 @@ def prepare_graphs(
 
 
 def build_store(
-    graphs: FlatGraphs, recipe: Recipe, level: str, device: torch.device, cache: CacheArgument, progress: bool = False
+    graphs: FlatGraphs, recipe: Recipe, level: str, device: torch.device, cache: CacheArgument
 ) -> GraphStore:
     """Spectra and encodings of the graphs, from the cache or computed into it, then everything on the device."""
     ordered = graphs.sorted_by_destination()
-    prepared = prepare_graphs(ordered, recipe, device, cache, progress)
+    prepared = prepare_graphs(ordered, recipe, device, cache)
     spectra: dict[str, Tensor] = {}
     if prepared is not None:
         flat = prepared.flat
@@ -81,10 +81,8 @@ def build_store(
 
 
 def build_stores(
-    dataset: GraphDataset, recipe: Recipe, device: torch.device, cache: CacheArgument, progress: bool = False
+    dataset: GraphDataset, recipe: Recipe, device: torch.device, cache: CacheArgument
 ) -> dict[str, GraphStore]:
     """A store for every split. Splits of one graph by masks share its spectrum through the cache."""
-    return {
-        split: build_store(graphs, recipe, dataset.task.level, device, cache, progress)
-        for split, graphs in dataset.splits.items()
-    }
+    level = dataset.task.level
+    return {split: build_store(graphs, recipe, level, device, cache) for split, graphs in dataset.splits.items()}

@@ -10,7 +10,7 @@ from torch import Tensor
 from gssc.config import with_defaults
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.train.optimizer import load_optimizer_tensors, optimizer_tensors
-from gssc.train.step import Trainer
+from gssc.train.step import Position, Trainer
 
 FORMAT = 1
 # Keys of a recipe's ``train`` that a resumed run may set anew, or that are retired: they do not touch the training.
@@ -26,33 +26,23 @@ class Best:
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
-@dataclass
-class Progress:
-    """Where a run stands: position, what the unfinished epoch has shown so far, and the best."""
-
-    epoch: int = 0  # epochs done
-    step: int = 0  # steps done in the epoch after those
-    losses: list[float] = field(default_factory=list)  # of these steps
-    best: Best = field(default_factory=Best)
-
-
-def save_checkpoint(path: Path, trainer: Trainer, progress: Progress, about: dict[str, Any]) -> None:
+def save_checkpoint(path: Path, trainer: Trainer, position: Position, best: Best, about: dict[str, Any]) -> None:
     """Write everything that a resumed run needs; nothing in it depends on the clock."""
-    model, average, best = trainer.model, trainer.average, progress.best
+    model, average = trainer.model, trainer.average
     parts = {"model": model.state_dict(), "optimizer": optimizer_tensors(model, trainer.optimizer)}
     parts["best"] = best.weights
     if average is not None:
         parts[f"average {average.decay!r}"] = average.weights()
     tensors = {f"{part}:{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     # Losses as a tensor: JSON would round them.
-    tensors["losses"] = torch.tensor(progress.losses, dtype=torch.float64)
-    state: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step}
+    tensors["losses"] = torch.tensor(position.finite_losses(), dtype=torch.float64)
+    state: dict[str, Any] = {"epoch": position.epoch - 1, "step": position.step}  # epochs done, steps of the next
     state["average_steps"] = 0 if average is None else int(average.steps)
     state |= {"best_epoch": best.epoch, "best_score": None if best.score is None else float(best.score).hex()}
     save_tensors(path, tensors, {"format": FORMAT, "kind": "checkpoint", **state, **about})
 
 
-def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> Progress:
+def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> tuple[Position, Best]:
     """Restore a run. A checkpoint of another run (``expected`` differs) or a damaged one is a one-line error."""
     tensors, about = read_checkpoint(path)
     check_same_run(path, about, expected)
@@ -63,8 +53,9 @@ def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> P
         if average is not None:
             average.load(part(tensors, f"average {average.decay!r}"), about["average_steps"], model)
         score = None if about["best_score"] is None else float.fromhex(about["best_score"])
-        best = Best(about["best_epoch"], score, part(tensors, "best"))
-        return Progress(about["epoch"], about["step"], tensors["losses"].tolist(), best)
+        losses = tensors["losses"].to(trainer.store.device, torch.get_default_dtype())
+        position = Position(about["epoch"] + 1, about["step"], list(losses.unbind()))
+        return position, Best(about["best_epoch"], score, part(tensors, "best"))
     except (KeyError, RuntimeError) as error:
         line = str(error).splitlines()[0]
         raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {line}") from None
@@ -83,9 +74,9 @@ def difference(about: dict[str, Any], expected: dict[str, Any]) -> str | None:
     What is older than a key of recipes had its default; what is older than the digest of the graphs passes without.
     """
     for key, value in expected.items():
-        stored, value = _without_habits(about.get(key)), _without_habits(value)
+        stored = about.get(key)
         if key == "recipe" and isinstance(stored, dict):
-            stored, value = with_defaults(stored), with_defaults(value)
+            stored, value = _trained(stored), _trained(value)
         if key == "dataset" and isinstance(stored, dict):
             # A former digest, "content", went by the order of edges as well, which packs change.
             value = _without(value, "content", *({"graphs", "edge_weights"} - set(stored)))
@@ -95,14 +86,14 @@ def difference(about: dict[str, Any], expected: dict[str, Any]) -> str | None:
     return None
 
 
+def _trained(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe with all of its keys, but for those that do not touch the training."""
+    complete = with_defaults(recipe)
+    return {name: _without(values, *HABITS) if name == "train" else values for name, values in complete.items()}
+
+
 def _without(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
-
-
-def _without_habits(value: Any) -> Any:
-    if not isinstance(value, dict) or not isinstance(value.get("train"), dict):
-        return value
-    return value | {"train": _without(value["train"], *HABITS)}
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,7 +1,6 @@
 """What a run shows while it runs: a live line in a terminal, plain lines in a log."""
 
 import time
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -28,14 +27,12 @@ class Display:
         self.started = time.monotonic()
         if self.console.is_terminal and self.moves and not self.quiet:
             self.live = Live(console=self.console, refresh_per_second=4)
-            self.live.__enter__()
+            self.live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.live is not None:
-            self.live.__exit__(kind, error, trace)
+            self.live.stop()
 
     def say(self, text: str) -> None:
         """One line of information."""

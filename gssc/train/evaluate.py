@@ -1,7 +1,7 @@
 """Scores and predictions of a model on the graphs of a store."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -18,27 +18,28 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 @contextmanager
 def default_dtype(precision: str) -> Iterator[None]:
     """float64 as the default where the recipe asks for it; products of float32 in tf32 where it asks for that."""
-    before, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if precision == "float64" else before)
-    if precision == "tf32":
-        torch.set_float32_matmul_precision("high")
     try:
-        yield
+        with _products("high") if precision == "tf32" else nullcontext():
+            yield
     finally:
         torch.set_default_dtype(before)
-        if precision == "tf32":
-            torch.set_float32_matmul_precision(products)
+
+
+def exact_products() -> AbstractContextManager[None]:
+    """Products of float32 in float32, whatever the recipe asks for: scores that other machines can repeat."""
+    return _products("highest")
 
 
 @contextmanager
-def exact_products() -> Iterator[None]:
-    """Products of float32 in float32, whatever the recipe asks for: scores that other machines can repeat."""
-    products = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+def _products(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(products)
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager
@@ -83,15 +84,13 @@ def score(raw: Tensor, store: GraphStore, task: Task) -> tuple[float, float]:
 
 def score_against(raw: Tensor, target: Tensor, mask: Tensor | None, task: Task) -> tuple[float, float]:
     """Loss and metric of raw outputs for these targets, where they are."""
-    metric = task.make_metric(raw.device)
-    metric.update(raw, target, mask)
-    return float(task.loss(raw, target, mask)), metric.compute()
+    return float(task.loss(raw, target, mask)), task.score(raw, target, mask)
 
 
-def predict(
-    model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
-) -> tuple[Tensor, Tensor]:
-    """Predictions in the units of the data (or probabilities) and targets, on the CPU; masked rows are left out."""
+def predictions(raw: Tensor, store: GraphStore, task: Task) -> dict[str, Tensor]:
+    """``prediction`` in the units of the data (or probabilities) and ``target`` of all rows of a store, on the CPU.
+
+    Masked rows are left out.
+    """
     rows = slice(None) if store.mask is None else store.mask[:-1]
-    raw = raw_outputs(model, store, batch_size, precision)
-    return task.predict(raw)[rows].cpu(), store.y[:-1][rows].cpu()
+    return {"prediction": task.predict(raw)[rows].cpu(), "target": store.y[:-1][rows].cpu()}

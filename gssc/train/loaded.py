@@ -1,4 +1,4 @@
-"""A run read back from its folder."""
+"""A run read back from its folder, to predict with or to begin another run with its weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,9 @@ from gssc.model import GSSC
 from gssc.tasks import Task
 from gssc.train.build import build_model, build_store
 from gssc.train.checkpoint import part, read_checkpoint
-from gssc.train.evaluate import default_dtype, exact_products, predict
+from gssc.train.evaluate import default_dtype, exact_products, predictions, raw_outputs
+
+SHOWN = 3  # names of tensors in the line about those that begin anew
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class LoadedRun:
         store = build_store(graphs, recipe, self.task.level, device, None)
         size = batch_size or recipe.train.batch_size
         with exact_products():  # like the scores of the run
-            return predict(self.model, store, self.task, size, recipe.train.precision)[0]
+            raw = raw_outputs(self.model, store, size, recipe.train.precision)
+        return predictions(raw, store, self.task)["prediction"]
 
 
 def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
@@ -83,3 +86,36 @@ def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
     except RuntimeError as error:
         fail("run", f"weights of the model that {folder / 'config.yaml'} describes", str(error).splitlines()[0])
     return LoadedRun(recipe, about, model.to(device or "cpu").eval(), summary, folder)
+
+
+@torch.no_grad()
+def take_weights(model: GSSC, folder: Path, seed: int) -> str:
+    """Copy what fits of a trained model into a new one, in place; returns what is to be said of it: fine-tuning.
+
+    Weights and statistics of norms are taken where name and shape are the same: all of them where the model is the
+    same, all but the last Linear where the targets are others. What has no counterpart begins as the seed makes it.
+
+    Args:
+        model: On the CPU or elsewhere.
+        folder: That of a run or of a published model; or OUT of `gssc train`, of which seed N continues seed N.
+        seed: That of the run.
+    """
+    if not (folder / "config.yaml").exists() and (seeds := sorted(folder.glob("seed-*/config.yaml"))):
+        folder = folder / f"seed-{seed}"
+        if not (folder / "config.yaml").exists():
+            others = ", ".join(path.parent.name for path in seeds)
+            fail("run", f"a folder with seed-{seed}", f"{folder.parent} with {others}")
+    trained = load_run(folder).model.state_dict()
+    state = model.state_dict()
+    taken = [name for name, tensor in state.items() if name in trained and trained[name].shape == tensor.shape]
+    parameters = dict(model.named_parameters())
+    if not any(name in parameters for name in taken):
+        fail("run", "a model that shares weights with this one", f"{folder}, of which none has the same shape")
+    for name in taken:
+        state[name].copy_(trained[name])
+    anew = [name for name in parameters if name not in taken]
+    if not anew:
+        return f"begins with the weights of {folder}"
+    count = sum(parameters[name].numel() for name in anew)
+    names = ", ".join(anew[:SHOWN]) + (f" and {len(anew) - SHOWN} more" if len(anew) > SHOWN else "")
+    return f"begins with the weights of {folder}, but for {count:,} that begin anew ({names})"

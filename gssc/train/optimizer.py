@@ -24,7 +24,15 @@ def learning_rate(config: OptimConfig, epoch: float, epochs: int) -> float:
     return config.lr * 0.5 * (1.0 + math.cos(math.pi * min((epoch - config.warmup_epochs) / rest, 1.0)))
 
 
-def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = None) -> torch.optim.AdamW:
+class ClippingAdamW(torch.optim.AdamW):
+    """``torch.optim.AdamW`` over one group of parameters that also limits the norm of their gradients."""
+
+    def clip(self, limit: float) -> Tensor:
+        """Scale the gradients down to a norm of ``limit``, where it is larger (0: nowhere); returns what it was."""
+        return nn.utils.clip_grad_norm_(self.param_groups[0]["params"], limit or math.inf)
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = None) -> ClippingAdamW:
     """PyTorch's fused AdamW over all parameters, its state allocated from the start.
 
     A learning rate on a GPU (a tensor) makes steps that can be captured as a CUDA graph. On a CPU the parameters of
@@ -36,9 +44,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
         return FlatAdamW(parameters, config.lr, config.weight_decay)
     capturable = lr is not None and parameters[0].device.type == "cuda"
     rate = config.lr if lr is None else lr
-    optimizer = torch.optim.AdamW(
-        parameters, lr=rate, weight_decay=config.weight_decay, fused=True, capturable=capturable
-    )
+    optimizer = ClippingAdamW(parameters, rate, weight_decay=config.weight_decay, fused=True, capturable=capturable)
     for parameter in parameters:
         optimizer.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
@@ -48,8 +54,8 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
     return optimizer
 
 
-class FlatAdamW(torch.optim.AdamW):
-    """``torch.optim.AdamW`` for a CPU, with the same state per parameter, in one fused kernel over all parameters.
+class FlatAdamW(ClippingAdamW):
+    """`ClippingAdamW` for a CPU, with the same state per parameter, in one fused kernel over all parameters.
 
     A model of ten layers has hundreds of small parameters, and what an optimiser does for each of them (count the step,
     take its norm, scale its gradient) costs a CPU more than the arithmetic. So parameters are moved into one tensor and
@@ -82,20 +88,17 @@ class FlatAdamW(torch.optim.AdamW):
         self.as_one = torch.optim.AdamW([self.whole], weight_decay=weight_decay, fused=True)
         self.as_one.state[self.whole] = {"step": torch.zeros(()), "exp_avg": means, "exp_avg_sq": squares}
 
-    def clip(self, max_norm: float) -> Tensor:
-        """Scale all gradients, if need be, so that their norm is at most ``max_norm``; returns what it was.
-
-        The next `step` takes the scaled gradients.
-        """
+    def clip(self, limit: float) -> Tensor:
+        """As `ClippingAdamW.clip`; the next `step` takes the scaled gradients."""
         self.whole.grad = None
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         in_place = [parameter.data_ptr() for parameter in self.parameters] == self.places
         if len(gradients) < len(self.parameters) or not in_place or bool((self.steps != self.steps[0]).any()):
-            return nn.utils.clip_grad_norm_(self.parameters, max_norm)
+            return super().clip(limit)
         gradient: Tensor = _flatten_dense_tensors(gradients)
         norm = torch.linalg.vector_norm(gradient)
         # As clip_grad_norm_ does it.
-        self.whole.grad = gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+        self.whole.grad = gradient.mul_(torch.clamp((limit or math.inf) / (norm + 1e-6), max=1.0))
         return norm
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -116,13 +119,6 @@ class FlatAdamW(torch.optim.AdamW):
         for parameter in self.parameters:
             parameter.grad = None
         return None
-
-
-def clip_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, limit: float) -> Tensor:
-    """Scale the gradients of a model down to a norm of ``limit``, where it is larger (0: nowhere); returns the norm."""
-    if isinstance(optimizer, FlatAdamW):
-        return optimizer.clip(limit or math.inf)
-    return nn.utils.clip_grad_norm_(model.parameters(), limit or math.inf)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -160,10 +156,10 @@ class Average:
         self.steps += 1
         values = model.state_dict()
         weights = [name for name in values if name in self.averaged]
-        kept, new = [self.state[name] for name in weights], [values[name] for name in weights]
+        averages, new = [self.state[name] for name in weights], [values[name] for name in weights]
         change = (1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)).to(new[0].dtype)
-        torch._foreach_mul_(kept, 1.0 - change)
-        torch._foreach_add_(kept, torch._foreach_mul(new, change))
+        torch._foreach_mul_(averages, 1.0 - change)
+        torch._foreach_add_(averages, torch._foreach_mul(new, change))
         others = [name for name in values if name not in self.averaged]
         for dtype in {values[name].dtype for name in others}:
             same = [name for name in others if values[name].dtype == dtype]

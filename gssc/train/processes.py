@@ -1,13 +1,16 @@
-"""Several processes that share every batch (started by torchrun), or one."""
+"""Where and how runs take place: in one process, or in several that share every batch (started by torchrun)."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from gssc.spectra.cache import CacheArgument
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,22 @@ class Processes:
 
         # Statistics are the same everywhere (BatchNorm reduces them), and a layer may leave a parameter unused.
         return DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Where and how a run takes place: nothing here changes its result, but for ``finish``, which ends it early."""
+
+    device: torch.device
+    cache: CacheArgument = True
+    resume: bool = False
+    finish: bool = False  # end where the checkpoint stands, with the weights selected so far
+    deadline: float | None = None  # on time.monotonic()
+    quiet: bool = False
+    live: bool = True  # a display that moves, in a terminal
+    called: str = "seed"  # what the display calls a run, before its number
+    processes: Processes = field(default_factory=Processes)
+    find_start: Callable[[str], Path] = Path  # the folder that ``train.start`` means, where that may be a name or a URL
 
 
 @contextmanager

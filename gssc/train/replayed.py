@@ -5,10 +5,8 @@ itself, and writes its loss into another. The host only says which shape comes n
 epoch. Without a GPU the same functions run as they are, which is how they are tested.
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +14,14 @@ from torch import Tensor, nn
 from gssc.config import Recipe
 from gssc.nn.moments import Moments, joined_moments
 from gssc.nn.norm import observed_batch_norms, set_statistics
-from gssc.padding import Shape
+from gssc.padding import Shape, smallest_fit, static_shapes
 from gssc.replay import ONE_AT_A_TIME, Replay
 from gssc.tasks import Task
 from gssc.train.evaluate import evaluating, score
 from gssc.train.optimizer import make_optimizer
 from gssc.train.processes import Processes
-from gssc.train.randomness import seed_step
-from gssc.train.schedule import Schedule
-from gssc.train.step import Position, Trainer
-from gssc.train.store import GraphStore
+from gssc.train.step import Position, Trainer, seed_step
+from gssc.train.store import Batch, GraphStore
 
 # Of attention over graphs that are all padded to the largest: so many scores at once are 1 GiB in float32, of which a
 # backward pass holds about five. Unless they are few, padding may make them so many times as many at most.
@@ -55,6 +51,67 @@ def why_not(
     return None
 
 
+class Pass:
+    """Steps over batches of a store, replayed: the graph numbers of every step, and where it stands, are on the device.
+
+    Args:
+        store: The graphs.
+        batches: The graph numbers of every step.
+        batch_size: The most that a step has.
+        function: What a step does with its batch.
+        state: What that changes, beside where the pass stands.
+    """
+
+    def __init__(
+        self,
+        store: GraphStore,
+        batches: Sequence[Tensor],
+        batch_size: int,
+        function: Callable[[Batch], object],
+        state: Callable[[], list[Tensor]] = list,
+    ) -> None:
+        self.store, self.function, self.state = store, function, state
+        self.shapes = static_shapes(store.node_counts, store.edge_counts, batch_size)
+        self.order = torch.full((len(batches), self.shapes[0].graphs), store.num_graphs, device=store.device)
+        self.at = torch.zeros(1, dtype=torch.long, device=store.device)
+        self.largest = int(store.node_counts.max()) if store.num_graphs else 0
+        self.replays: dict[Shape, Replay] = {}
+        self.fill(batches)
+
+    def fill(self, batches: Sequence[Tensor], at: int = 0) -> None:
+        """Set the batches, as many as before; the next step is the one with number ``at``."""
+        table = torch.full(self.order.shape, self.store.num_graphs)
+        for row, graphs in zip(table, batches, strict=True):
+            row[: graphs.numel()] = graphs
+        self.next = [smallest_fit(self.shapes, graphs.numel(), *self.store.sizes(graphs)) for graphs in batches]
+        self.order.copy_(table)
+        self.at.fill_(at)
+
+    def now(self, table: Tensor) -> Tensor:
+        """The row of a table that belongs to the step that runs."""
+        return table.index_select(0, self.at).squeeze(0)
+
+    def capture(self, shape: Shape) -> None:
+        """Capture steps of this shape, if there was none yet."""
+        if shape not in self.replays:
+            state = [self.at, *self.state()]
+            self.replays[shape] = Replay(partial(self.launch, shape), self.store.device, state)
+
+    def launch(self, shape: Shape) -> None:
+        """The next step, on a batch that is padded to this shape, not replayed."""
+        batch = self.store.gather(self.now(self.order), shape.nodes, shape.edges, padded=True)
+        batch.inputs["largest"] = self.largest
+        self.function(batch)
+        self.at += 1
+
+    def run(self) -> None:
+        """All steps, from the first."""
+        self.at.zero_()
+        for shape in self.next:
+            self.capture(shape)
+            self.replays[shape]()
+
+
 class ReplayedTrainer(Trainer):
     """A `Trainer` whose steps and evaluations are replayed."""
 
@@ -62,130 +119,95 @@ class ReplayedTrainer(Trainer):
         self, model: nn.Module, store: GraphStore, task: Task, recipe: Recipe, seed: int, processes: Processes
     ) -> None:
         super().__init__(model, store, task, recipe, seed, processes)
-        device, steps = store.device, len(self.batches(1))
-        self.schedule = Schedule(store, recipe.train.batch_size, steps)
+        device, batches = store.device, self.batches(1)
+        self.epoch = Pass(store, batches, recipe.train.batch_size, self._step, self._state)
         # Fused AdamW reads a rate in float32, whatever the weights are.
         self.lr = torch.zeros((), dtype=torch.float32, device=device)
         self.optimizer = make_optimizer(model, recipe.optim, self.lr)
-        self.table = torch.zeros(steps, dtype=torch.float32, device=device)  # of rates
-        self.losses = torch.zeros(steps, device=device)
-        self.steps: dict[Shape, Replay] = {}
-        self.passes: dict[int, tuple[_Pass, Tensor]] = {}  # by store, with its outputs
-        self.statistics: tuple[_Pass, dict[nn.Module, Moments]] | None = None
+        self.table = torch.zeros(len(batches), dtype=torch.float32, device=device)  # of rates
+        self.losses = torch.zeros(len(batches), device=device)
+        self.scoring: dict[int, tuple[Pass, Tensor]] = {}  # by store, with its outputs
+        self.totals: dict[nn.Module, Moments] = {}  # of the inputs of each norm
+        self.statistics: Pass | None = None
         # Dropout draws from the default generator: each run has a state of its own to put in there.
         self.generator = torch.Generator(device) if device.type == "cuda" else None
 
     def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
         batches = self.batches(position.epoch)
-        self.schedule.fill(batches, position.step)
+        self.epoch.fill(batches, position.step)
         self.table.copy_(torch.tensor(self.rates(position.epoch, len(batches))))
         if position.losses:
             self.losses[: position.step] = torch.stack(position.losses)
         self.model.train()
         complete = True
-        for shape in self.schedule.next[position.step :]:
+        for shape in self.epoch.next[position.step :]:
             if stop():
                 complete = False
                 break
-            if shape not in self.steps:
-                self.steps[shape] = self._capture(shape)
             with ONE_AT_A_TIME:
-                self._set_generator()
+                if self.generator is not None:
+                    default = torch.cuda.default_generators[self.store.device.index or 0]
+                    default.graphsafe_set_state(self.generator.graphsafe_get_state())
+                self.epoch.capture(shape)
                 seed_step(self.seed, position.epoch, position.step)
-                self.steps[shape]()
+                self.epoch.replays[shape]()
             position.step += 1
         position.losses = list(self.losses[: position.step].clone().unbind())
         return complete
 
-    def _capture(self, shape: Shape) -> Replay:
-        state = [*self.model.state_dict().values(), self.losses, self.schedule.at]
-        state += [value for entry in self.optimizer.state.values() for value in entry.values()]
-        if self.average is not None:
-            state += [*self.average.state.values(), self.average.steps]
-        self._set_generator()
-        return Replay(partial(self._step, shape), self.store.device, state)
+    def _step(self, batch: Batch) -> None:
+        self.lr.copy_(self.epoch.now(self.table))
+        loss = self.gradients(batch)
+        self.move()
+        self.losses.index_copy_(0, self.epoch.at, loss.view(1))
 
-    def _step(self, shape: Shape) -> None:
-        self.lr.copy_(self.schedule.now(self.table))
-        batch = self.schedule.batch(shape)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(batch.inputs, batch.y, batch.mask)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip or math.inf)
-        self.optimizer.step()
-        if self.average is not None:
-            self.average.update(self.model)
-        noted = torch.where(norm.isfinite(), loss.detach(), math.nan)
-        self.losses.index_copy_(0, self.schedule.at, noted.view(1))
-        self.schedule.at += 1
+    def _state(self) -> list[Tensor]:
+        state = [*self.model.state_dict().values(), self.losses]
+        state += [value for entry in self.optimizer.state.values() for value in entry.values()]
+        return state if self.average is None else [*state, *self.average.state.values(), self.average.steps]
 
     def reestimate(self) -> None:
         """`reestimate_batch_norms`, batch by batch as replays that add to the same totals."""
         if self.statistics is None:
-            totals: dict[nn.Module, Moments] = {}
-            self.statistics = _Pass(self.store, self.config.batch_size, self._forward), totals
-        one_pass, totals = self.statistics
+            self.statistics = self._in_order(self.store, self._forward, self._totals)
 
         def observe(norm: nn.Module, moments: Moments) -> None:
-            if norm not in totals:  # by a call before any capture
-                totals[norm] = Moments(*(torch.zeros_like(part) for part in moments))
-            for total, part in zip(totals[norm], joined_moments(totals[norm], moments), strict=True):
+            if norm not in self.totals:  # by a call before any capture
+                self.totals[norm] = Moments(*(torch.zeros_like(part) for part in moments))
+            for total, part in zip(self.totals[norm], joined_moments(self.totals[norm], moments), strict=True):
                 total.copy_(part)
 
         with observed_batch_norms(self.evaluated, observe):
-            if not totals:
-                one_pass.first()
-            for moments in totals.values():
-                for total in moments:
-                    total.zero_()
-            one_pass([total for moments in totals.values() for total in moments])
-        set_statistics(self.evaluated, totals)
+            if not self.totals:
+                self.statistics.launch(self.statistics.next[0])
+            for total in self._totals():
+                total.zero_()
+            self.statistics.run()
+        set_statistics(self.evaluated, self.totals)
+
+    def _totals(self) -> list[Tensor]:
+        return [total for moments in self.totals.values() for total in moments]
 
     def score(self, store: GraphStore) -> tuple[float, float]:
-        if id(store) not in self.passes:
+        if id(store) not in self.scoring:
             raw = torch.zeros(store.y.shape[0], self.task.outputs, device=store.device)
 
-            def forward(inputs: dict[str, Any], at: Tensor) -> None:
-                raw.index_copy_(0, at, self._forward(inputs).to(raw.dtype))
+            def forward(batch: Batch) -> None:
+                raw.index_copy_(0, batch.at, self._forward(batch).to(raw.dtype))
 
-            self.passes[id(store)] = _Pass(store, self.config.batch_size, forward), raw
-        one_pass, raw = self.passes[id(store)]
+            self.scoring[id(store)] = self._in_order(store, forward), raw
+        one_pass, raw = self.scoring[id(store)]
         with evaluating(self.evaluated):
-            one_pass()
+            one_pass.run()
         return score(raw[:-1], store, self.task)
 
-    def _forward(self, inputs: dict[str, Any], at: Tensor | None = None) -> Tensor:
+    def _forward(self, batch: Batch) -> Tensor:
         with self.autocast:
-            return self.evaluated(**inputs)
+            return self.evaluated(**batch.inputs)
 
-    def _set_generator(self) -> None:
-        if self.generator is not None:
-            default = torch.cuda.default_generators[self.store.device.index or 0]
-            default.graphsafe_set_state(self.generator.graphsafe_get_state())
-
-
-class _Pass:
-    """All graphs of a store in their order, batch by batch through a function of inputs and rows, replayed."""
-
-    def __init__(self, store: GraphStore, batch_size: int, function: Callable[[dict[str, Any], Tensor], Any]) -> None:
-        self.schedule, self.function = Schedule.in_order(store, batch_size), function
-        self.replays: dict[Shape, Replay] = {}
-
-    def __call__(self, state: list[Tensor] | None = None) -> None:
-        """Go through all of it; ``state`` is what the function adds to."""
-        self.schedule.at.zero_()
-        for shape in self.schedule.next:
-            if shape not in self.replays:
-                changes = [self.schedule.at, *(state or [])]
-                self.replays[shape] = Replay(partial(self._batch, shape), self.schedule.store.device, changes)
-            self.replays[shape]()
-
-    def first(self) -> None:
-        """The first batch, not replayed."""
-        self.schedule.at.zero_()
-        self._batch(self.schedule.next[0])
-
-    def _batch(self, shape: Shape) -> None:
-        batch = self.schedule.batch(shape)
-        self.function(batch.inputs, batch.at)
-        self.schedule.at += 1
+    def _in_order(
+        self, store: GraphStore, function: Callable[[Batch], object], state: Callable[[], list[Tensor]] = list
+    ) -> Pass:
+        """All graphs of a store, in their order."""
+        batches = torch.arange(store.num_graphs).split(self.config.batch_size)
+        return Pass(store, batches, self.config.batch_size, function, state)

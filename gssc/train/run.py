@@ -1,25 +1,44 @@
-"""Runs from beginning to end: a recipe, a dataset and a seed into a folder; or several seeds side by side."""
+"""Runs from beginning to end: a recipe, a dataset and a seed into a folder; or several seeds side by side.
 
+From top to bottom: `train` and its set-up (`_train`), how the steps of a run are taken (`choose_way`), the epochs
+(`_epochs`), and what one run does around the steps of an epoch (`RunState`). What a step is: `gssc.train.step`.
+"""
+
+import json
+import math
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
+from gssc import molecules
 from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
-from gssc.train import teachers
-from gssc.train.build import build_stores
-from gssc.train.evaluate import default_dtype
-from gssc.train.run_folder import release
-from gssc.train.run_state import RunState
-from gssc.train.settings import RunSettings
-from gssc.train.step import NonFiniteLossError
+from gssc.model import GSSC
+from gssc.nn import synchronize_batch_norms
+from gssc.replay import ONE_AT_A_TIME
+from gssc.train import replayed, teachers
+from gssc.train.build import about_data, build_model, build_stores
+from gssc.train.checkpoint import Best
+from gssc.train.display import Display
+from gssc.train.evaluate import default_dtype, exact_products, predictions, raw_outputs, score
+from gssc.train.loaded import take_weights
+from gssc.train.optimizer import learning_rate
+from gssc.train.processes import RunSettings
+from gssc.train.run_folder import RunFolder
+from gssc.train.step import NonFiniteLossError, Position, Trainer, mix
 from gssc.train.stopping import Stopping
 from gssc.train.store import GraphStore
-from gssc.train.trainers import SideBySide, make_trainers
+
+if TYPE_CHECKING:
+    from gssc.molecules.trainer import MoleculeGroup
+
+SideBySide: TypeAlias = "Alone | MoleculeGroup"
+Way = Literal["kernels", "replayed", "launched"]
 
 
 def train(
@@ -30,18 +49,18 @@ def train(
     The folder then holds ``config.yaml``, ``environment.json``, ``dataset.json``, ``metrics.jsonl``, ``summary.json``,
     ``model.safetensors`` (the selected weights), ``predictions.safetensors`` and ``checkpoints/last.safetensors``.
     """
-    return train_side_by_side(recipe, dataset, [seed], [folder], settings)[0]
+    return train_side_by_side(recipe, dataset, {seed: folder}, settings)[seed]
 
 
 def train_side_by_side(
-    recipe: Recipe, dataset: GraphDataset, seeds: list[int], folders: list[Path], settings: RunSettings
-) -> list[dict[str, Any] | None]:
+    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings
+) -> dict[int, dict[str, Any] | None]:
     """`train` for several seeds that take their steps together; the kernels for small graphs must take the recipe.
 
-    Those that are not finished must stand at the same step; only one may have teachers. One whose loss is no number
-    drops out, and is an error once the others have come to their end.
+    Folders and results are by seed. Runs that are not finished must stand at the same step; only one may have teachers.
+    One whose loss is no number drops out, and is an error once the others have come to their end.
     """
-    runs = [RunState(recipe, dataset, seed, folder, settings) for seed, folder in zip(seeds, folders, strict=True)]
+    runs = [RunState(recipe, dataset, seed, folder, settings) for seed, folder in folders.items()]
     results: dict[int, dict[str, Any] | None] = {}
     for run in runs:
         if settings.resume and run.folder.is_finished():
@@ -59,41 +78,42 @@ def train_side_by_side(
                 results |= _train(runs)
         finally:
             for run in runs:
-                release(run.folder.path)
-    return [results[seed] for seed in seeds]
+                run.folder.release()
+    return {seed: results[seed] for seed in folders}
 
 
-def _teach(run: RunState) -> bool:
+def _teach(run: "RunState") -> bool:
     """Train the teachers of a run that has none yet, one after another; False where time ran out."""
-    recipe, settings, folder = run.recipe, run.settings, run.folder.path
-    if settings.processes.world > 1:
+    recipe, folder = run.recipe, run.folder.path
+    if run.settings.processes.world > 1:
         fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
     if teachers.targets_file(folder).exists():
         return True
-    alone = teachers.without_teachers(recipe)
     if to_come := teachers.missing(recipe, run.seed, folder):
-        teachers.announce(recipe, to_come, settings)
+        teachers.announce(recipe, to_come, run.settings)
+    alone, settings = teachers.as_teacher(recipe, run.settings)
     # All of them: those that are finished are read back, and checked to be of this recipe.
-    for seed, place in teachers.runs_of(recipe, run.seed, folder):
-        if train(alone, run.dataset, seed, place, teachers.settings_of(settings)) is None:
+    for seed, place in teachers.runs_of(recipe, run.seed, folder).items():
+        if train(alone, run.dataset, seed, place, settings) is None:
             return False
-    teachers.write_targets(recipe, run.dataset, run.seed, folder, run.folder.identity, settings)
+    teachers.write_targets(run)
     return True
 
 
-def _train(runs: list[RunState]) -> dict[int, dict[str, Any] | None]:
+def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     # Set up: models, graphs on the device, trainers.
-    models, seeds = [run.new_model() for run in runs], [run.seed for run in runs]
+    for run in runs:
+        run.make_model()
     start = time.perf_counter()
-    stores = build_stores(dataset, recipe, settings.device, settings.cache, progress=False)
+    stores = build_stores(dataset, recipe, settings.device, settings.cache)
     if recipe.train.teachers:
         (run,) = runs  # every seed has targets of its own
         targets, run.teachers = teachers.read_targets(run.folder.path, run.folder.identity)
         stores["train"].replace_targets(targets)
     prepare_seconds = time.perf_counter() - start
-    together, way = make_trainers(recipe, dataset, settings.device, settings.processes, stores["train"], models, seeds)
+    together, way = make_trainers(runs, stores["train"])
     for run, trainer in zip(runs, together.trainers, strict=True):
         run.begin(trainer, prepare_seconds)
     if way:
@@ -108,13 +128,12 @@ def _train(runs: list[RunState]) -> dict[int, dict[str, Any] | None]:
     # The end: the test set, or a word about how to go on.
     results: dict[int, dict[str, Any] | None] = {}
     for run in runs:
-        run.folder.close_events()
         if finished:
             run.check_selected()
         if run.error is not None:
             continue
         if not finished or stopping.out_of_time("evaluation", "evaluation", "checkpoint"):
-            epochs = f"{run.progress.epoch} of {recipe.train.epochs}"
+            epochs = f"{run.position.epoch - 1} of {recipe.train.epochs}"
             run.show.say(f"stopped after epoch {epochs}; --resume goes on from here")
             results[run.seed] = None
         else:
@@ -125,8 +144,51 @@ def _train(runs: list[RunState]) -> dict[int, dict[str, Any] | None]:
     return results
 
 
-def _epochs(runs: list[RunState], together: SideBySide, validation: GraphStore, stopping: Stopping) -> bool:
-    """The epochs that are left of all runs; False where time ran out."""
+def choose_way(recipe: Recipe, dataset: GraphDataset, settings: RunSettings) -> tuple[Way, str]:
+    """The fastest way that takes a run, and a line that says which it is and why it is no other."""
+    device, processes = settings.device, settings.processes
+    against_kernels = molecules.why_not(recipe, dataset, device, processes)
+    if against_kernels is None:
+        return "kernels", "steps: the kernels for small graphs"
+    no_kernels = f"the kernels for small graphs are not used, because {against_kernels}"
+    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts())
+    if against_replay is None:
+        return "replayed", f"steps: replayed as CUDA graphs; {no_kernels}"
+    no_replay = f"they are not replayed as CUDA graphs, because {against_replay}"
+    return "launched", f"steps: launched one by one; {no_replay}; {no_kernels}"
+
+
+class Alone:
+    """One trainer, whatever its kind, as a group of them that take their steps together."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainers = [trainer]
+
+    def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool:
+        return self.trainers[0].run_epoch(positions[0], stop)
+
+    def evaluate(self, store: GraphStore) -> list[tuple[float, float]]:
+        return [self.trainers[0].evaluate(store)]
+
+
+def make_trainers(runs: "list[RunState]", store: GraphStore) -> tuple[SideBySide, str]:
+    """A trainer for the model of every run, and what is to be said of it (on a CPU, where all run alike, nothing).
+
+    Several runs need a recipe that the kernels for small graphs take.
+    """
+    recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
+    way, line = choose_way(recipe, dataset, settings)
+    if way == "kernels":
+        models, seeds = [run.model for run in runs], [run.seed for run in runs]
+        return molecules.group_of_trainers(models, store, dataset.task, recipe, seeds, settings.processes), line
+    (run,) = runs
+    kind = replayed.ReplayedTrainer if way == "replayed" else Trainer
+    trainer = kind(run.model, store, dataset.task, recipe, run.seed, settings.processes)
+    return Alone(trainer), line if settings.device.type == "cuda" else ""
+
+
+def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore, stopping: Stopping) -> bool:
+    """The epochs that are left of all runs; False where time ran out, or no run is left."""
     config, device = runs[0].recipe.train, runs[0].settings.device
 
     def save() -> None:
@@ -134,15 +196,16 @@ def _epochs(runs: list[RunState], together: SideBySide, validation: GraphStore, 
             for run in runs:
                 run.save()
 
-    for epoch in range(runs[0].progress.epoch + 1, config.epochs + 1):
-        positions = [run.begin_epoch(epoch) for run in runs]
-        while True:
-            with runs[0].naming_checkpoint():
-                if together.run_epoch(positions, stopping.between_steps()):
-                    break
-            save()
-            if stopping.stops() or all(run.error for run in runs):
-                return False
+    for epoch in range(runs[0].position.epoch, config.epochs + 1):
+        positions = [run.begin_epoch() for run in runs]
+        complete = False
+        while not complete:
+            with runs[0].failing():  # a run alone may notice its loss at once
+                complete = together.run_epoch(positions, stopping.between_steps())
+            if not complete:
+                save()
+                if stopping.stops() or all(run.error for run in runs):
+                    return False
         evaluates = epoch == config.epochs or epoch % config.eval_every == 0
         if evaluates and stopping.out_of_time("evaluation", "checkpoint"):
             save()
@@ -160,10 +223,175 @@ def _epochs(runs: list[RunState], together: SideBySide, validation: GraphStore, 
         for run in runs:
             run.finish_epoch(seconds)
         saves = stopping.saves_after(epoch)
-        if saves:
+        stops = epoch < config.epochs and stopping.stops()
+        if saves or stops:
             save()
-        if epoch < config.epochs and stopping.stops():
-            if not saves:
-                save()
+        if stops:
             return False
     return True
+
+
+class RunState:
+    """A run with its trainer and its folder.
+
+    A loss that is not a number becomes its ``error``; nothing is written after it.
+    """
+
+    model: GSSC
+    trainer: Trainer
+    show: Display
+    position: Position
+    best: Best
+
+    def __init__(self, recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> None:
+        self.recipe, self.dataset, self.seed, self.settings = recipe, dataset, seed, settings
+        self.about = json.loads(json.dumps(about_data(recipe, dataset)))
+        graphs = self.about | {"graphs": dataset.content()}
+        identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": graphs}
+        self.folder = RunFolder(folder, identity, settings.processes.first)
+        self.saved = "there is no checkpoint yet"
+        self.error: NonFiniteLossError | None = None
+        self.scores: dict[str, Any] = {}  # of the evaluation after an epoch
+        self.beginning = ""  # what is to be said of its first weights
+        self.teachers: dict[str, Any] = {}  # their seeds and time, where the run has any
+        self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
+
+    def make_model(self) -> None:
+        """The model as the seed makes it, or as it was left by another run (``train.start``)."""
+        with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
+            torch.manual_seed(mix(self.seed))
+            model = build_model(self.recipe, self.about)
+            start = self.recipe.train.start
+            # A checkpoint has all weights: those that the run began with may be gone.
+            if start is not None and not (self.settings.resume and self.folder.checkpoint.exists()):
+                try:
+                    self.beginning = take_weights(model, self.settings.find_start(start), self.seed)
+                except ValueError as error:
+                    raise type(error)(f"train.start: {error}") from None
+        self.model = model.to(self.settings.device)
+        if self.settings.processes.world > 1:
+            synchronize_batch_norms(model)
+
+    def begin(self, trainer: Trainer, prepare_seconds: float) -> None:
+        """Take up the trainer, from nothing or from the checkpoint."""
+        recipe, settings = self.recipe, self.settings
+        self.trainer, self.prepare_seconds = trainer, prepare_seconds
+        quiet = settings.quiet or not self.folder.writes
+        title = f"{recipe.name} {settings.called} {self.seed}"
+        self.show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
+        self.position, self.best = self.folder.begin(trainer, settings.resume)
+        if settings.resume and self.folder.checkpoint.exists():
+            self._note_saved()
+        if settings.finish and not self.best.weights:
+            fail("finish", "a run that was evaluated at least once", f"{self.folder.path} in its first epoch")
+        epochs = self.position.epoch - 1
+        self.show.say(
+            f"{trainer.store.num_graphs:,} training graphs, {self._parameters():,} parameters, on {settings.device}; "
+            f"prepared in {prepare_seconds:.1f} s"
+            + (f"; resumed after epoch {epochs}" if epochs or self.position.step else "")
+        )
+        if self.beginning:
+            self.show.say(self.beginning)
+
+    def _parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def begin_epoch(self) -> Position:
+        """Where the epoch stands that comes next: at its beginning, or where the checkpoint was written."""
+        self.started, self.resumed_at, self.scores = time.perf_counter(), self.position.step, {}
+        return self.position
+
+    def finish_steps(self) -> None:
+        """The mean loss of the epoch."""
+        if self.error is None:
+            with self.failing():
+                self.train_loss = self.trainer.finish_epoch(self.position)
+
+    def judge(self, loss: float, score: float) -> None:
+        """Loss and score on validation; the weights that had the best so far are kept."""
+        epoch, best = self.position.epoch, self.best
+        self.scores = {"val_loss": _for_json(loss), "val": _for_json(score)}
+        if self.dataset.task.better(score, best.score):
+            best.epoch, best.score, best.weights = epoch, score, self.trainer.weights()
+        elif epoch == self.recipe.train.epochs and not best.weights:
+            # No score was ever a number: the last weights stand for the run.
+            best.epoch, best.weights = epoch, self.trainer.weights()
+
+    def finish_epoch(self, seconds: float) -> None:
+        """Take note of an epoch whose steps took so long, and go on to the next."""
+        config, epoch, steps = self.recipe.train, self.position.epoch, self.position.step - self.resumed_at
+        self.position = Position(epoch + 1, 0, [])
+        if self.error is not None:
+            return
+        graphs = min(config.batch_size * steps, self.trainer.store.num_graphs)
+        # The rate of the last step, which a resumed run may find already taken.
+        record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, config.epochs)}
+        record |= {"train_loss": self.train_loss, **self.scores, "best_epoch": self.best.epoch}
+        record["seconds"] = round(time.perf_counter() - self.started, 4)
+        record["graphs_per_second"] = round(graphs / max(seconds, 1e-9), 1)
+        self.folder.log(record)
+        self.show.epoch(record, self.best.score)
+
+    def save(self) -> None:
+        """A checkpoint, also in the middle of an epoch; not where the losses of that already went wrong."""
+        if self.error is None:
+            with self.failing():
+                self.position.finite_losses()
+                self.folder.save(self.trainer, self.position, self.best)
+                self._note_saved()
+
+    def _note_saved(self) -> None:
+        inside = f", step {self.position.step} of the next" if self.position.step else ""
+        self.saved = f"the last good checkpoint is of epoch {self.position.epoch - 1}{inside}"
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """A loss that is not a number is the end of this run alone; the error says where it can go on from."""
+        try:
+            yield
+        except NonFiniteLossError as error:
+            self.error = NonFiniteLossError(f"{error}; {self.saved}")
+
+    def check_selected(self) -> None:
+        """Weights that are not numbers are an error too: the last step may go wrong after its loss was known."""
+        if self.error is None and not all(bool(tensor.isfinite().all()) for tensor in self.best.weights.values()):
+            with self.failing():
+                raise NonFiniteLossError(f"the weights of epoch {self.best.epoch} are not finite numbers")
+
+    def finish(self, test: GraphStore) -> dict[str, Any]:
+        """Score the test set once, with the selected weights, and write what is left to write."""
+        config, task, best, model = self.recipe.train, self.dataset.task, self.best, self.trainer.evaluated
+        if best.weights:
+            model.load_state_dict(best.weights)
+        with exact_products():  # in float32 also where it was trained in tf32
+            raw = raw_outputs(model, test, config.batch_size, config.precision)
+        epochs = self.position.epoch - 1
+        summary: dict[str, Any] = {
+            "recipe": self.recipe.name,
+            "seed": self.seed,
+            "dataset": self.dataset.name,
+            "metric": task.metric,
+            "higher_is_better": task.higher_is_better,
+            "validation": _for_json(best.score),
+            "test": _for_json(score(raw, test, task)[1]),
+            "epoch_selected": best.epoch or epochs,
+            "epochs_run": epochs,
+            "parameters": self._parameters(),
+            "protocol": config.protocol,
+        }
+        if self.teachers:
+            summary["teachers"] = self.teachers["seeds"]
+        if not self.folder.writes:
+            return summary
+        seconds = self.folder.train_seconds()
+        times = {"train_seconds": round(seconds, 3), "prepare_seconds": round(self.prepare_seconds, 3)}
+        if self.teachers:
+            times["teacher_seconds"] = self.teachers["train_seconds"]
+        self.folder.write_end(model.state_dict(), predictions(raw, test, task), summary, times)
+        self.show.result(summary, seconds)
+        return summary | times
+
+
+def _for_json(number: float | None) -> float | None:
+    """JSON knows no NaN."""
+    return number if number is not None and math.isfinite(number) else None

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from torch import Tensor
 
@@ -15,10 +14,8 @@ from gssc.checks import fail
 from gssc.config import load_recipe
 from gssc.environment import describe
 from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
-from gssc.train.checkpoint import Progress, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
-from gssc.train.step import Trainer
-
-_HELD: dict[Path, int] = {}  # folders that this process trains in, and their locks
+from gssc.train.checkpoint import Best, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
+from gssc.train.step import Position, Trainer
 
 
 def position_of(folder: Path) -> tuple[int, int]:
@@ -43,6 +40,7 @@ class RunFolder:
         self.path, self.identity, self.writes = path, identity, writes
         self.checkpoint, self.metrics = path / "checkpoints" / "last.safetensors", path / "metrics.jsonl"
         self.events: Any = None  # of TensorBoard
+        self.lock: int | None = None
 
     def is_finished(self) -> bool:
         return (self.path / "summary.json").exists()
@@ -59,50 +57,61 @@ class RunFolder:
         check_same_run(self.path, {**there, "dataset": read_json(self.path / "dataset.json")}, self.identity)
         return summary
 
-    def begin(self, trainer: Trainer, device: torch.device, resume: bool) -> Progress:
+    def begin(self, trainer: Trainer, resume: bool) -> tuple[Position, Best]:
         """Begin anew, or from the checkpoint where there is one."""
         if self.writes:
             self.path.mkdir(parents=True, exist_ok=True)
-            hold(self.path)
+            self._hold()
             for folder in (self.path, self.checkpoint.parent):
                 remove_leftovers(folder)
-        if resume and self.checkpoint.exists():
-            progress = load_checkpoint(self.checkpoint, trainer, self.identity)
-            self._keep_metrics(progress.epoch)
-            self._write_recipe()
-            return progress
+        resumes = resume and self.checkpoint.exists()
+        start = Position(1, 0, []), Best()
+        position, best = load_checkpoint(self.checkpoint, trainer, self.identity) if resumes else start
         if self.writes:
-            self._write_recipe()
-            write_json(self.path / "dataset.json", self.identity["dataset"])
-            write_json(self.path / "environment.json", describe(device))
-            self._keep_metrics(0)
-        return Progress()
-
-    def _write_recipe(self) -> None:
-        if self.writes:
+            # Epochs that were logged after the checkpoint was written are trained again.
+            lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
+            write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[: position.epoch - 1]))
             write_atomic(self.path / "config.yaml", yaml.safe_dump(self.identity["recipe"], sort_keys=False))
+        if self.writes and not resumes:
+            write_json(self.path / "dataset.json", self.identity["dataset"])
+            write_json(self.path / "environment.json", describe(trainer.store.device))
+        if self.writes and self.identity["recipe"]["train"]["tensorboard"]:
+            self.events = self._events(position.epoch)
+        return position, best
 
-    def _keep_metrics(self, epochs: int) -> None:
-        """Forget epochs that were logged after the checkpoint was written: they are trained again."""
-        if not self.writes:
-            return
-        lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
-        write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[:epochs]))
-
-    def open_events(self, epoch: int) -> None:
-        """Write events from now on, where TensorBoard is installed; those after this epoch are forgotten."""
-        if not self.writes:
-            return
+    def _events(self, epoch: int) -> Any:
+        """What writes events, where TensorBoard is installed; those from this epoch on are forgotten."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            return
-        self.events = SummaryWriter(str(self.path / "tensorboard"), purge_step=epoch + 1)
+            return None
+        return SummaryWriter(str(self.path / "tensorboard"), purge_step=epoch)
 
-    def close_events(self) -> None:
-        """The end of `open_events`."""
+    def _hold(self) -> None:
+        """Claim the folder for this process until `release`, or until it ends however it ends.
+
+        The lock is the operating system's, on the folder itself, and leaves no file behind. Where there are no such
+        locks (Windows, some network drives) nothing is claimed.
+        """
+        try:
+            import fcntl
+        except ImportError:
+            return
+        self.lock = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            if isinstance(error, BlockingIOError):
+                fail("out", "a folder that no other process is training in", str(self.path))
+
+    def release(self) -> None:
+        """The reverse of `begin`: give the folder back."""
         if self.events is not None:
             self.events.close()
+        if self.lock is not None:
+            os.close(self.lock)
+        self.events = self.lock = None
 
     def log(self, record: dict[str, Any]) -> None:
         """The line of an epoch."""
@@ -115,60 +124,27 @@ class RunFolder:
                 if name != "epoch" and value is not None:
                     self.events.add_scalar(name, value, record["epoch"])
 
-    def save(self, trainer: Trainer, progress: Progress) -> None:
+    def save(self, trainer: Trainer, position: Position, best: Best) -> None:
         """A checkpoint, after the lines of the epochs that it counts."""
         if not self.writes:
             return
         with self.metrics.open("a", encoding="utf-8") as file:
             os.fsync(file.fileno())
-        save_checkpoint(self.checkpoint, trainer, progress, self.identity)
+        save_checkpoint(self.checkpoint, trainer, position, best, self.identity)
 
     def train_seconds(self) -> float:
         """The time of all epochs, over all lives of the run."""
         return math.fsum(json.loads(line)["seconds"] for line in self.metrics.read_text().splitlines())
 
-    def write_predictions(self, prediction: Tensor, target: Tensor, summary: Mapping[str, Any]) -> None:
-        """Predictions and targets of the test set."""
-        about = {"kind": "predictions", **{key: summary[key] for key in ("recipe", "seed", "metric", "test")}}
-        save_tensors(self.path / "predictions.safetensors", {"prediction": prediction, "target": target}, about)
+    def write_end(
+        self, weights: dict[str, Tensor], test: Mapping[str, Tensor], summary: dict[str, Any], times: dict[str, Any]
+    ) -> None:
+        """The selected weights, predictions and targets of the test set and, last, the summary: the run is finished.
 
-    def write_model(self, weights: dict[str, Tensor], summary: Mapping[str, Any]) -> None:
-        """The selected weights."""
+        What the clock decides, ``times``, is in the summary alone.
+        """
+        about = {"kind": "predictions", **{key: summary[key] for key in ("recipe", "seed", "metric", "test")}}
+        save_tensors(self.path / "predictions.safetensors", test, about)
         about = {"kind": "model", "summary": summary, **self.identity}
         save_tensors(self.path / "model.safetensors", weights, about)
-
-    def write_summary(self, summary: dict[str, Any]) -> None:
-        """The last file: with it the run is finished."""
-        write_json(self.path / "summary.json", summary)
-
-
-def hold(folder: Path) -> None:
-    """Claim an existing folder for this process until `release`, or until it ends however it ends.
-
-    The lock is the operating system's, on the folder itself, and leaves no file behind. Where there are no such locks
-    (Windows, some network drives) nothing is claimed.
-    """
-    place = folder.resolve()
-    if place in _HELD:
-        return
-    try:
-        import fcntl
-    except ImportError:
-        return
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        fail("out", "a folder that no other process is training in", str(folder))
-    except OSError:
-        os.close(handle)
-        return
-    _HELD[place] = handle
-
-
-def release(folder: Path) -> None:
-    """Give a folder back."""
-    handle = _HELD.pop(folder.resolve(), None)
-    if handle is not None:
-        os.close(handle)
+        write_json(self.path / "summary.json", summary | times)

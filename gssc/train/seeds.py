@@ -3,7 +3,8 @@
 import multiprocessing
 import os
 import statistics
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,12 @@ from gssc.files import write_json
 from gssc.train import teachers
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
-from gssc.train.run import train, train_side_by_side
+from gssc.train.processes import RunSettings
+from gssc.train.run import choose_way, train, train_side_by_side
 from gssc.train.run_folder import position_of
-from gssc.train.settings import RunSettings
-from gssc.train.trainers import choose_way
 
 MOST_SEEDS = 10_000
+Results = dict[int, dict[str, Any] | None]  # summaries by seed; None where time ran out
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -39,75 +40,76 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
+def seed_folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
+    """Where the seeds of a recipe are trained, below OUT."""
+    return {seed: out / f"seed-{seed}" for seed in seeds}
+
+
 def train_seeds(
-    recipe: Recipe, dataset: GraphDataset, seeds: list[int], folders: list[Path], settings: RunSettings, jobs: int = 1
-) -> list[dict[str, Any] | None]:
+    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings, jobs: int = 1
+) -> Results:
     """`train` for every seed, one after another or ``jobs`` at a time; ends at the first None, where time ran out.
 
-    Several at a time take their steps in the same launches where the kernels for small graphs take the recipe; else
-    they are threads with a stream each where one GPU replays captured steps, else processes. Each is the same run that
-    it would be alone, as long as it has as many threads.
+    Folders and results are by seed. Several at a time take their steps in the same launches where the kernels for small
+    graphs take the recipe; else they are threads with a stream each where one GPU replays captured steps, else
+    processes. Each is the same run that it would be alone, as long as it has as many threads.
     """
-    if jobs > 1 and recipe.train.teachers and not _train_teachers(recipe, dataset, seeds, folders, settings, jobs):
-        return [None] * len(seeds)
-    if jobs == 1 or len(seeds) == 1:
-        return _in_turn(recipe, dataset, [[seed] for seed in seeds], [[folder] for folder in folders], settings)
+    if jobs > 1 and recipe.train.teachers and not _train_teachers(recipe, dataset, folders, settings, jobs):
+        return dict.fromkeys(folders)
+    if jobs == 1 or len(folders) == 1:
+        return _in_turn(recipe, dataset, folders, settings)
     if settings.processes.world > 1:
         fail("jobs", "1 where several processes share each batch", jobs)
     # Displays that move would overwrite each other.
     settings = replace(settings, live=False)
-    way, _ = choose_way(recipe, dataset, settings.device, settings.processes)
+    way, _ = choose_way(recipe, dataset, settings)
     if way == "kernels":
-        together = 1 if recipe.train.teachers else jobs  # one set of targets for all
-        groups = [slice(start, start + together) for start in range(0, len(seeds), together)]
-        return _in_turn(recipe, dataset, [seeds[g] for g in groups], [folders[g] for g in groups], settings)
+        # Those that have teachers have targets of their own.
+        return _in_turn(recipe, dataset, folders, settings, together=1 if recipe.train.teachers else jobs)
     threads = way == "replayed"
-    pool: Executor = ThreadPoolExecutor(jobs) if threads else _processes(jobs)
+    # New processes divide the cores; neither CUDA nor threads survive a fork.
+    cores = max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
+    spawn = multiprocessing.get_context("spawn")
+    pool = ThreadPoolExecutor(jobs) if threads else ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (cores,))
     with default_dtype(recipe.train.precision), pool:
         run = _on_own_stream if threads else train
-        futures = [
-            pool.submit(run, recipe, dataset, seed, folder, settings)
-            for seed, folder in zip(seeds, folders, strict=True)
-        ]
-    return [_result(seed, future) for seed, future in zip(seeds, futures, strict=True)]
+        futures = {seed: pool.submit(run, recipe, dataset, seed, folders[seed], settings) for seed in folders}
+    return {seed: _result(seed, future) for seed, future in futures.items()}
 
 
 def _train_teachers(
-    recipe: Recipe, dataset: GraphDataset, seeds: list[int], folders: list[Path], settings: RunSettings, jobs: int
+    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings, jobs: int
 ) -> bool:
     """The teachers of all seeds, ``jobs`` at a time: there are more of them than students. False where time ran out."""
-    runs = [run for place in zip(seeds, folders, strict=True) for run in teachers.missing(recipe, *place)]
-    if not runs:
+    missing: dict[int, Path] = {}
+    for seed, folder in folders.items():
+        missing |= teachers.missing(recipe, seed, folder)
+    if not missing:
         return True
-    teachers.announce(recipe, runs, settings)
-    alone, (numbers, places) = teachers.without_teachers(recipe), zip(*runs, strict=True)
-    results = train_seeds(alone, dataset, list(numbers), list(places), teachers.settings_of(settings), jobs)
-    return len(results) == len(runs) and None not in results
+    teachers.announce(recipe, missing, settings)
+    alone, teaching = teachers.as_teacher(recipe, settings)
+    results = train_seeds(alone, dataset, missing, teaching, jobs)
+    return len(results) == len(missing) and None not in results.values()
 
 
 def _in_turn(
-    recipe: Recipe, dataset: GraphDataset, seeds: list[list[int]], folders: list[list[Path]], settings: RunSettings
-) -> list[dict[str, Any] | None]:
-    """Groups of runs one after another, up to the first that runs out of time."""
-    results: list[dict[str, Any] | None] = []
-    for group, places in zip(seeds, folders, strict=True):
-        open_folders = [folder for folder in places if not (folder / "summary.json").exists()]
-        if settings.resume and len(group) > 1 and len({position_of(folder) for folder in open_folders}) > 1:
-            show = Display(f"{recipe.name} seeds {group[0]} to {group[-1]}", 0, "", settings.quiet)
+    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings, together: int = 1
+) -> Results:
+    """Groups of so many runs one after another, up to the first that runs out of time."""
+    results: Results = {}
+    for start in range(0, len(folders), together):
+        seeds = list(folders)[start : start + together]
+        group = {seed: folders[seed] for seed in seeds}
+        unfinished = [folder for folder in group.values() if not (folder / "summary.json").exists()]
+        if settings.resume and together > 1 and len({position_of(folder) for folder in unfinished}) > 1:
+            show = Display(f"{recipe.name} seeds {seeds[0]} to {seeds[-1]}", 0, "", settings.quiet)
             show.say("trained one after another, because their checkpoints are of different steps")
-            alone = [[seed] for seed in group], [[folder] for folder in places]
-            results += _in_turn(recipe, dataset, *alone, settings)
+            results |= _in_turn(recipe, dataset, group, settings)
         else:
-            results += train_side_by_side(recipe, dataset, group, places, settings)
-        if None in results:
+            results |= train_side_by_side(recipe, dataset, group, settings)
+        if None in results.values():
             break
     return results
-
-
-def _processes(jobs: int) -> Executor:
-    """New processes that divide the cores, since neither CUDA nor threads survive a fork."""
-    threads = max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,))
 
 
 def _on_own_stream(
@@ -138,8 +140,11 @@ def aggregate(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def write_aggregate(out: Path, summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """`aggregate` into ``OUT/summary.json``."""
+def write_aggregate(out: Path, results: Results) -> dict[str, Any] | None:
+    """`aggregate` of all seeds into ``OUT/summary.json``; None where time ran out before."""
+    summaries = [summary for summary in results.values() if summary is not None]
+    if None in results.values():
+        return None
     total = aggregate(summaries)
     write_json(out / "summary.json", total)
     return total

@@ -1,7 +1,7 @@
 """What a step is: gather a batch, forward, loss, backward, clip, AdamW; then an epoch of them, and an evaluation.
 
 This is how a CPU trains, and a GPU where nothing faster can be done. Other ways to run the same steps are captured CUDA
-graphs (`gssc.train.replayed`) and the kernels for small graphs (`gssc.molecules`); `gssc.train.trainers` chooses.
+graphs (`gssc.train.replayed`) and the kernels for small graphs (`gssc.molecules`); `gssc.train.run` chooses.
 """
 
 import copy
@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +19,54 @@ from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import batch_norms
 from gssc.tasks import Task
 from gssc.train.evaluate import autocast, batches_in_order, evaluate
-from gssc.train.optimizer import Average, clip_gradients, learning_rate, make_optimizer
+from gssc.train.optimizer import Average, learning_rate, make_optimizer
 from gssc.train.processes import Processes
-from gssc.train.randomness import seed_step, shuffled
 from gssc.train.stopping import Clock
-from gssc.train.store import GraphStore
+from gssc.train.store import Batch, GraphStore
+
+# Of splitmix64.
+GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def mix(*numbers: int) -> int:
+    """One 63-bit seed from several small numbers (the finaliser of splitmix64, applied after each).
+
+    Random numbers of a run are functions of its seed and its position: a resumed run needs no generator's state.
+    """
+    return reduce(_mix_one, numbers, 0) >> 1
+
+
+def mix_each(count: int, *numbers: int) -> Tensor:
+    """``mix(*numbers, i)`` for i = 0, ..., count - 1."""
+    state = reduce(_mix_one, numbers, 0)
+    return torch.tensor([_mix_one(state, i) >> 1 for i in range(count)], dtype=torch.long)
+
+
+def _mix_one(state: int, number: int) -> int:
+    state = (state + number + GOLDEN) % 2**64
+    state = ((state ^ (state >> 30)) * FIRST) % 2**64
+    state = ((state ^ (state >> 27)) * SECOND) % 2**64
+    return state ^ (state >> 31)
+
+
+def shuffled(graphs: int, seed: int, epoch: int) -> Tensor:
+    """The order of an epoch, a function of seed and epoch alone."""
+    return torch.randperm(graphs, generator=torch.Generator().manual_seed(mix(seed, epoch)))
+
+
+def seed_step(seed: int, epoch: int, step: int, rank: int = 0) -> None:
+    """Seed the global generators, from which dropout draws, for one step."""
+    torch.manual_seed(mix(seed, 1, epoch, step, rank))
 
 
 class NonFiniteLossError(RuntimeError):
     """Training diverged; says at which step, and where the last good checkpoint is."""
+
+
+def not_finite(loss: float, epoch: int, step: int) -> NonFiniteLossError:
+    """The error about the loss of a step, counted from 0."""
+    where = f"epoch {epoch}, step {step + 1}"
+    return NonFiniteLossError(f"loss and gradient: expected finite numbers, got {loss} at {where}")
 
 
 @dataclass
@@ -36,6 +76,14 @@ class Position:
     epoch: int  # number of the epoch, from 1
     step: int  # steps done in it
     losses: list[Tensor]  # of these steps, on the device
+
+    def finite_losses(self) -> list[float]:
+        """The losses as numbers; raises at the first that is not a finite one."""
+        losses = torch.stack(self.losses).tolist() if self.losses else []
+        for step, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                raise not_finite(loss, self.epoch, step)
+        return losses
 
 
 class Trainer:
@@ -69,8 +117,8 @@ class Trainer:
 
     def rates(self, epoch: int, steps: int) -> list[float]:
         """Learning rates of the steps of an epoch: each that of the position where it ends."""
-        done = [epoch - 1 + (step + 1) / steps for step in range(steps)]
-        return [learning_rate(self.recipe.optim, position, self.config.epochs) for position in done]
+        optim, epochs = self.recipe.optim, self.config.epochs
+        return [learning_rate(optim, epoch - 1 + (step + 1) / steps, epochs) for step in range(steps)]
 
     def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
         """Take the steps of an epoch that are left; False where ``stop`` said so before the end."""
@@ -91,35 +139,40 @@ class Trainer:
     def step(self, graphs: Tensor, position: Position) -> Tensor:
         """One step of the optimiser on the graphs with these numbers; returns the loss, on the device."""
         seed_step(self.seed, position.epoch, position.step, self.processes.rank)
-        self.optimizer.zero_grad(set_to_none=True)
-        several = self.processes.world > 1
-        batch = self.store.batch(self.processes.share(graphs, self.store.num_graphs) if several else graphs)
-        loss = self.loss(batch.inputs, batch.y, batch.mask)
-        # Processes average their gradients, but their losses are parts of one mean.
-        (loss * self.processes.world if several else loss).backward()
-        norm = clip_gradients(self.model, self.optimizer, self.recipe.optim.clip)
-        total = self.processes.sum(loss) if several else loss.detach()
-        # A gradient that overflows spoils the weights while the loss still looks well.
-        total = torch.where(norm.isfinite(), total, math.nan)
-        if total.device.type == "cpu" and not math.isfinite(total.item()):
+        if self.processes.world > 1:
+            graphs = self.processes.share(graphs, self.store.num_graphs)
+        loss = self.gradients(self.store.batch(graphs))
+        if loss.device.type == "cpu" and not math.isfinite(loss.item()):
             # Before the weights are touched. On a GPU the epoch's losses are looked at together.
-            raise_if_not_finite([total.item()], position.epoch, position.step)
+            raise not_finite(loss.item(), position.epoch, position.step)
+        self.move()
+        return loss
+
+    def gradients(self, batch: Batch) -> Tensor:
+        """Clipped gradients of a batch; returns its loss, which is no number where they overflow.
+
+        Such gradients spoil the weights while the loss itself still looks well.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        world = self.processes.world
+        with self.autocast:
+            raw = self.runner(**batch.inputs)
+        raw = raw.to(torch.get_default_dtype())
+        loss = self.task.loss(raw, batch.y, batch.mask, self.processes.sum if world > 1 else None)
+        # Processes average their gradients, but their losses are parts of one mean.
+        (loss * world if world > 1 else loss).backward()
+        norm = self.optimizer.clip(self.recipe.optim.clip)
+        return torch.where(norm.isfinite(), self.processes.sum(loss) if world > 1 else loss.detach(), math.nan)
+
+    def move(self) -> None:
+        """A step of the optimiser by these gradients, also of the average."""
         self.optimizer.step()
         if self.average is not None:
             self.average.update(self.model)
-        return total
-
-    def loss(self, inputs: dict[str, Tensor], y: Tensor, mask: Tensor | None) -> Tensor:
-        """The mean loss of a batch; where several processes share it, the own part of that."""
-        with self.autocast:
-            raw = self.runner(**inputs)
-        reduce = self.processes.sum if self.processes.world > 1 else None
-        return self.task.loss(raw.to(torch.get_default_dtype()), y, mask, reduce)
 
     def finish_epoch(self, position: Position) -> float:
         """The mean loss of an epoch; raises where it is not finite."""
-        losses = torch.stack(position.losses).tolist()
-        raise_if_not_finite(losses, position.epoch, 0)
+        losses = position.finite_losses()
         return math.fsum(losses) / len(losses)
 
     def evaluate(self, store: GraphStore) -> tuple[float, float]:
@@ -145,13 +198,3 @@ class Trainer:
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights that `evaluate` looked at last."""
         return {name: value.detach().clone() for name, value in self.evaluated.state_dict().items()}
-
-
-def raise_if_not_finite(losses: list[float], epoch: int, first_step: int) -> None:
-    """Raise at the first loss that is not a finite number."""
-    for number, loss in enumerate(losses):
-        if not math.isfinite(loss):
-            raise NonFiniteLossError(
-                f"loss and gradient: expected finite numbers, got {loss} at epoch {epoch}, "
-                f"step {first_step + number + 1}"
-            )

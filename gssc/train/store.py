@@ -9,22 +9,19 @@ from torch import Tensor
 
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs
-from gssc.padding import Shape
 
 
 @dataclass(frozen=True)
 class Batch:
     """Arguments of ``GSSC.forward``, targets, and which rows of the output count (None: all).
 
-    ``at`` has the number of each row of the output in the store's targets; ``rows`` counts the real ones, known without
-    asking the device.
+    ``at`` has the number of each row of the output in the store's targets.
     """
 
     inputs: dict[str, Any]
     y: Tensor
     mask: Tensor | None
     at: Tensor
-    rows: int
 
 
 class GraphStore:
@@ -49,46 +46,47 @@ class GraphStore:
         self.num_graphs = graphs.num_graphs
         # Sizes stay on the host as well: the shape of a batch is known before the device has gathered it.
         self.node_counts, self.edge_counts = graphs.ptr.diff().cpu(), graphs.edge_ptr.diff().cpu()
-        self.ptr, self.edge_ptr = (_closed(starts).to(self.device) for starts in (graphs.ptr, graphs.edge_ptr))
+        # Starts of G graphs, of an empty one after them, and its end: [G + 2].
+        pointers = (graphs.ptr, graphs.edge_ptr)
+        self.ptr, self.edge_ptr = (torch.cat([starts, starts[-1:]]).to(self.device) for starts in pointers)
         self.zero_rows = graphs.num_nodes, graphs.num_edges
         extents = [part for ptr in (self.ptr, self.edge_ptr) for part in (ptr[:-1], ptr.diff())]
         self.extents = torch.stack(extents)  # [4, G + 1]: first node, nodes, first edge, edges
         # Node numbers inside a graph fit into 32 bits.
-        edges = _with_zero_row(graphs.edge_index.t().to(torch.int32)).to(self.device)
+        edges = self._keep(graphs.edge_index.t().to(torch.int32))
         self._ends = edges.t().contiguous()  # sources, and destinations
         self.edge_index = self._ends.t()
         self._counting: dict[int, Tensor] = {}
         self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
-        self.y = _with_zero_row(_in_precision(graphs.y)).to(self.device)
-        self.mask = None if graphs.mask is None else _with_zero_row(graphs.mask).to(self.device)
+        self.y = self._keep(graphs.y)
+        self.mask = None if graphs.mask is None else self._keep(graphs.mask)
 
     def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
-        present = {name: _in_precision(tensor) for name, tensor in tensors.items() if tensor is not None}
-        return {name: _with_zero_row(tensor).to(self.device) for name, tensor in present.items()}
+        return {name: self._keep(tensor) for name, tensor in tensors.items() if tensor is not None}
+
+    def _keep(self, rows: Tensor) -> Tensor:
+        """Rows and one of zeros on the device, floating point in the default dtype, that of the model."""
+        rows = rows.to(torch.get_default_dtype()) if rows.is_floating_point() else rows
+        return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])]).to(self.device)
 
     def sizes(self, graphs: Tensor) -> tuple[int, int]:
         """Nodes and edges of the graphs with these numbers (on the host; G means an empty graph)."""
         real = graphs[graphs < self.num_graphs]
         return int(self.node_counts[real].sum()), int(self.edge_counts[real].sum())
 
-    def batch(self, graphs: Tensor, shape: Shape | None = None) -> Batch:
-        """The graphs with these numbers [B] as one batch; ``shape`` pads it to a static size."""
-        nodes, edges = self.sizes(graphs)
-        index = graphs.to(self.device, non_blocking=True)
-        rows = nodes if self.node_level else int((graphs < self.num_graphs).sum())
-        if shape is None:
-            return self.gather(index, nodes, edges, rows)
-        shape.check(graphs.numel(), nodes, edges)
-        empty = torch.full((shape.graphs - graphs.numel(),), self.num_graphs, device=self.device)
-        return self.gather(torch.cat([index, empty]), shape.nodes, shape.edges, rows, padded=True)
+    def batch(self, graphs: Tensor) -> Batch:
+        """The graphs with these numbers [B] as one batch."""
+        blank = bool((graphs == self.num_graphs).any())
+        return self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
 
-    def gather(self, index: Tensor, nodes: int, edges: int, rows: int, padded: bool = False) -> Batch:
+    def gather(self, index: Tensor, nodes: int, edges: int, padded: bool = False, blank: bool = False) -> Batch:
         """A batch of given size from graph numbers on the device [B]: no step waits for the device.
 
         Where ``padded``, one more graph follows that owns the nodes beyond those of the graphs; edges beyond theirs
-        are loops of its nodes, and ``node_mask`` and ``edge_mask`` mark what is real.
+        are loops of its nodes, and ``node_mask`` and ``edge_mask`` mark what is real. ``blank``: whether the empty
+        graph may be among the graphs.
         """
         # Every line is a launch on a GPU or two. Graph G, which is empty, comes last: it owns the padding.
         graphs = index.numel()
@@ -117,15 +115,15 @@ class GraphStore:
         at = node if self.node_level else index
         mask = None if self.mask is None else self.mask[at]
         real = node_mask if self.node_level else index < self.num_graphs
-        if padded or rows < at.numel():
+        if padded or blank:
             mask = real if mask is None else mask & real
-        return Batch(inputs, self.y[at], mask, at, rows)
+        return Batch(inputs, self.y[at], mask, at)
 
     def replace_targets(self, y: Tensor) -> None:
         """Learn something else: [rows, outputs], for classes their probabilities."""
         if y.shape[0] != self.y.shape[0] - 1:
             fail("targets", f"{self.y.shape[0] - 1} rows", tuple(y.shape))
-        self.y = _with_zero_row(_in_precision(y)).to(self.device)
+        self.y = self._keep(y)
 
     def _slots(self, ends: Tensor, shifts: Tensor, total: int, zero_row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Owner and source row of each of ``total`` slots, of which graph b takes those before ``ends[b]``.
@@ -144,17 +142,3 @@ class GraphStore:
                 return torch.arange(total, device=self.device)
             self._counting[total] = torch.arange(total, device=self.device)
         return self._counting[total]
-
-
-def _with_zero_row(rows: Tensor) -> Tensor:
-    return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
-
-
-def _in_precision(values: Tensor) -> Tensor:
-    """Floating point in the default dtype, that of the model."""
-    return values.to(torch.get_default_dtype()) if values.is_floating_point() else values
-
-
-def _closed(starts: Tensor) -> Tensor:
-    """Starts of G graphs, of an empty one after them, and its end: [G + 2]."""
-    return torch.cat([starts, starts[-1:]])

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from gssc.checks import fail
+from gssc.checks import check_installed, fail
 from gssc.config import RETIRED, Recipe
 from gssc.files import read_json, write_json
 
@@ -92,15 +92,21 @@ def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], Non
         fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
     results: list[dict[str, Any]] = []
     for overrides in grid(axes):
-        folder = out / _folder_name(overrides)
         say(" ".join(overrides))
-        summary = trial(overrides, folder)
-        if summary is None:
+        folder = "+".join(text.partition(".")[2].replace("/", "_") for text in overrides)
+        if not _try({"overrides": overrides, "folder": folder}, out, results, trial):
             say(_stopped(len(results), math.prod(len(axis.values) for axis in axes)))
-            return results
-        results.append({"overrides": overrides, "folder": folder.name, **summary})
-        write_json(path, results)
+            break
     return results
+
+
+def _try(variant: dict[str, Any], out: Path, results: list[dict[str, Any]], trial: Trial) -> bool:
+    """Train a variant and write it down after the others; False where time ran out."""
+    summary = trial(variant["overrides"], out / variant["folder"])
+    if summary is not None:
+        results.append(variant | summary)
+        write_json(out / "sweep.json", results)
+    return summary is not None
 
 
 def run_study(
@@ -111,17 +117,13 @@ def run_study(
     What is finished is read from ``sweep.json`` and told to a new sampler. Its random numbers are seeded by the number
     of the trial, so that a study that was interrupted proposes what it would have proposed.
     """
-    try:
-        import optuna
-    except ImportError:
-        fail("--trials", "the package optuna (pip install 'gssc[sweep]')", "no such package")
+    check_installed("--trials", "optuna", "sweep")
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
-    results, all_read = _finished(out, {axis.key: axis for axis in axes}, trial)
-    if not all_read:
-        say(_stopped(len(results), trials))
-        return results
-    for number in range(len(results), trials):
+    results, in_time = _finished(out, {axis.key: axis for axis in axes}, trial)
+    for number in range(len(results), trials) if in_time else ():
         sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
         study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
         for result in results:
@@ -133,12 +135,12 @@ def run_study(
         chosen = study.ask(spaces).params
         overrides = [_override(key, value) for key, value in chosen.items()]
         say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
-        summary = trial(overrides, out / f"trial-{number:03d}")
-        if summary is None:
-            say(_stopped(len(results), trials))
-            return results
-        results.append({"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}", **summary})
-        write_json(out / "sweep.json", results)
+        variant = {"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}"}
+        in_time = _try(variant, out, results, trial)
+        if not in_time:
+            break
+    if not in_time:
+        say(_stopped(len(results), trials))
     return results
 
 
@@ -192,7 +194,3 @@ def _stopped(done: int, total: int) -> str:
 
 def _override(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value) if not isinstance(value, str) else value}"
-
-
-def _folder_name(overrides: list[str]) -> str:
-    return "+".join(text.partition(".")[2].replace("/", "_") for text in overrides)

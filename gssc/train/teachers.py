@@ -12,55 +12,54 @@ The teachers of seed s are the runs of the same recipe without teachers with the
 two students share one, in ``OUT/seed-s/teachers/seed-t``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from gssc.config import Recipe
-from gssc.datasets.flat import GraphDataset
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.train.build import build_store
 from gssc.train.checkpoint import check_same_run
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype, exact_products, raw_outputs
 from gssc.train.loaded import load_run
-from gssc.train.settings import RunSettings
+from gssc.train.processes import RunSettings
+
+if TYPE_CHECKING:
+    from gssc.train.run import RunState
 
 FOLDER = "teachers"  # below that of the student
 KIND = "targets by teachers"
 NODES_AT_ONCE = 2**15  # that teachers look at, if a batch is not larger; what they say does not depend on it
 
 
-def without_teachers(recipe: Recipe) -> Recipe:
-    """The recipe of the teachers."""
-    return replace(recipe, train=replace(recipe.train, teachers=0))
+def as_teacher(recipe: Recipe, settings: RunSettings) -> tuple[Recipe, RunSettings]:
+    """What teachers are trained by, where and how: those that are there already are kept."""
+    alone = replace(recipe, train=replace(recipe.train, teachers=0))
+    return alone, replace(settings, resume=True, finish=False, called="teacher, seed")
 
 
-def settings_of(settings: RunSettings) -> RunSettings:
-    """Where and how teachers are trained: those that are there already are kept."""
-    return replace(settings, resume=True, finish=False, called="teacher, seed")
+def runs_of(recipe: Recipe, seed: int, student: Path) -> dict[int, Path]:
+    """The folders of the teachers of a student, by their seeds, given its own."""
+    teachers = range(recipe.train.teachers * seed, recipe.train.teachers * (seed + 1))
+    return {teacher: student / FOLDER / f"seed-{teacher}" for teacher in teachers}
 
 
-def runs_of(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:
-    """Seed and folder of each teacher of a student, given its own."""
-    first = recipe.train.teachers * seed
-    return [(teacher, student / FOLDER / f"seed-{teacher}") for teacher in range(first, first + recipe.train.teachers)]
-
-
-def missing(recipe: Recipe, seed: int, student: Path) -> list[tuple[int, Path]]:
+def missing(recipe: Recipe, seed: int, student: Path) -> dict[int, Path]:
     """Those of `runs_of` that are still to be trained: none once they have said all, or the student is finished."""
     if targets_file(student).exists() or (student / "summary.json").exists():
-        return []
-    return [run for run in runs_of(recipe, seed, student) if not (run[1] / "summary.json").exists()]
+        return {}
+    runs = runs_of(recipe, seed, student)
+    return {teacher: folder for teacher, folder in runs.items() if not (folder / "summary.json").exists()}
 
 
-def announce(recipe: Recipe, runs: Sequence[tuple[int, Path]], settings: RunSettings) -> None:
-    """Say that the runs to come, given as by `missing`, are those of teachers."""
-    seeds = ", ".join(str(seed) for seed, _ in runs)
-    Display(recipe.name, 0, "", settings.quiet).say(f"teachers first, seed{'s' * (len(runs) > 1)} {seeds}")
+def announce(recipe: Recipe, seeds: Collection[int], settings: RunSettings) -> None:
+    """Say that the runs to come are those of teachers."""
+    numbers = ", ".join(map(str, seeds))
+    Display(recipe.name, 0, "", settings.quiet).say(f"teachers first, seed{'s' * (len(seeds) > 1)} {numbers}")
 
 
 def targets_file(student: Path) -> Path:
@@ -68,30 +67,24 @@ def targets_file(student: Path) -> Path:
     return student / FOLDER / "targets.safetensors"
 
 
-def write_targets(
-    recipe: Recipe, dataset: GraphDataset, seed: int, student: Path, identity: dict[str, Any], settings: RunSettings
-) -> None:
+def write_targets(student: "RunState") -> None:
     """What the finished teachers of a student say of its training graphs, into `targets_file`.
 
-    Args:
-        recipe: That of the student.
-        dataset: Its training part is read, without the targets.
-        seed: That of the student.
-        student: Its folder.
-        identity: What the student must agree with to learn from this file.
-        settings: Device and cache.
+    The student must agree with its identity in there to learn from it.
     """
-    places = runs_of(recipe, seed, student)
-    runs = [load_run(folder, settings.device) for _, folder in places]
-    config, task = recipe.train, dataset.task
+    recipe, settings, task, folder = student.recipe, student.settings, student.dataset.task, student.folder.path
+    places = runs_of(recipe, student.seed, folder)
+    runs = [load_run(place, settings.device) for place in places.values()]
+    config = recipe.train
     with default_dtype(config.precision), exact_products():
-        store = build_store(dataset.splits["train"], recipe, task.level, settings.device, settings.cache)
+        graphs = student.dataset.splits["train"]
+        store = build_store(graphs, recipe, task.level, settings.device, settings.cache)
         at_once = NODES_AT_ONCE * store.num_graphs // max(int(store.node_counts.sum()), 1)
         raws = [raw_outputs(run.model, store, max(at_once, config.batch_size), config.precision) for run in runs]
         targets = task.predict(task.mean(raws)).cpu()
     seconds = sum((run.summary or {}).get("train_seconds", 0.0) for run in runs)
-    about = {"teachers": {"seeds": [teacher for teacher, _ in places], "train_seconds": round(seconds, 3)}}
-    save_tensors(targets_file(student), {"targets": targets}, {"kind": KIND, **about, **identity})
+    about = {"teachers": {"seeds": list(places), "train_seconds": round(seconds, 3)}}
+    save_tensors(targets_file(folder), {"targets": targets}, {"kind": KIND, **about, **student.folder.identity})
 
 
 def read_targets(student: Path, identity: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:

@@ -1,16 +1,17 @@
 import json
+from importlib import import_module
 
 import pytest
 import torch
 from small_run import SMALL, small_recipe, write_cycles
 from typer.testing import CliRunner
 
-import gssc.cli.common
-import gssc.train.run
 from gssc.cli import app
 from gssc.datasets.cycles import cycle_counting
 from gssc.files import load_tensors, read_json
 from gssc.train.sweep import _distribution, parse_axis
+
+COMMAND = import_module("gssc.cli.sweep")  # the module: gssc.cli has the function under this name
 
 runner = CliRunner()
 
@@ -133,12 +134,12 @@ def test_variants_have_their_own_data(tmp_path, monkeypatch):
     torch.save(cycle_counting(20, 0), tmp_path / "own.pt")
     seeds = []
 
-    def open_for(recipe, *rest):
+    def open_for(recipe, *rest, quiet):
         seeds.append(recipe.data.seed)
-        return opening(recipe, *rest)
+        return opening(recipe, *rest, quiet=quiet)
 
-    opening = gssc.cli.common.open_for
-    monkeypatch.setattr(gssc.cli.common, "open_for", open_for)
+    opening = COMMAND.open_for
+    monkeypatch.setattr(COMMAND, "open_for", open_for)
     own = [f"data.file={json.dumps(str(tmp_path / 'own.pt'))}", "data.dataset=own", "data.split=random"]
     _, results = sweep(
         tmp_path, "data.seed=1,2", "model.glob=gssc,none", *(part for text in own for part in ("--set", text))
@@ -164,13 +165,13 @@ def test_stopped_sweep_says_how_to_go_on(tmp_path, monkeypatch, study):
     output, _ = sweep(tmp_path, "optim.lr=0.001,0.002", *study, "--time-limit", "0.001s")
     assert "stopped: 0 of 2 variants are done; the same command goes on from there" in output
     assert "by validation" not in output
-    train, seeds = gssc.train.run.train, []
+    train_seeds, variants = COMMAND.train_seeds, []
 
-    def train_once(*arguments):
-        seeds.append(arguments[2])
-        return train(*arguments) if len(seeds) == 1 else None
+    def train_once(recipe, dataset, folders, settings):
+        variants.append(recipe)
+        return train_seeds(recipe, dataset, folders, settings) if len(variants) == 1 else dict.fromkeys(folders)
 
-    monkeypatch.setattr(gssc.train.run, "train", train_once)
+    monkeypatch.setattr(COMMAND, "train_seeds", train_once)
     output, results = sweep(tmp_path, "optim.lr=0.001,0.002", *study)
     assert len(results) == 1
     assert "stopped: 1 of 2 variants are done" in output

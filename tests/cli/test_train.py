@@ -1,5 +1,6 @@
 import json
 import sys
+from importlib import import_module
 
 import pytest
 import yaml
@@ -7,8 +8,7 @@ from small_run import SMALL, outcome, run_small, small_recipe, timeless, write_c
 from typer.testing import CliRunner
 
 from gssc.cli import app, main
-from gssc.cli.train import parse_duration
-from gssc.train import seeds as seeds_module
+from gssc.cli.common import parse_duration
 
 runner = CliRunner()
 
@@ -108,13 +108,13 @@ def test_jobs_reach_the_seeds(tmp_path, monkeypatch):
     write_cycles(tmp_path)
     given = []
 
-    def train_seeds(recipe, dataset, numbers, folders, settings, jobs):
-        given.append((numbers, [folder.name for folder in folders], settings.resume, jobs))
-        return [None]
+    def train_seeds(recipe, dataset, folders, settings, jobs):
+        given.append(({seed: folder.name for seed, folder in folders.items()}, settings.resume, jobs))
+        return {1: None}
 
-    monkeypatch.setattr(seeds_module, "train_seeds", train_seeds)
+    monkeypatch.setattr(import_module("gssc.cli.train"), "train_seeds", train_seeds)
     call(words(tmp_path, "--jobs", "2", "--seeds", "1,3"))
-    assert given == [([1, 3], ["seed-1", "seed-3"], False, 2)]
+    assert given == [({1: "seed-1", 3: "seed-3"}, False, 2)]
 
 
 @pytest.mark.parametrize(

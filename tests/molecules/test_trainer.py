@@ -6,7 +6,7 @@ from molecule_run import DEVICE, NO_DROPOUT, molecule_dataset, molecule_recipe
 
 from gssc.molecules.trainer import MoleculeGroup, MoleculeTrainer
 from gssc.train.build import about_data, build_model, build_stores
-from gssc.train.checkpoint import Progress, load_checkpoint, save_checkpoint
+from gssc.train.checkpoint import Best, load_checkpoint, save_checkpoint
 from gssc.train.optimizer import optimizer_tensors
 from gssc.train.processes import Processes
 from gssc.train.step import NonFiniteLossError, Position, Trainer
@@ -96,12 +96,11 @@ def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group
     first, _ = alone(cache, "train.ema=0.9", seed=1)
     position, path = Position(1, 0, []), tmp_path / "last.safetensors"
     assert not first.group.run_epoch([position], lambda: position.step == 1)
-    progress = Progress(step=1, losses=losses_of(position))
-    save_checkpoint(path, first, progress, {})
+    save_checkpoint(path, first, position, Best(), {})
 
     second, _ = alone(cache, "train.ema=0.9", seed=1)
-    progress = load_checkpoint(path, second, {})
-    position = Position(1, progress.step, [torch.tensor(loss) for loss in progress.losses])
+    position, _ = load_checkpoint(path, second, {})
+    assert position.step == 1
     assert second.group.run_epoch([position], never)
     assert torch.stack(position.losses).tolist() == torch.stack(positions[1].losses).tolist()
     for mine, theirs in ((second, members[1]), (second.average, members[1].average)):

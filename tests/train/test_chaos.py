@@ -12,8 +12,8 @@ import pytest
 import torch
 from small_run import SMALL, outcome, run_small, write_cycles
 
-from gssc.tasks import RunningMetric
-from gssc.train import run_state
+from gssc.tasks import Task
+from gssc.train import run
 
 KILLS = 20
 EPOCHS, SLOW_EPOCHS = 4, 60
@@ -51,10 +51,10 @@ def ticking(at, report) -> None:
     around(os, "replace", "replace")
     around(os, "fsync", "fsync")
     around(torch.optim.AdamW, "step", "step")
-    around(RunningMetric, "update", "score")
+    around(Task, "score", "score")
     around(Path, "mkdir", "folder")
-    around(run_state, "predict", "predict")
-    around(run_state, "build_model", "build")
+    around(run, "raw_outputs", "predict")
+    around(run, "build_model", "build")
 
 
 def life(root: Path, out: str, at: int | None) -> tuple[bool, list[str]]:

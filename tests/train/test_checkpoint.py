@@ -11,7 +11,6 @@ from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.train.build import build_model, build_stores
 from gssc.train.checkpoint import (
     Best,
-    Progress,
     check_same_run,
     load_checkpoint,
     part,
@@ -60,20 +59,19 @@ def test_all_of_the_state_comes_back_to_the_last_bit(root, tmp_path):
     trainer, path = make_trainer(root), tmp_path / "last.safetensors"
     position = Position(1, 0, [])
     trainer.run_epoch(position, lambda: position.step == 2)
-    losses = [0.1, 1 / 3, *torch.stack(position.losses).tolist()]
+    position.losses += [torch.tensor(0.1), torch.tensor(1 / 3)]
     best = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    progress = Progress(0, 2, losses, best=Best(1, 0.1 + 0.2, best))
-    save_checkpoint(path, trainer, progress, {"seed": 0})
+    save_checkpoint(path, trainer, position, Best(1, 0.1 + 0.2, best), {"seed": 0})
     bytes_before = path.read_bytes()
     expected = state(trainer)
 
     other = make_trainer(root, seed=1)
-    found = load_checkpoint(path, other, {"seed": 0})
-    assert (found.epoch, found.step, found.losses) == (0, 2, losses)
-    assert (found.best.epoch, found.best.score) == (1, 0.1 + 0.2)
-    torch.testing.assert_close(found.best.weights, best, rtol=0, atol=0)
+    there, selected = load_checkpoint(path, other, {"seed": 0})
+    assert (there.epoch, there.step, there.losses) == (1, 2, position.losses)
+    assert (selected.epoch, selected.score) == (1, 0.1 + 0.2)
+    torch.testing.assert_close(selected.weights, best, rtol=0, atol=0)
     torch.testing.assert_close(state(other), expected, rtol=0, atol=0)
-    save_checkpoint(path, other, found, {"seed": 0})
+    save_checkpoint(path, other, there, selected, {"seed": 0})
     assert path.read_bytes() == bytes_before
 
 

@@ -3,7 +3,7 @@ import torch
 from small_run import small_dataset, small_recipe
 
 from gssc.train.build import build_model, build_stores
-from gssc.train.evaluate import batches_in_order, default_dtype, evaluate, evaluating, predict
+from gssc.train.evaluate import batches_in_order, default_dtype, evaluate, evaluating, predictions, raw_outputs
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,8 @@ def test_batches_are_all_graphs_in_their_order(parts):
 def test_scores_do_not_depend_on_the_batches(parts, batch_size):
     model, stores, task = parts
     loss, score = evaluate(model, stores["test"], task, batch_size)
-    prediction, target = predict(model, stores["test"], task, batch_size)
+    raw = raw_outputs(model, stores["test"], batch_size, "float32")
+    prediction, target = predictions(raw, stores["test"], task).values()
     expected = float((prediction - target).abs().mean() / task.scale)
     assert score == pytest.approx(expected, rel=1e-5)
     assert loss == pytest.approx(expected, rel=1e-5)
@@ -41,7 +42,7 @@ def test_masked_rows_are_left_out(parts):
     store.mask = torch.arange(rows) % 3 == 0
     store.mask[-1] = False
     try:
-        prediction, target = predict(model, store, task, 2)
+        prediction, target = predictions(raw_outputs(model, store, 2, "float32"), store, task).values()
         assert target.shape[0] == int(store.mask.sum())
         loss, score = evaluate(model, store, task, 2)
         assert score == pytest.approx(float((prediction - target).abs().mean() / task.scale), rel=1e-5)

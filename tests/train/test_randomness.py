@@ -2,7 +2,7 @@ import itertools
 
 import torch
 
-from gssc.train.randomness import mix, mix_each, seed_step, shuffled
+from gssc.train.step import mix, mix_each, seed_step, shuffled
 
 
 def test_an_order_is_a_permutation_that_follows_from_seed_and_epoch():

@@ -13,10 +13,11 @@ from small_run import outcome, run_small, small_dataset, small_recipe
 from gssc.config import load_recipe
 from gssc.files import DamagedFileError, load_tensors
 from gssc.tasks import Task
-from gssc.train import RunSettings, load_run, run_folder, run_state, train
+from gssc.train import RunSettings, load_run, run_folder, train
+from gssc.train import run as run_module
 from gssc.train.checkpoint import check_same_run
+from gssc.train.run import RunState
 from gssc.train.run_folder import RunFolder
-from gssc.train.run_state import RunState
 from gssc.train.step import NonFiniteLossError, Position, Trainer
 from gssc.train.stopping import Clock
 
@@ -388,7 +389,7 @@ def test_evaluation_and_checkpoints_may_be_rare(root, tmp_path, monkeypatch):
     saved = []
     original = run_folder.save_checkpoint
     monkeypatch.setattr(
-        run_folder, "save_checkpoint", lambda *args: (saved.append((args[2].epoch, args[2].step)), original(*args))
+        run_folder, "save_checkpoint", lambda *args: (saved.append((args[2].epoch - 1, args[2].step)), original(*args))
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     recipe = small_recipe("train.eval_every=3", "train.checkpoint_every=2", "train.epochs=5")
@@ -401,7 +402,7 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
     saved = []
     original = run_folder.save_checkpoint
     monkeypatch.setattr(
-        run_folder, "save_checkpoint", lambda *args: (saved.append((args[2].epoch, args[2].step)), original(*args))
+        run_folder, "save_checkpoint", lambda *args: (saved.append((args[2].epoch - 1, args[2].step)), original(*args))
     )
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     train(small_recipe("train.checkpoint_minutes=0", "train.epochs=2"), small_dataset(root), 0, tmp_path, settings)
@@ -409,10 +410,13 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
 
 
 def test_test_scores_have_exact_products(root, tmp_path, monkeypatch):
-    seen, original = [], run_state.evaluate
-    monkeypatch.setattr(
-        run_state, "evaluate", lambda *args: (seen.append(torch.get_float32_matmul_precision()), original(*args))[1]
-    )
+    seen, original = [], run_module.raw_outputs
+
+    def raw_outputs(*args):
+        seen.append(torch.get_float32_matmul_precision())
+        return original(*args)
+
+    monkeypatch.setattr(run_module, "raw_outputs", raw_outputs)
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     train(small_recipe("train.precision=tf32", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
     assert seen == ["highest"]
@@ -421,7 +425,7 @@ def test_test_scores_have_exact_products(root, tmp_path, monkeypatch):
 def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, monkeypatch):
     """Also where averaged weights live in a model of their own, and the run stops before the test."""
     monkeypatch.setattr(Trainer, "score", lambda self, store: (1.0, math.nan))
-    monkeypatch.setattr(run_state, "evaluate", lambda *args, **kwargs: (1.0, math.nan))
+    monkeypatch.setattr(run_module, "score", lambda *args: (1.0, math.nan))
     settings = {"cache": root / "cache", "quiet": True}
     dataset, recipe = small_dataset(root), small_recipe("train.ema=0.9")
     summary = train(recipe, dataset, 0, tmp_path / "whole", RunSettings(torch.device("cpu"), **settings))

@@ -35,7 +35,7 @@ def summary(seed, validation, test):
 
 def test_the_spread_is_the_sample_standard_deviation(tmp_path):
     values = [0.1, 0.4, 0.2]
-    total = write_aggregate(tmp_path, [summary(seed, x, 2 * x) for seed, x in enumerate(values)])
+    total = write_aggregate(tmp_path, {seed: summary(seed, x, 2 * x) for seed, x in enumerate(values)})
     assert json.loads((tmp_path / "summary.json").read_text()) == total
     assert total["seeds"] == [0, 1, 2]
     assert total["validation"]["values"] == values
@@ -55,22 +55,22 @@ def test_one_seed_has_no_spread_and_unknown_scores_are_left_out():
 def test_several_seeds_are_the_runs_that_they_are_alone(tmp_path):
     dataset, recipe = small_dataset(tmp_path), small_recipe("train.epochs=1")
     settings = RunSettings(torch.device("cpu"), tmp_path / "cache", quiet=True)
-    folders = [tmp_path / f"seed-{seed}" for seed in (0, 3)]
-    results = train_seeds(recipe, dataset, [0, 3], folders, settings)
-    for seed, folder, result in zip((0, 3), folders, results, strict=True):
+    folders = {seed: tmp_path / f"seed-{seed}" for seed in (0, 3)}
+    results = train_seeds(recipe, dataset, folders, settings)
+    for seed, folder in folders.items():
         alone, expected = run_small(tmp_path, f"alone-{seed}", "train.epochs=1", seed=seed)
         assert outcome(folder) == outcome(alone)
-        assert result["seed"] == seed
-        assert result["test"] == expected["test"]
+        assert results[seed]["seed"] == seed
+        assert results[seed]["test"] == expected["test"]
 
 
 def test_processes_train_the_same_runs_and_an_error_names_its_seed(tmp_path):
     dataset, recipe = small_dataset(tmp_path), small_recipe("train.epochs=1")
     settings = RunSettings(torch.device("cpu"), tmp_path / "cache", quiet=True)
-    folders = [tmp_path / f"seed-{seed}" for seed in (0, 1)]
+    folders = {seed: tmp_path / f"seed-{seed}" for seed in (0, 1)}
     (folders[1] / "checkpoints").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"^seed 1: out: expected a new folder"):
-        train_seeds(recipe, dataset, [0, 1], folders, settings, jobs=2)
+        train_seeds(recipe, dataset, folders, settings, jobs=2)
     alone, _ = run_small(tmp_path, "alone", "train.epochs=1")
     assert outcome(folders[0]) == outcome(alone)
 
@@ -78,6 +78,6 @@ def test_processes_train_the_same_runs_and_an_error_names_its_seed(tmp_path):
 def test_no_seed_starts_after_one_that_ran_out_of_time(tmp_path):
     dataset, recipe = small_dataset(tmp_path), small_recipe()
     settings = RunSettings(torch.device("cpu"), tmp_path / "cache", quiet=True, deadline=0.0)
-    folders = [tmp_path / f"seed-{seed}" for seed in (0, 1)]
-    assert train_seeds(recipe, dataset, [0, 1], folders, settings) == [None]
+    folders = {seed: tmp_path / f"seed-{seed}" for seed in (0, 1)}
+    assert train_seeds(recipe, dataset, folders, settings) == {0: None}
     assert not folders[1].exists()

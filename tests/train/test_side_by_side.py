@@ -38,9 +38,8 @@ class Plainly:
 
 @pytest.fixture
 def plainly(monkeypatch):
-    def make(recipe, dataset, device, processes, store, models, numbers):
-        pairs = zip(models, numbers, strict=True)
-        return Plainly([Trainer(m, store, dataset.task, recipe, seed, processes) for m, seed in pairs]), ""
+    def make(runs, store):
+        return Plainly([Trainer(r.model, store, r.dataset.task, r.recipe, r.seed, Processes()) for r in runs]), ""
 
     monkeypatch.setattr(run_module, "make_trainers", make)
 
@@ -55,8 +54,7 @@ def root(tmp_path_factory):
 
 def start(root, folders, **more):
     where = RunSettings(torch.device("cpu"), root / "cache", quiet=True, **more)
-    numbers = list(range(len(folders)))
-    return train_side_by_side(small_recipe(), small_dataset(root), numbers, folders, where)
+    return train_side_by_side(small_recipe(), small_dataset(root), dict(enumerate(folders)), where)
 
 
 def jump_at(monkeypatch, step):
@@ -79,7 +77,7 @@ def test_stopped_together_and_resumed_each_has_its_own_bytes(root, tmp_path, mon
     """Inside an epoch of 3 steps, at its end (the first trainer is one epoch of the others ahead), later."""
     folders = [tmp_path / f"seed-{seed}" for seed in range(3)]
     with monkeypatch.context() as patched:
-        assert start(root, folders, deadline=jump_at(patched, step)) == [None] * 3
+        assert start(root, folders, deadline=jump_at(patched, step)) == dict.fromkeys(range(3))
     assert len({position_of(folder) for folder in folders}) == 1
     results = start(root, folders, resume=True)
     for seed, folder in enumerate(folders):
@@ -106,30 +104,30 @@ def test_one_whose_loss_is_no_number_leaves_the_others_alone(root, tmp_path, mon
 
 
 def test_finished_runs_stay_as_they_are_and_the_others_go_on(root, tmp_path, plainly):
-    folders = [root / "alone-0", tmp_path / "seed-1"]
-    before = outcome(folders[0])
-    start(root, folders, resume=True)
-    assert outcome(folders[0]) == before
-    assert outcome(folders[1]) == outcome(root / "alone-1")
+    folders = [tmp_path / "seed-0", root / "alone-1"]
+    before = outcome(folders[1])
+    assert list(start(root, folders, resume=True)) == [0, 1]
+    assert outcome(folders[1]) == before
+    assert outcome(folders[0]) == outcome(root / "alone-0")
 
 
 def test_seeds_are_grouped_by_jobs_and_go_alone_where_they_stand_apart(tmp_path, monkeypatch, capsys):
     calls = []
 
-    def together(recipe, dataset, numbers, folders, where):
-        calls.append(numbers)
-        return [{"seed": seed} for seed in numbers]
+    def together(recipe, dataset, folders, where):
+        calls.append(list(folders))
+        return {seed: {"seed": seed} for seed in folders}
 
     monkeypatch.setattr(seeds, "train_side_by_side", together)
     monkeypatch.setattr(molecules, "why_not", lambda *args: None)
     monkeypatch.setattr(seeds, "position_of", lambda folder: (int(folder.name == "seed-3"), 0))
-    folders = [tmp_path / f"seed-{seed}" for seed in range(5)]
+    folders = {seed: tmp_path / f"seed-{seed}" for seed in range(5)}
     for resume, expected in ((False, [[0, 1], [2, 3], [4]]), (True, [[0, 1], [2], [3], [4]])):
         calls.clear()
         where = RunSettings(torch.device("cpu"), resume=resume)
-        results = train_seeds(small_recipe(), None, list(range(5)), folders, where, jobs=2)
+        results = train_seeds(small_recipe(), None, folders, where, jobs=2)
         assert calls == expected
-        assert [result["seed"] for result in results] == list(range(5))
+        assert results == {seed: {"seed": seed} for seed in range(5)}
     assert "seeds 2 to 3: trained one after another, because their checkpoints" in capsys.readouterr().out
 
 
@@ -159,13 +157,13 @@ def test_seeds_through_the_kernels_have_the_bytes_of_single_runs(tmp_path, monke
     protocol = ("train.ema=0.5", "train.batch_stats=reestimated")
     recipe = molecule_recipe("train.eval_every=2", "train.batch_size=1", *protocol)
     dataset = molecule_dataset((5, 9))
-    folders = [tmp_path / f"seed-{seed}" for seed in (0, 1)]
+    folders = {seed: tmp_path / f"seed-{seed}" for seed in (0, 1)}
     with monkeypatch.context() as patched:
         stops = iter([False] * 4 + [True] * 9)
         patched.setattr(Stopping, "stops", lambda self: next(stops))
-        assert train_seeds(recipe, dataset, [0, 1], folders, settings(tmp_path), jobs=2) == [None, None]
+        assert train_seeds(recipe, dataset, folders, settings(tmp_path), jobs=2) == {0: None, 1: None}
     assert position_of(folders[0]) == position_of(folders[1]) == (1, 1)
-    train_seeds(recipe, dataset, [0, 1], folders, settings(tmp_path, resume=True), jobs=2)
+    train_seeds(recipe, dataset, folders, settings(tmp_path, resume=True), jobs=2)
     train(recipe, dataset, 1, tmp_path / "alone", settings(tmp_path))
     assert outcome(folders[1]) == outcome(tmp_path / "alone")
     assert outcome(folders[0])["model.safetensors"] != outcome(folders[1])["model.safetensors"]

@@ -73,7 +73,6 @@ def test_a_batch_is_that_of_pyg(level, numbers):
         else:
             assert found == value, name
     assert torch.equal(batch.y, expected.y)
-    assert batch.rows == expected.y.shape[0]
     assert batch.mask is None
     assert torch.equal(store.y[batch.at], batch.y)
 
@@ -88,9 +87,9 @@ def test_padding_follows_the_real_part_and_is_marked(level, numbers, masked):
     store, _ = make_store(graphs, level, mask)
     plain = store.batch(torch.tensor(numbers))
     shape = Shape(graphs=4, nodes=40, edges=100)
-    padded = store.batch(torch.tensor(numbers), shape)
+    index = torch.tensor(numbers + [len(graphs)] * (shape.graphs - len(numbers)))
+    padded = store.gather(index, shape.nodes, shape.edges, padded=True)
     nodes, edges = plain.inputs["num_nodes"], plain.inputs["edge_index"].shape[1]
-    assert padded.rows == plain.rows
     assert padded.inputs["num_graphs"] == shape.graphs + 1
     assert padded.inputs["num_nodes"] == shape.nodes
 
@@ -126,7 +125,6 @@ def test_the_number_after_the_last_stands_for_an_empty_graph_that_does_not_count
     batch = store.batch(torch.tensor([0, len(graphs)]))
     assert batch.inputs["num_graphs"] == 2
     assert batch.inputs["num_nodes"] == graphs[0].num_nodes
-    assert batch.rows == (1 if level == "graph" else graphs[0].num_nodes)
     task = Task(level, "regression", 1, "mae")
     alone = store.batch(torch.tensor([0]))
     prediction = torch.ones(batch.y.shape[0], 1)
@@ -140,12 +138,6 @@ def test_masks_travel_with_their_rows():
     store, _ = make_store(graphs, "node", mask)
     own = slice(graphs[0].num_nodes + graphs[1].num_nodes, None)
     assert torch.equal(store.batch(torch.tensor([2])).mask, mask[own][: graphs[2].num_nodes])
-
-
-def test_a_batch_too_large_for_its_shape_is_refused():
-    store, _ = make_store(some_graphs("graph"), "graph")
-    with pytest.raises(ValueError, match="batch: expected at most 2 graphs, 9 nodes, 100 edges"):
-        store.batch(torch.tensor([0, 2]), Shape(2, 10, 100))
 
 
 def test_floating_point_is_kept_in_the_default_dtype(float64):

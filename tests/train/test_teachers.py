@@ -55,11 +55,11 @@ def test_teachers_are_announced(tmp_path, settings, capsys):
 
 def test_students_of_different_seeds_share_no_teacher(tmp_path, settings):
     dataset, recipe = small_dataset(tmp_path), small_recipe("train.teachers=2", "train.epochs=1")
-    folders = [tmp_path / f"seed-{seed}" for seed in (0, 1)]
-    first, second = train_seeds(recipe, dataset, [0, 1], folders, settings)
+    folders = {seed: tmp_path / f"seed-{seed}" for seed in (0, 1)}
+    first, second = train_seeds(recipe, dataset, folders, settings).values()
     assert (first["teachers"], second["teachers"]) == ([0, 1], [2, 3])
     # Reports see the students; the teachers are theirs.
-    assert find_seed_folders(tmp_path) == folders
+    assert find_seed_folders(tmp_path) == list(folders.values())
     assert [path.name for path in find_seed_folders(folders[1] / "teachers")] == ["seed-2", "seed-3"]
 
 
@@ -69,15 +69,15 @@ def test_several_jobs_train_the_same_students(tmp_path, settings):
     torch.set_num_threads(1)
     try:
         alone = train(recipe, dataset, 0, tmp_path / "alone", settings)
-        folders = [tmp_path / "seed-0", tmp_path / "seed-1"]
-        together = train_seeds(recipe, dataset, [0, 1], folders, settings, jobs=2)
+        folders = {0: tmp_path / "seed-0", 1: tmp_path / "seed-1"}
+        together = train_seeds(recipe, dataset, folders, settings, jobs=2)
     finally:
         torch.set_num_threads(before)
     assert outcome(folders[0]) == outcome(tmp_path / "alone")
     # Those that have said all are not trained again.
     for file in (folders[0] / "teachers").rglob("summary.json"):
         file.unlink()
-    train_seeds(recipe, dataset, [0, 1], folders, replace(settings, resume=True), jobs=2)
+    train_seeds(recipe, dataset, folders, replace(settings, resume=True), jobs=2)
     assert not list((folders[0] / "teachers").rglob("summary.json"))
     assert (together[0]["validation"], together[0]["test"]) == (alone["validation"], alone["test"])
 

@@ -9,7 +9,7 @@ from gssc.pretrained.find import pretrained_folder
 from gssc.pretrained.publish import publish
 from gssc.train import build_model, load_run
 from gssc.train.build import about_data
-from gssc.train.finetune import take_weights
+from gssc.train.loaded import take_weights
 
 
 @pytest.fixture(scope="module")

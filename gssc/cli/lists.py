@@ -1,0 +1,59 @@
+"""``gssc recipes`` and ``gssc models``: what ships with the package."""
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from gssc.datasets.specs import SPECS
+from gssc.files import read_json
+from gssc.pretrained import find
+from gssc.recipes import find_recipe, recipe_folder, recipe_names
+from gssc.report.published import published_gssc
+from gssc.tasks import score_text, spread_text
+
+WIDE = 110  # columns of a terminal that has room for a description
+CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"
+
+
+def recipes() -> None:
+    """List the recipes: dataset, metric (↑ higher is better, ↓ lower), and what the paper reports for GSSC.
+
+    Run one with `gssc train RECIPE`; every setting in it can be changed there. A wide terminal shows what it is about.
+    """
+    console = Console()
+    wide = console.width >= WIDE
+    table = Table(box=box.SIMPLE, caption="published: GSSC in arXiv 2406.05815, mean ± deviation over seeds")
+    for heading in ("recipe", "dataset", "metric", "published", *(["about"] if wide else [])):
+        table.add_column(heading, no_wrap=heading != "about")
+    for name in recipe_names():
+        dataset = find_recipe(name).data.dataset
+        task = SPECS[dataset].task
+        row = published_gssc(dataset, task.metric)
+        metric = f"{task.metric} {'↑' if task.higher_is_better else '↓'}"
+        published = row.text + (" %" if row.factor == 100 else "") if row else ""
+        first_line = (recipe_folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]
+        about = first_line.lstrip("# ").partition(" Paper:")[0]
+        table.add_row(name, dataset, metric, published, *([about] if wide else []))
+    console.print(table)
+
+
+def models() -> None:
+    """List the trained models that ship with the package, with their test scores.
+
+    Use one by name: `gssc predict NAME graphs`, `gssc evaluate NAME`, `gssc.load_pretrained("NAME")`.
+    """
+    names = find.pretrained_names()
+    console = Console()
+    if not names:
+        console.print("no pretrained model ships with this copy; `gssc publish` makes one from a run")
+        return
+    table = Table(box=box.SIMPLE, caption=CAPTION)
+    for heading in ("model", "metric", "test", "all seeds", "weights"):
+        table.add_column(heading, no_wrap=True)
+    for name in names:
+        folder = find.pretrained_folder() / name
+        summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
+        metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
+        spread = f"{spread_text(seeds['test'])} ({len(seeds['seeds'])})"
+        table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters'] / 1000:,.0f} k")
+    console.print(table)
