@@ -155,6 +155,7 @@ class GSSC(nn.Module):
         if recompute:
             check_positive("recompute", recompute)
         self.level, self.jumping_knowledge, self.recompute = level, jumping_knowledge, recompute
+        self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
         self.local, self.glob = (part if isinstance(part, str) else "own" for part in (local, glob))
 
         own_glob = not isinstance(glob, str)
@@ -201,10 +202,6 @@ class GSSC(nn.Module):
             GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm)
             for parts in zip(locals_, globals_, strict=True)
         )
-        # Whose dropout gets its seeds from the context, in one draw for all.
-        dropouts = any((dropout_local, dropout_global, dropout_ffn))
-        parts = (part for layer in self.layers for part in (layer, layer.local))
-        self._seeded = [part for part in parts if isinstance(part, nn.Module) and dropouts]
         width = channels * layers if jumping_knowledge else channels
         self.head = (
             GraphHead(width, out_channels, pool, head) if level == "graph" else MLPHead(width, out_channels, head)
@@ -308,9 +305,12 @@ class GSSC(nn.Module):
                 fail("eigvals", "eigvals, eigvecs and eigmask (apply gssc.LaplacianSpectrum to the data)", "None")
             if eigvecs.shape != (nodes, eigvals.shape[1]):
                 check_shape("eigvecs", eigvecs, nodes, eigvals.shape[1])
+        seeded: list[Any] = []  # whose dropout gets its seeds in one draw for all
+        for layer in self.layers if self.dropouts and self.training else ():
+            seeded += [layer, layer.local]
         context = graph_context(
             nodes, 1 if graphs is None else graphs, batch, edge_index, ptr=ptr, largest=largest,
-            node_mask=node_mask, edge_mask=edge_mask, seeded=self._seeded if self.training else (),
+            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded,
         )  # fmt: skip
         if not torch.compiler.is_compiling():
             weights = next(self.parameters()).dtype

@@ -8,15 +8,7 @@ from rich.console import Console
 from rich.text import Text
 from torch import OutOfMemoryError
 
-from gssc.cli.data import pack, prepare
-from gssc.cli.evaluate import evaluate
-from gssc.cli.explain import explain
-from gssc.cli.lists import models, recipes
-from gssc.cli.predict import predict
-from gssc.cli.publish import publish
-from gssc.cli.report import report
-from gssc.cli.sweep import sweep
-from gssc.cli.train import train
+from gssc.cli import data, evaluate, explain, lists, predict, publish, report, sweep, train
 from gssc.datasets import DatasetError
 from gssc.spectra import SpectrumError
 from gssc.train.step import NonFiniteLossError
@@ -28,7 +20,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (recipes, models, prepare, train, evaluate, predict, explain, report, publish, pack, sweep):
+COMMANDS = (
+    lists.recipes, lists.models, data.prepare, train.train, evaluate.evaluate, predict.predict, explain.explain,
+    report.report, publish.publish, data.pack, sweep.sweep,
+)  # fmt: skip
+for command in COMMANDS:
     app.command()(command)
 
 

@@ -8,8 +8,7 @@ import typer
 from gssc.checks import check_choice, fail
 from gssc.cli.common import open_for, pick_device
 from gssc.cli.options import DeviceOption, PackOption, RootOption, RunArgument, SplitOption, plain_console
-from gssc.explain.subject import make_subject
-from gssc.explain.write import write_explanation
+from gssc.explain.write import make_subject, write_explanation
 from gssc.pretrained import open_model
 
 

@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from gssc.nn.heads import GraphHead
 from molecule_samples import molecule_model
 from torch import nn
 from torch.nn.utils import parametrizations, prune
@@ -15,7 +16,6 @@ from gssc.nn import GSSCLayer, GSSConv
 from gssc.nn.dropout import Dropout
 from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder
 from gssc.nn.gine import GINE
-from gssc.nn.heads import GraphHead
 from gssc.nn.layer import FeedForward
 from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
