@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from gssc.checks import fail
 from gssc.model import GSSC, model_inputs
 from gssc.nn import GraphContext, GSSCLayer, GSSConv
+from gssc.ops import degree_scale
 
 
 class ConvolutionInputs(NamedTuple):
@@ -76,7 +77,9 @@ def watch_convolution(model: GSSC, data: Data, layer: int) -> tuple[GSSConv, Con
     def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x, phi, vectors = args[:3]
         context = kwargs["context"]
-        seen.append(ConvolutionInputs(conv.scaled(x, context), phi, vectors, context))
+        if conv.degree_scale is not None and conv.degree_log_scale is not None:
+            x = degree_scale(x, conv.degree_scale, conv.degree_log_scale, context.degree)
+        seen.append(ConvolutionInputs(x, phi, vectors, context))
 
     hook = conv.register_forward_pre_hook(look, with_kwargs=True)
     try:

@@ -112,15 +112,11 @@ class GSSConv(nn.Module):
         """
         if context is None:
             context = self._context(x, phi, vectors, batch, degree)
-        x, lin_s = self.scaled(x, context), self.lin_s if self.self_term else None
+        if self.degree_scale is not None and self.degree_log_scale is not None:
+            x = degree_scale(x, self.degree_scale, self.degree_log_scale, context.degree)
+        lin_s = self.lin_s if self.self_term else None
         x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=self.kernel == "shared")
         return self.mix(x, x_o, x_s, phi, vectors, context, projection)
-
-    def scaled(self, x: Tensor, context: GraphContext) -> Tensor:
-        """The features as the convolution sees them: x ⊙ (a + b log(degree + 1)) with ``degree_scaling``."""
-        if self.degree_scale is None or self.degree_log_scale is None:
-            return x
-        return degree_scale(x, self.degree_scale, self.degree_log_scale, context.degree)
 
     def mix(
         self,

@@ -115,7 +115,7 @@ class GSSCLayer(nn.Module):
             h = self.glob(x, phi, vectors, batch, context=context)
             branches.append(Branch(h, self.norm_global, self.dropout_global))
         h = residual_norm(x, branches, mask, training=self.training, seed=seed)
-        fed = Branch(self.feed_forward(h, seed), self.norm_ffn, self.feed_forward.dropout)
+        fed = Branch(self.feed_forward(h, seed), self.norm_ffn, self.feed_forward[4].p)
         return residual_norm(h, [fed], mask, training=self.training, seed=seed, site=3), edge_attr
 
 
@@ -125,10 +125,9 @@ class FeedForward(nn.Sequential):
     def __init__(self, channels: int, dropout: float) -> None:
         inner, outer = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
         super().__init__(inner, nn.ReLU(), Dropout(dropout), outer, Dropout(dropout))
-        self.dropout = dropout
 
     def forward(self, h: Tensor, seed: Tensor | None = None) -> Tensor:
-        return self[3](relu_dropout(self[0](h), self.dropout, self.training, seed, site=2))
+        return self[3](relu_dropout(self[0](h), self[2].p, self.training, seed, site=2))
 
 
 def _arguments(local: nn.Module | None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 import torch
-from gssc.nn.heads import GraphHead
+from gssc.nn.encoders import GraphHead
 from molecule_samples import molecule_model
 from torch import nn
 from torch.nn.utils import parametrizations, prune
