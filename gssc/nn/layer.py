@@ -115,7 +115,7 @@ class GSSCLayer(nn.Module):
             h = self.glob(x, phi, vectors, batch, context=context)
             branches.append(Branch(h, self.norm_global, self.dropout_global))
         h = residual_norm(x, branches, mask, training=self.training, seed=seed)
-        fed = Branch(self.feed_forward(h, seed), self.norm_ffn, self.feed_forward[4].p)
+        fed = Branch(self.feed_forward(h, seed), self.norm_ffn, self.feed_forward[4].p)  # type: ignore[arg-type]
         return residual_norm(h, [fed], mask, training=self.training, seed=seed, site=3), edge_attr
 
 
@@ -127,7 +127,8 @@ class FeedForward(nn.Sequential):
         super().__init__(inner, nn.ReLU(), Dropout(dropout), outer, Dropout(dropout))
 
     def forward(self, h: Tensor, seed: Tensor | None = None) -> Tensor:
-        return self[3](relu_dropout(self[0](h), self[2].p, self.training, seed, site=2))
+        p: float = self[2].p  # type: ignore[assignment]
+        return self[3](relu_dropout(self[0](h), p, self.training, seed, site=2))
 
 
 def _arguments(local: nn.Module | None) -> tuple[str, ...]:
