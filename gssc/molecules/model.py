@@ -142,12 +142,14 @@ class MoleculeModel:
             "FFN_1": "feed_forward.0.weight", "FFN_2": "feed_forward.3.weight",
         }  # fmt: skip
         vocabulary, outputs = sum(categories(model)), model.head.mlp[-1].out_features
+        from triton.language import constexpr
+
         return Constants(
             **{key: self.flat.layer.get(name, -1) for key, name in of_layer.items()},
             **{f"HEAD_{i + 1}": offsets[f"head.mlp.{2 * i}.weight"] - self.head_at for i in range(3)},
             WALK_NORM=offsets.get("rwse_encoder.norm.weight", self.encoders_at) - self.encoders_at,
             WALK_LINEAR=offsets.get("rwse_encoder.linear.weight", self.encoders_at) - self.encoders_at,
-            PRECISION=self.precision,
+            PRECISION=constexpr(self.precision),  # a plain string is no constant to Triton 3.6
             CHUNK=CHUNK,  # slots that a program looks at together
             T=work.tile,
             C=self.channels,
