@@ -1,4 +1,4 @@
-"""Triton kernels of norms of residuals. Imported only where they run: see ``fused.py``.
+"""Triton kernels of norms of residuals. Imported only where they run: see ``triton.py``.
 
 Blocks are [rows, channels]. Of padding rows nothing is read. ``stats`` [B, 5, C] holds for each branch the mean and
 1/√(variance + ε) in use, and mean, Σ (u - mean)² and number of the rows (zero where statistics are not the batch's).
