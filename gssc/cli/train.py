@@ -7,17 +7,8 @@ from typing import Annotated
 import typer
 
 from gssc.checks import fail
-from gssc.cli.common import deadline, find_start, open_for, pick_device
-from gssc.cli.options import (
-    CacheOption,
-    DeviceOption,
-    OverridesArgument,
-    PackOption,
-    RootOption,
-    SkipInvalidOption,
-    TimeLimitOption,
-    plain_console,
-)
+from gssc.cli import options
+from gssc.cli.common import deadline, find_start, open_for, pick_device, plain_console
 from gssc.config import Recipe
 from gssc.recipes import find_recipe, for_large_graphs, own_recipe
 from gssc.tasks import spread_text
@@ -29,17 +20,17 @@ def train(
     recipe: Annotated[
         str | None, typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
     ] = None,
-    overrides: OverridesArgument = None,
-    data_root: RootOption = Path("data"),
+    overrides: options.Overrides = None,
+    data_root: options.Root = Path("data"),
     out: Annotated[Path | None, typer.Option(help="Folder of the run; the default is runs/RECIPE.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
-    device: DeviceOption = "auto",
+    device: options.Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
     finish: Annotated[
         bool, typer.Option("--finish", help="End the runs in OUT where they stand, and score what they selected.")
     ] = False,
-    time_limit: TimeLimitOption = None,
-    pack: PackOption = None,
+    time_limit: options.TimeLimit = None,
+    pack: options.Pack = None,
     data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
     smiles_column: Annotated[
@@ -51,8 +42,8 @@ def train(
     split: Annotated[
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
-    skip_invalid: SkipInvalidOption = False,
-    cache: CacheOption = None,
+    skip_invalid: options.SkipInvalid = False,
+    cache: options.Cache = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
     ] = 1,

@@ -4,7 +4,6 @@ import inspect
 
 import pytest
 import torch
-from gssc.nn.encoders import GraphHead
 from molecule_samples import molecule_model
 from torch import nn
 from torch.nn.utils import parametrizations, prune
@@ -14,7 +13,7 @@ from gssc.molecules.layout import FlatModels
 from gssc.molecules.supported import difference, why_not_model
 from gssc.nn import GSSCLayer, GSSConv
 from gssc.nn.dropout import Dropout
-from gssc.nn.encoders import FeatureEncoder, RandomWalkEncoder
+from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
 from gssc.nn.gine import GINE
 from gssc.nn.layer import FeedForward
 from gssc.nn.norm import BatchNorm
