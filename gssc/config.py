@@ -7,7 +7,6 @@ that former versions knew (`RETIRED`) are skipped: in silence where their value 
 
 import dataclasses
 import sys
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -248,15 +247,12 @@ def _parse_section(section: str, values: Any) -> Any:
 
 def _convert(name: str, value: Any, hint: Any) -> Any:
     """Check a plain value against its annotation; an integer or the text '1e-3' will do for a float."""
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        check_choice(name, value, typing.get_args(hint))
+    options = typing.get_args(hint)
+    if type(None) in options:
+        return None if value is None else _convert(name, value, options[0])
+    if options:  # of a Literal
+        check_choice(name, value, options)
         return value
-    if origin in (typing.Union, types.UnionType):
-        options = typing.get_args(hint)
-        if value is None and type(None) in options:
-            return None
-        return _convert(name, value, next(option for option in options if option is not type(None)))
     if hint is float and not isinstance(value, bool):
         try:
             return float(value)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from gssc.checks import fail
 from gssc.cli import options
@@ -32,9 +32,8 @@ def prepare(
     """
     settings = find_recipe(recipe).override(overrides or [])
     place = pick_device(device)
-    table = Table(title=f"spectra of {settings.data.dataset}")
-    for heading in ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty"):
-        table.add_column(heading, justify="right")
+    headings = ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty")
+    table = Table(*(Column(name, justify="right") for name in headings), title=f"spectra of {settings.data.dataset}")
     with default_dtype(settings.train.precision):
         dataset = open_for(settings, data_root, pack)
         for split, graphs in dataset.splits.items():

@@ -20,15 +20,6 @@ SkipInvalid = Annotated[
     bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
 ]
 TimeLimit = Annotated[str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")]
-Runs = Annotated[
-    str,
-    typer.Argument(
-        help="OUT or OUT/seed-N of `gssc train`, the name of a pretrained model (see `gssc models`), or a model's URL."
-    ),
-]
-Run = Annotated[
-    str,
-    typer.Argument(
-        help="OUT/seed-N of `gssc train`, the name of a pretrained model (see `gssc models`), or a model's URL."
-    ),
-]
+_MODEL = "the name of a pretrained model (see `gssc models`), or a model's URL."
+Runs = Annotated[str, typer.Argument(help=f"OUT or OUT/seed-N of `gssc train`, {_MODEL}")]
+Run = Annotated[str, typer.Argument(help=f"OUT/seed-N of `gssc train`, {_MODEL}")]

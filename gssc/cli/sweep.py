@@ -88,9 +88,8 @@ def sweep(
         return
     scored = [result for result in results if result["validation"]["mean"] is not None]
     variants = f"{len(scored)} variant{'s' * (len(scored) != 1)}"
-    table = Table(title=f"{base.name}: {variants} by validation {task.metric}")
-    for heading in ("variant", "validation", "test", "parameters", "seconds"):
-        table.add_column(heading)
+    headings = ("variant", "validation", "test", "parameters", "seconds")
+    table = Table(*headings, title=f"{base.name}: {variants} by validation {task.metric}")
     sign = -1.0 if task.higher_is_better else 1.0
     for result in sorted(scored, key=lambda result: sign * result["validation"]["mean"]):
         scores = [spread_text(result[part]) for part in ("validation", "test")]

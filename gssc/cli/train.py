@@ -115,11 +115,10 @@ def _recipe(
         fail("--csv", "a .csv file (--data FILE takes PyG graphs)", csv)
     if data is not None and data.suffix.lower() in (".csv", ".smi"):
         fail("--data", "a .pt file of PyG graphs (--csv FILE takes a table of molecules)", data)
-    of_tables = {"smiles": smiles_column, "target": target_column}
-    for_tables = [f"--{option}-column" for option, column in of_tables.items() if column is not None]
-    for_tables += ["--skip-invalid"] * skip_invalid
-    if for_tables and csv is None:
-        fail(for_tables[0], "--csv FILE with it", "a recipe alone" if data is None else f"--data {data}")
+    of_tables = {"--smiles-column": smiles_column, "--target-column": target_column, "--skip-invalid": skip_invalid}
+    for option, value in of_tables.items():
+        if csv is None and value not in (None, False):
+            fail(option, "--csv FILE with it", "a recipe alone" if data is None else f"--data {data}")
     file = data or csv
     if file is None:
         if name is None:
@@ -128,14 +127,10 @@ def _recipe(
     if csv is not None and target_column is None:
         fail("--target-column", "the column of the .csv file to predict", "none")
     base = own_recipe(file) if name is None else find_recipe(name)
-    # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
-    where = [f"data.file={_quoted(file)}", f"data.split={split or 'random'}", "data.dataset=own"]
+    where: dict[str, object] = {"file": str(file), "split": split or "random", "dataset": "own"}
     if csv is not None:
-        where.append(f"data.smiles_column={_quoted(smiles_column or 'smiles')}")
-        where.append(f"data.target_columns={_quoted(target_column)}")
-        where.append(f"data.skip_invalid={str(skip_invalid).lower()}")
-    return base.override([*where, *overrides])
-
-
-def _quoted(text: object) -> str:
-    return json.dumps(str(text), ensure_ascii=False)
+        where["smiles_column"] = smiles_column or "smiles"
+        where |= {"target_columns": target_column, "skip_invalid": skip_invalid}
+    # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
+    quoted = [f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in where.items()]
+    return base.override([*quoted, *overrides])

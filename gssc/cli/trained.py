@@ -21,7 +21,7 @@ from gssc.pretrained import publish as publishing
 from gssc.pretrained.find import open_seeds
 from gssc.tasks import Task, score_text
 from gssc.train.build import build_store
-from gssc.train.evaluate import default_dtype, exact_products, raw_outputs, score
+from gssc.train.evaluate import default_dtype, float32_products, raw_outputs, score
 
 
 def evaluate(
@@ -46,23 +46,18 @@ def evaluate(
     recipe, task = models[0].recipe, models[0].task
     outputs = []
     dataset = open_for(recipe, data_root, pack)
-    with default_dtype(recipe.train.precision), exact_products():
+    with default_dtype(recipe.train.precision), float32_products():
         store = build_store(dataset.splits[split], recipe, task.level, place, cache or True)
         for model in models:
             outputs.append(raw_outputs(model.model, store, recipe.train.batch_size, recipe.train.precision))
             loss, value = score(outputs[-1], store, task)
             name = f"{recipe.name}, {model.folder.name}" if len(models) > 1 else recipe.name
-            beside = _beside(value, model.summary, split)
-            console.print(
-                f"{name}: {split} {task.metric} {score_text(value)}{beside}, "
-                f"loss {loss:.6f}, {store.num_graphs:,} graphs"
-            )
+            result = f"{score_text(value)}{_beside(value, model.summary, split)}, loss {loss:.6f}"
+            console.print(f"{name}: {split} {task.metric} {result}, {store.num_graphs:,} graphs")
         if len(models) > 1:
             loss, value = score(task.mean(outputs), store, task)
-            console.print(
-                f"{recipe.name}, the mean of {len(models)} predictions: {split} {task.metric} {score_text(value)}, "
-                f"loss {loss:.6f}"
-            )
+            name = f"{recipe.name}, the mean of {len(models)} predictions"
+            console.print(f"{name}: {split} {task.metric} {score_text(value)}, loss {loss:.6f}")
 
 
 def _beside(value: float, summary: dict[str, Any] | None, split: str) -> str:

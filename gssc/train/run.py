@@ -25,7 +25,7 @@ from gssc.train import replayed, teachers
 from gssc.train.build import about_data, build_model, build_stores
 from gssc.train.checkpoint import Best
 from gssc.train.display import Display
-from gssc.train.evaluate import default_dtype, exact_products, predictions, raw_outputs, score
+from gssc.train.evaluate import default_dtype, float32_products, predictions, raw_outputs, score
 from gssc.train.loaded import take_weights
 from gssc.train.optimizer import learning_rate
 from gssc.train.processes import RunSettings
@@ -89,9 +89,7 @@ def _teach(run: "RunState") -> bool:
         fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
     if teachers.targets_file(folder).exists():
         return True
-    if to_come := teachers.missing(recipe, run.seed, folder):
-        teachers.announce(recipe, to_come, run.settings)
-    alone, settings = teachers.as_teacher(recipe, run.settings)
+    alone, _, settings = teachers.announce(recipe, {run.seed: folder}, run.settings)
     # All of them: those that are finished are read back, and checked to be of this recipe.
     for seed, place in teachers.runs_of(recipe, run.seed, folder).items():
         if train(alone, run.dataset, seed, place, settings) is None:
@@ -363,7 +361,7 @@ class RunState:
         config, task, best, model = self.recipe.train, self.dataset.task, self.best, self.trainer.evaluated
         if best.weights:
             model.load_state_dict(best.weights)
-        with exact_products():  # in float32 also where it was trained in tf32
+        with float32_products():  # in float32 also where it was trained in tf32
             raw = raw_outputs(model, test, config.batch_size, config.precision)
         epochs = self.position.epoch - 1
         summary: dict[str, Any] = {

@@ -54,9 +54,13 @@ def train_seeds(
     graphs take the recipe; else they are threads with a stream each where one GPU replays captured steps, else
     processes. Each is the same run that it would be alone, as long as it has as many threads.
     """
-    if jobs > 1 and recipe.train.teachers and not _train_teachers(recipe, dataset, folders, settings, jobs):
-        return dict.fromkeys(folders)
-    if jobs == 1 or len(folders) == 1:
+    if jobs > 1 and recipe.train.teachers:
+        # Those of all seeds, so many at a time: there are more of them than students.
+        alone, to_come, teaching = teachers.announce(recipe, folders, settings)
+        taught = train_seeds(alone, dataset, to_come, teaching, jobs)
+        if len(taught) < len(to_come) or None in taught.values():
+            return dict.fromkeys(folders)
+    if jobs == 1 or len(folders) <= 1:
         return _in_turn(recipe, dataset, folders, settings)
     if settings.processes.world > 1:
         fail("jobs", "1 where several processes share each batch", jobs)
@@ -75,21 +79,6 @@ def train_seeds(
         run = _on_own_stream if threads else train
         futures = {seed: pool.submit(run, recipe, dataset, seed, folders[seed], settings) for seed in folders}
     return {seed: _result(seed, future) for seed, future in futures.items()}
-
-
-def _train_teachers(
-    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings, jobs: int
-) -> bool:
-    """The teachers of all seeds, ``jobs`` at a time: there are more of them than students. False where time ran out."""
-    missing: dict[int, Path] = {}
-    for seed, folder in folders.items():
-        missing |= teachers.missing(recipe, seed, folder)
-    if not missing:
-        return True
-    teachers.announce(recipe, missing, settings)
-    alone, teaching = teachers.as_teacher(recipe, settings)
-    results = train_seeds(alone, dataset, missing, teaching, jobs)
-    return len(results) == len(missing) and None not in results.values()
 
 
 def _in_turn(
