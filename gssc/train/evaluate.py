@@ -56,13 +56,6 @@ def batches_in_order(store: GraphStore, batch_size: int) -> Iterator[Batch]:
         yield store.batch(graphs)
 
 
-def evaluate(
-    model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
-) -> tuple[float, float]:
-    """Mean loss and score of all graphs."""
-    return score(raw_outputs(model, store, batch_size, precision), store, task)
-
-
 def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision: str) -> Tensor:
     """What the model says of every graph or node, in their order, on the device."""
     with evaluating(model):

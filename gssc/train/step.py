@@ -18,7 +18,7 @@ from gssc.config import Recipe
 from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import batch_norms
 from gssc.tasks import Task
-from gssc.train.evaluate import autocast, batches_in_order, evaluate
+from gssc.train.evaluate import autocast, batches_in_order, raw_outputs, score
 from gssc.train.optimizer import Average, clip_gradients, learning_rate, make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.stopping import Clock
@@ -193,7 +193,8 @@ class Trainer:
 
     def score(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score of the model that is evaluated, as it is."""
-        return evaluate(self.evaluated, store, self.task, self.config.batch_size, self.config.precision)
+        raw = raw_outputs(self.evaluated, store, self.config.batch_size, self.config.precision)
+        return score(raw, store, self.task)
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights that `evaluate` looked at last."""
