@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
 SideBySide: TypeAlias = "Alone | MoleculeGroup"
 Way = Literal["kernels", "replayed", "launched"]
+Folders = Mapping[int, Path]  # of runs, by seed
+Summary = dict[str, Any] | None  # of a run; None where time ran out
+Results = dict[int, Summary]  # by seed
 
 
-def train(
-    recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings
-) -> dict[str, Any] | None:
+def train(recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> Summary:
     """Train, select on validation, score the test set once; returns the summary, None where time ran out before.
 
     The folder then holds ``config.yaml``, ``environment.json``, ``dataset.json``, ``metrics.jsonl``, ``summary.json``,
@@ -52,16 +53,14 @@ def train(
     return train_side_by_side(recipe, dataset, {seed: folder}, settings)[seed]
 
 
-def train_side_by_side(
-    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings
-) -> dict[int, dict[str, Any] | None]:
+def train_side_by_side(recipe: Recipe, dataset: GraphDataset, folders: Folders, settings: RunSettings) -> Results:
     """`train` for several seeds that take their steps together; the kernels for small graphs must take the recipe.
 
-    Folders and results are by seed. Runs that are not finished must stand at the same step; only one may have teachers.
-    One whose loss is no number drops out, and is an error once the others have come to their end.
+    Runs that are not finished must stand at the same step; only one may have teachers. One whose loss is no number
+    drops out, and is an error once the others have come to their end.
     """
     runs = [RunState(recipe, dataset, seed, folder, settings) for seed, folder in folders.items()]
-    results: dict[int, dict[str, Any] | None] = {}
+    results: Results = {}
     for run in runs:
         if settings.resume and run.folder.is_finished():
             results[run.seed] = run.folder.summary()
@@ -98,7 +97,7 @@ def _teach(run: "RunState") -> bool:
     return True
 
 
-def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
+def _train(runs: "list[RunState]") -> Results:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     # Set up: models, graphs on the device, trainers.
@@ -124,7 +123,7 @@ def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
         stack.enter_context(stopping.terminable())
         finished = settings.finish or _epochs(runs, together, stores["val"], stopping)
     # The end: the test set, or a word about how to go on.
-    results: dict[int, dict[str, Any] | None] = {}
+    results: Results = {}
     for run in runs:
         if finished:
             run.check_selected()
