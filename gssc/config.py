@@ -7,18 +7,22 @@ that former versions knew (`RETIRED`) are skipped: in silence where their value 
 
 import dataclasses
 import sys
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 
 from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
 
 Precision = Literal["float32", "tf32", "bf16", "float64"]
+# Numbers with the check that `Section` makes of them.
+Count = Annotated[int, check_positive]
+Number = Annotated[float, check_at_least_zero]
+Whole = Annotated[int, check_at_least_zero]
+Probability = Annotated[float, check_probability]
 _FURTHER = "evaluated the run in further ways; there is one, that of train.ema and train.batch_stats"
 # Keys that recipes and recorded runs may still have: the value that changed nothing, and what any other did.
 RETIRED: dict[str, tuple[Any, str]] = {
@@ -33,13 +37,25 @@ RETIRED: dict[str, tuple[Any, str]] = {
 _said: set[str] = set()  # once per process, however many recipes are read
 
 
+class Section:
+    """One section of a recipe: its fields are checked as their annotations say, whoever makes it."""
+
+    def __post_init__(self) -> None:
+        section = type(self).__name__.removesuffix("Config").lower()
+        for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
+            value = getattr(self, name)
+            for option in (hint, *typing.get_args(hint)) if value is not None else ():
+                for check in getattr(option, "__metadata__", ()):
+                    check(f"{section}.{name}", value)
+
+
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Section):
     """Which graphs, and which of their targets."""
 
     dataset: str  # name of the dataset, see gssc.datasets
     generate: bool = False  # generate instead of download, where the dataset is a random model
-    seed: int = 0  # seed of generated data and of random splits
+    seed: Whole = 0  # seed of generated data and of random splits
     file: str | None = None  # own data: a .pt file of PyG graphs or a .csv file of molecules
     split: Literal["official", "random", "scaffold"] = "official"
     smiles_column: str = "smiles"  # of a .csv file
@@ -48,102 +64,74 @@ class DataConfig:
     task: Literal["regression", "multiclass", "binary"] | None = None  # of own data; none: inferred
     metric: str | None = None  # of own data; none: the usual one of its task
 
-    def __post_init__(self) -> None:
-        check_at_least_zero("data.seed", self.seed)
-
 
 @dataclass(frozen=True)
-class SpectrumConfig:
+class SpectrumConfig(Section):
     """What is computed once per graph; see LaplacianSpectrum and RandomWalkSE."""
 
-    k: int = 16  # eigenpairs per graph
+    k: Count = 16  # eigenpairs per graph
     operator: Literal["sym", "combinatorial", "adjacency"] = "combinatorial"
     zero_modes: Literal["keep", "drop"] = "drop"
     truncation: Literal["eigenspace", "raw"] = "eigenspace"
-    rwse: int = 0  # random-walk steps; 0 for none
-
-    def __post_init__(self) -> None:
-        check_positive("spectrum.k", self.k)
-        check_at_least_zero("spectrum.rwse", self.rwse)
+    rwse: Whole = 0  # random-walk steps; 0 for none
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Section):
     """The arguments of gssc.GSSC that a recipe sets; inputs and outputs follow from the dataset."""
 
-    layers: int = 4
-    channels: int = 64
+    layers: Count = 4
+    channels: Count = 64
     local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"
     glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"
     phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset"
-    phi_channels: int | None = 32  # channels of phi; none: as many as the model
+    phi_channels: Count | None = 32  # channels of phi; none: as many as the model
     kernel: Literal["channel", "shared"] = "channel"
     selective: bool = False
     normalize: bool = True
     self_term: bool = True
     degree_scaling: bool = False
     out_proj: bool = False
-    heads: int = 4  # of attention
+    heads: Count = 4  # of attention
     embedding_init: Literal["normal", "xavier"] = "normal"  # of the embeddings of categories
-    rwse_channels: int = 28
-    diagonal_channels: int = 0  # of the invariant spectral node encoding
-    dropout_local: float = 0.0
-    dropout_global: float = 0.0
-    dropout_ffn: float = 0.0
+    rwse_channels: Whole = 28
+    diagonal_channels: Whole = 0  # of the invariant spectral node encoding
+    dropout_local: Probability = 0.0
+    dropout_global: Probability = 0.0
+    dropout_ffn: Probability = 0.0
     norm: Literal["batch", "layer", "none"] = "batch"
     pool: Literal["sum", "mean", "max"] = "mean"
     head: Literal["halving", "wide", "linear"] = "halving"
     jumping_knowledge: bool = False
 
-    def __post_init__(self) -> None:
-        for name in ("layers", "channels", "heads"):
-            check_positive(f"model.{name}", getattr(self, name))
-        if self.phi_channels is not None:
-            check_positive("model.phi_channels", self.phi_channels)
-        for name in ("rwse_channels", "diagonal_channels"):
-            check_at_least_zero(f"model.{name}", getattr(self, name))
-        for name in ("dropout_local", "dropout_global", "dropout_ffn"):
-            check_probability(f"model.{name}", getattr(self, name))
-
 
 @dataclass(frozen=True)
-class OptimConfig:
+class OptimConfig(Section):
     """AdamW with linear warm-up, then cosine to zero."""
 
-    lr: float = 1e-3
-    weight_decay: float = 0.0
-    clip: float = 1.0  # largest gradient norm; 0 for none
-    warmup_epochs: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("lr", "weight_decay", "clip", "warmup_epochs"):
-            check_at_least_zero(f"optim.{name}", getattr(self, name))
+    lr: Number = 1e-3
+    weight_decay: Number = 0.0
+    clip: Number = 1.0  # largest gradient norm; 0 for none
+    warmup_epochs: Whole = 0
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Section):
     """The loop."""
 
-    epochs: int = 100
-    batch_size: int = 32
+    epochs: Count = 100
+    batch_size: Count = 32
     start: str | None = None  # a trained model whose weights it begins with; see gssc.train.loaded
-    teachers: int = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
-    ema: float = 0.0  # decay of averaged weights used for evaluation; 0 for none
+    teachers: Whole = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
+    ema: Probability = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
     precision: Precision = "float32"  # tf32: float32 with coarser products
     capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
     kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
-    eval_every: int = 1  # epochs between evaluations on validation
-    checkpoint_every: int = 1  # epochs between checkpoints; short ones are not saved more often than stopping.py says
-    checkpoint_minutes: float = 10.0  # longest time between checkpoints, inside an epoch as well
+    eval_every: Count = 1  # epochs between evaluations on validation
+    checkpoint_every: Count = 1  # epochs between checkpoints; short ones are not saved more often than stopping.py says
+    checkpoint_minutes: Number = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "eval_every", "checkpoint_every"):
-            check_positive(f"train.{name}", getattr(self, name))
-        for name in ("teachers", "checkpoint_minutes"):
-            check_at_least_zero(f"train.{name}", getattr(self, name))
-        check_probability("train.ema", self.ema)
 
     @property
     def protocol(self) -> str:
@@ -259,15 +247,12 @@ def _parse_section(section: str, values: Any) -> Any:
 
 def _convert(name: str, value: Any, hint: Any) -> Any:
     """Check a plain value against its annotation; an integer or the text '1e-3' will do for a float."""
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        check_choice(name, value, typing.get_args(hint))
+    options = typing.get_args(hint)
+    if type(None) in options:
+        return None if value is None else _convert(name, value, options[0])
+    if options:  # of a Literal
+        check_choice(name, value, options)
         return value
-    if origin in (typing.Union, types.UnionType):
-        options = typing.get_args(hint)
-        if value is None and type(None) in options:
-            return None
-        return _convert(name, value, next(option for option in options if option is not type(None)))
     if hint is float and not isinstance(value, bool):
         try:
             return float(value)

@@ -71,11 +71,8 @@ def _replace(contents: Mapping[Path, bytes]) -> None:
             path.unlink(missing_ok=True)
 
 
-def replace_folder(out: Path, contents: Mapping[str, bytes], argument: str = "out") -> None:
-    """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all.
-
-    ``argument`` is what an error calls the folder.
-    """
+def replace_folder(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all."""
     mark = uuid.uuid4().hex
     temporary, before = (out.parent / f".{out.name}.{mark}.{ending}" for ending in ("tmp", "old"))
     try:
@@ -88,7 +85,7 @@ def replace_folder(out: Path, contents: Mapping[str, bytes], argument: str = "ou
     except OSError as error:
         if before.exists() and not out.exists():
             os.rename(before, out)
-        fail(argument, "a folder that can be written", f"{out} ({error.strerror})")
+        fail("out", "a folder that can be written", f"{out} ({error.strerror})")
     finally:
         for folder in (temporary, before):
             shutil.rmtree(folder, ignore_errors=True)

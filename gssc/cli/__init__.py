@@ -1,4 +1,4 @@
-"""The command ``gssc``: thin, one file for each sub-command or two, which call the library."""
+"""The command ``gssc``: thin files of sub-commands, which call the library."""
 
 import re
 from typing import NoReturn
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 from torch import OutOfMemoryError
 
-from gssc.cli import data, evaluate, explain, lists, predict, publish, report, sweep, train
+from gssc.cli import data, sweep, tables, train, trained
 from gssc.datasets import DatasetError
 from gssc.spectra import SpectrumError
 from gssc.train.step import NonFiniteLossError
@@ -21,8 +21,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 COMMANDS = (
-    lists.recipes, lists.models, data.prepare, train.train, evaluate.evaluate, predict.predict, explain.explain,
-    report.report, publish.publish, data.pack, sweep.sweep,
+    tables.recipes, tables.models, data.prepare, train.train, trained.evaluate, trained.predict, trained.explain,
+    tables.report, trained.publish, data.pack, sweep.sweep,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from gssc.checks import fail
-from gssc.cli.common import open_for, pick_device
-from gssc.cli.options import CacheOption, OverridesArgument, PackOption, RecipeArgument, RootOption, plain_console
+from gssc.cli import options
+from gssc.cli.common import open_for, pick_device, plain_console
 from gssc.datasets import open_dataset, write_pack
 from gssc.recipes import find_recipe
 from gssc.train.build import prepare_graphs
@@ -18,11 +18,11 @@ from gssc.train.evaluate import default_dtype
 
 
 def prepare(
-    recipe: RecipeArgument,
-    overrides: OverridesArgument = None,
-    data_root: RootOption = Path("data"),
-    pack: PackOption = None,
-    cache: CacheOption = None,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    data_root: options.Root = Path("data"),
+    pack: options.Pack = None,
+    cache: options.Cache = None,
     device: Annotated[str, typer.Option(help="Where to solve: cpu, cuda.")] = "cpu",
 ) -> None:
     """Compute all spectra and encodings of a recipe's dataset into the cache, where `gssc train` finds them.
@@ -32,9 +32,8 @@ def prepare(
     """
     settings = find_recipe(recipe).override(overrides or [])
     place = pick_device(device)
-    table = Table(title=f"spectra of {settings.data.dataset}")
-    for heading in ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty"):
-        table.add_column(heading, justify="right")
+    headings = ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty")
+    table = Table(*(Column(name, justify="right") for name in headings), title=f"spectra of {settings.data.dataset}")
     with default_dtype(settings.train.precision):
         dataset = open_for(settings, data_root, pack)
         for split, graphs in dataset.splits.items():
@@ -53,10 +52,10 @@ def prepare(
 
 
 def pack(
-    recipe: RecipeArgument,
-    overrides: OverridesArgument = None,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write.")] = Path("dataset.safetensors"),
-    data_root: RootOption = Path("data"),
+    data_root: options.Root = Path("data"),
 ) -> None:
     """Write a recipe's dataset into one small file, to train from on another machine.
 

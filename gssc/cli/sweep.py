@@ -9,16 +9,8 @@ import typer
 from rich.table import Table
 
 from gssc.checks import fail
-from gssc.cli.common import deadline, find_start, open_for, pick_device
-from gssc.cli.options import (
-    CacheOption,
-    DeviceOption,
-    PackOption,
-    RecipeArgument,
-    RootOption,
-    TimeLimitOption,
-    plain_console,
-)
+from gssc.cli import options
+from gssc.cli.common import deadline, find_start, open_for, pick_device, plain_console
 from gssc.config import DataConfig, Precision
 from gssc.datasets import GraphDataset
 from gssc.recipes import find_recipe
@@ -30,7 +22,7 @@ from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, ru
 
 
 def sweep(
-    recipe: RecipeArgument,
+    recipe: options.Recipe,
     axes: Annotated[
         list[str], typer.Argument(help="What varies, section.key=a,b,c or section.key=low..high (log:low..high).")
     ],
@@ -42,11 +34,11 @@ def sweep(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep; the default is runs/RECIPE-sweep.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of every variant: 0, 0-4 or 0,2,5.")] = "0",
-    data_root: RootOption = Path("data"),
-    pack: PackOption = None,
-    device: DeviceOption = "auto",
-    time_limit: TimeLimitOption = None,
-    cache: CacheOption = None,
+    data_root: options.Root = Path("data"),
+    pack: options.Pack = None,
+    device: options.Device = "auto",
+    time_limit: options.TimeLimit = None,
+    cache: options.Cache = None,
 ) -> None:
     """Train variants of a recipe and rank them by validation score.
 
@@ -96,9 +88,8 @@ def sweep(
         return
     scored = [result for result in results if result["validation"]["mean"] is not None]
     variants = f"{len(scored)} variant{'s' * (len(scored) != 1)}"
-    table = Table(title=f"{base.name}: {variants} by validation {task.metric}")
-    for heading in ("variant", "validation", "test", "parameters", "seconds"):
-        table.add_column(heading)
+    headings = ("variant", "validation", "test", "parameters", "seconds")
+    table = Table(*headings, title=f"{base.name}: {variants} by validation {task.metric}")
     sign = -1.0 if task.higher_is_better else 1.0
     for result in sorted(scored, key=lambda result: sign * result["validation"]["mean"]):
         scores = [spread_text(result[part]) for part in ("validation", "test")]

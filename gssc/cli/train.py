@@ -7,17 +7,8 @@ from typing import Annotated
 import typer
 
 from gssc.checks import fail
-from gssc.cli.common import deadline, find_start, open_for, pick_device
-from gssc.cli.options import (
-    CacheOption,
-    DeviceOption,
-    OverridesArgument,
-    PackOption,
-    RootOption,
-    SkipInvalidOption,
-    TimeLimitOption,
-    plain_console,
-)
+from gssc.cli import options
+from gssc.cli.common import deadline, find_start, open_for, pick_device, plain_console
 from gssc.config import Recipe
 from gssc.recipes import find_recipe, for_large_graphs, own_recipe
 from gssc.tasks import spread_text
@@ -29,17 +20,17 @@ def train(
     recipe: Annotated[
         str | None, typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
     ] = None,
-    overrides: OverridesArgument = None,
-    data_root: RootOption = Path("data"),
+    overrides: options.Overrides = None,
+    data_root: options.Root = Path("data"),
     out: Annotated[Path | None, typer.Option(help="Folder of the run; the default is runs/RECIPE.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
-    device: DeviceOption = "auto",
+    device: options.Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
     finish: Annotated[
         bool, typer.Option("--finish", help="End the runs in OUT where they stand, and score what they selected.")
     ] = False,
-    time_limit: TimeLimitOption = None,
-    pack: PackOption = None,
+    time_limit: options.TimeLimit = None,
+    pack: options.Pack = None,
     data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
     smiles_column: Annotated[
@@ -51,8 +42,8 @@ def train(
     split: Annotated[
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
-    skip_invalid: SkipInvalidOption = False,
-    cache: CacheOption = None,
+    skip_invalid: options.SkipInvalid = False,
+    cache: options.Cache = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
     ] = 1,
@@ -124,11 +115,10 @@ def _recipe(
         fail("--csv", "a .csv file (--data FILE takes PyG graphs)", csv)
     if data is not None and data.suffix.lower() in (".csv", ".smi"):
         fail("--data", "a .pt file of PyG graphs (--csv FILE takes a table of molecules)", data)
-    of_tables = {"smiles": smiles_column, "target": target_column}
-    for_tables = [f"--{option}-column" for option, column in of_tables.items() if column is not None]
-    for_tables += ["--skip-invalid"] * skip_invalid
-    if for_tables and csv is None:
-        fail(for_tables[0], "--csv FILE with it", "a recipe alone" if data is None else f"--data {data}")
+    of_tables = {"--smiles-column": smiles_column, "--target-column": target_column, "--skip-invalid": skip_invalid}
+    for option, value in of_tables.items():
+        if csv is None and value not in (None, False):
+            fail(option, "--csv FILE with it", "a recipe alone" if data is None else f"--data {data}")
     file = data or csv
     if file is None:
         if name is None:
@@ -137,14 +127,10 @@ def _recipe(
     if csv is not None and target_column is None:
         fail("--target-column", "the column of the .csv file to predict", "none")
     base = own_recipe(file) if name is None else find_recipe(name)
-    # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
-    where = [f"data.file={_quoted(file)}", f"data.split={split or 'random'}", "data.dataset=own"]
+    where: dict[str, object] = {"file": str(file), "split": split or "random", "dataset": "own"}
     if csv is not None:
-        where.append(f"data.smiles_column={_quoted(smiles_column or 'smiles')}")
-        where.append(f"data.target_columns={_quoted(target_column)}")
-        where.append(f"data.skip_invalid={str(skip_invalid).lower()}")
-    return base.override([*where, *overrides])
-
-
-def _quoted(text: object) -> str:
-    return json.dumps(str(text), ensure_ascii=False)
+        where["smiles_column"] = smiles_column or "smiles"
+        where |= {"target_columns": target_column, "skip_invalid": skip_invalid}
+    # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
+    quoted = [f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in where.items()]
+    return base.override([*quoted, *overrides])

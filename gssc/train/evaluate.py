@@ -1,7 +1,7 @@
 """Scores and predictions of a model on the graphs of a store."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -21,19 +21,15 @@ def default_dtype(precision: str) -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if precision == "float64" else before)
     try:
-        with _products("high") if precision == "tf32" else nullcontext():
+        with float32_products("high") if precision == "tf32" else nullcontext():
             yield
     finally:
         torch.set_default_dtype(before)
 
 
-def exact_products() -> AbstractContextManager[None]:
-    """Products of float32 in float32, whatever the recipe asks for: scores that other machines can repeat."""
-    return _products("highest")
-
-
 @contextmanager
-def _products(precision: str) -> Iterator[None]:
+def float32_products(precision: str = "highest") -> Iterator[None]:
+    """Products of float32 in float32, whatever the recipe asks for (scores that other machines can repeat), or less."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
@@ -58,13 +54,6 @@ def batches_in_order(store: GraphStore, batch_size: int) -> Iterator[Batch]:
     """All graphs, in their order."""
     for graphs in torch.arange(store.num_graphs).split(batch_size):
         yield store.batch(graphs)
-
-
-def evaluate(
-    model: nn.Module, store: GraphStore, task: Task, batch_size: int, precision: str = "float32"
-) -> tuple[float, float]:
-    """Mean loss and score of all graphs."""
-    return score(raw_outputs(model, store, batch_size, precision), store, task)
 
 
 def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision: str) -> Tensor:

@@ -18,7 +18,7 @@ from gssc.model import GSSC
 from gssc.tasks import Task
 from gssc.train.build import build_model, build_store
 from gssc.train.checkpoint import part, read_checkpoint
-from gssc.train.evaluate import default_dtype, exact_products, predictions, raw_outputs
+from gssc.train.evaluate import default_dtype, float32_products, predictions, raw_outputs
 
 SHOWN = 3  # names of tensors in the line about those that begin anew
 
@@ -61,7 +61,7 @@ class LoadedRun:
         recipe, device = self.recipe, next(self.model.parameters()).device
         store = build_store(graphs, recipe, self.task.level, device, None)
         size = batch_size or recipe.train.batch_size
-        with exact_products():  # like the scores of the run
+        with float32_products():  # like the scores of the run
             raw = raw_outputs(self.model, store, size, recipe.train.precision)
         return predictions(raw, store, self.task)["prediction"]
 

@@ -25,7 +25,7 @@ from gssc.train import replayed, teachers
 from gssc.train.build import about_data, build_model, build_stores
 from gssc.train.checkpoint import Best
 from gssc.train.display import Display
-from gssc.train.evaluate import default_dtype, exact_products, predictions, raw_outputs, score
+from gssc.train.evaluate import default_dtype, float32_products, predictions, raw_outputs, score
 from gssc.train.loaded import take_weights
 from gssc.train.optimizer import learning_rate
 from gssc.train.processes import RunSettings
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
 SideBySide: TypeAlias = "Alone | MoleculeGroup"
 Way = Literal["kernels", "replayed", "launched"]
+Folders = Mapping[int, Path]  # of runs, by seed
+Summary = dict[str, Any] | None  # of a run; None where time ran out
+Results = dict[int, Summary]  # by seed
 
 
-def train(
-    recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings
-) -> dict[str, Any] | None:
+def train(recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> Summary:
     """Train, select on validation, score the test set once; returns the summary, None where time ran out before.
 
     The folder then holds ``config.yaml``, ``environment.json``, ``dataset.json``, ``metrics.jsonl``, ``summary.json``,
@@ -52,16 +53,14 @@ def train(
     return train_side_by_side(recipe, dataset, {seed: folder}, settings)[seed]
 
 
-def train_side_by_side(
-    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings
-) -> dict[int, dict[str, Any] | None]:
+def train_side_by_side(recipe: Recipe, dataset: GraphDataset, folders: Folders, settings: RunSettings) -> Results:
     """`train` for several seeds that take their steps together; the kernels for small graphs must take the recipe.
 
-    Folders and results are by seed. Runs that are not finished must stand at the same step; only one may have teachers.
-    One whose loss is no number drops out, and is an error once the others have come to their end.
+    Runs that are not finished must stand at the same step; only one may have teachers. One whose loss is no number
+    drops out, and is an error once the others have come to their end.
     """
     runs = [RunState(recipe, dataset, seed, folder, settings) for seed, folder in folders.items()]
-    results: dict[int, dict[str, Any] | None] = {}
+    results: Results = {}
     for run in runs:
         if settings.resume and run.folder.is_finished():
             results[run.seed] = run.folder.summary()
@@ -89,9 +88,7 @@ def _teach(run: "RunState") -> bool:
         fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
     if teachers.targets_file(folder).exists():
         return True
-    if to_come := teachers.missing(recipe, run.seed, folder):
-        teachers.announce(recipe, to_come, run.settings)
-    alone, settings = teachers.as_teacher(recipe, run.settings)
+    alone, _, settings = teachers.announce(recipe, {run.seed: folder}, run.settings)
     # All of them: those that are finished are read back, and checked to be of this recipe.
     for seed, place in teachers.runs_of(recipe, run.seed, folder).items():
         if train(alone, run.dataset, seed, place, settings) is None:
@@ -100,7 +97,7 @@ def _teach(run: "RunState") -> bool:
     return True
 
 
-def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
+def _train(runs: "list[RunState]") -> Results:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     # Set up: models, graphs on the device, trainers.
@@ -126,7 +123,7 @@ def _train(runs: "list[RunState]") -> dict[int, dict[str, Any] | None]:
         stack.enter_context(stopping.terminable())
         finished = settings.finish or _epochs(runs, together, stores["val"], stopping)
     # The end: the test set, or a word about how to go on.
-    results: dict[int, dict[str, Any] | None] = {}
+    results: Results = {}
     for run in runs:
         if finished:
             run.check_selected()
@@ -363,7 +360,7 @@ class RunState:
         config, task, best, model = self.recipe.train, self.dataset.task, self.best, self.trainer.evaluated
         if best.weights:
             model.load_state_dict(best.weights)
-        with exact_products():  # in float32 also where it was trained in tf32
+        with float32_products():  # in float32 also where it was trained in tf32
             raw = raw_outputs(model, test, config.batch_size, config.precision)
         epochs = self.position.epoch - 1
         summary: dict[str, Any] = {

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,25 +68,22 @@ class RunFolder:
         resumes = resume and self.checkpoint.exists()
         start = Position(1, 0, []), Best()
         position, best = load_checkpoint(self.checkpoint, trainer, self.identity) if resumes else start
-        if self.writes:
-            # Epochs that were logged after the checkpoint was written are trained again.
-            lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
-            write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[: position.epoch - 1]))
-            write_atomic(self.path / "config.yaml", yaml.safe_dump(self.identity["recipe"], sort_keys=False))
-        if self.writes and not resumes:
+        if not self.writes:
+            return position, best
+        # Epochs that were logged after the checkpoint was written are trained again.
+        lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
+        write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[: position.epoch - 1]))
+        write_atomic(self.path / "config.yaml", yaml.safe_dump(self.identity["recipe"], sort_keys=False))
+        if not resumes:
             write_json(self.path / "dataset.json", self.identity["dataset"])
             write_json(self.path / "environment.json", describe(trainer.store.device))
-        if self.writes and self.identity["recipe"]["train"]["tensorboard"]:
-            self.events = self._events(position.epoch)
-        return position, best
+        if self.identity["recipe"]["train"]["tensorboard"]:
+            # Where it is installed; events from this epoch on are forgotten.
+            with suppress(ImportError):
+                from torch.utils.tensorboard import SummaryWriter
 
-    def _events(self, epoch: int) -> Any:
-        """What writes events, where TensorBoard is installed; those from this epoch on are forgotten."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            return None
-        return SummaryWriter(str(self.path / "tensorboard"), purge_step=epoch)
+                self.events = SummaryWriter(str(self.path / "tensorboard"), purge_step=position.epoch)
+        return position, best
 
     def _hold(self) -> None:
         """Claim the folder for this process until `release`, or until it ends however it ends.

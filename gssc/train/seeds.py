@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -20,11 +20,10 @@ from gssc.train import teachers
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
-from gssc.train.run import choose_way, train, train_side_by_side
+from gssc.train.run import Folders, Results, Summary, choose_way, train, train_side_by_side
 from gssc.train.run_folder import position_of
 
 MOST_SEEDS = 10_000
-Results = dict[int, dict[str, Any] | None]  # summaries by seed; None where time ran out
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -46,17 +45,21 @@ def seed_folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
 
 
 def train_seeds(
-    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings, jobs: int = 1
+    recipe: Recipe, dataset: GraphDataset, folders: Folders, settings: RunSettings, jobs: int = 1
 ) -> Results:
     """`train` for every seed, one after another or ``jobs`` at a time; ends at the first None, where time ran out.
 
-    Folders and results are by seed. Several at a time take their steps in the same launches where the kernels for small
-    graphs take the recipe; else they are threads with a stream each where one GPU replays captured steps, else
-    processes. Each is the same run that it would be alone, as long as it has as many threads.
+    Several at a time take their steps in the same launches where the kernels for small graphs take the recipe; else
+    they are threads with a stream each where one GPU replays captured steps, else processes. Each is the same run that
+    it would be alone, as long as it has as many threads.
     """
-    if jobs > 1 and recipe.train.teachers and not _train_teachers(recipe, dataset, folders, settings, jobs):
-        return dict.fromkeys(folders)
-    if jobs == 1 or len(folders) == 1:
+    if jobs > 1 and recipe.train.teachers:
+        # Those of all seeds, so many at a time: there are more of them than students.
+        alone, to_come, teaching = teachers.announce(recipe, folders, settings)
+        taught = train_seeds(alone, dataset, to_come, teaching, jobs)
+        if len(taught) < len(to_come) or None in taught.values():
+            return dict.fromkeys(folders)
+    if jobs == 1 or len(folders) <= 1:
         return _in_turn(recipe, dataset, folders, settings)
     if settings.processes.world > 1:
         fail("jobs", "1 where several processes share each batch", jobs)
@@ -77,23 +80,8 @@ def train_seeds(
     return {seed: _result(seed, future) for seed, future in futures.items()}
 
 
-def _train_teachers(
-    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings, jobs: int
-) -> bool:
-    """The teachers of all seeds, ``jobs`` at a time: there are more of them than students. False where time ran out."""
-    missing: dict[int, Path] = {}
-    for seed, folder in folders.items():
-        missing |= teachers.missing(recipe, seed, folder)
-    if not missing:
-        return True
-    teachers.announce(recipe, missing, settings)
-    alone, teaching = teachers.as_teacher(recipe, settings)
-    results = train_seeds(alone, dataset, missing, teaching, jobs)
-    return len(results) == len(missing) and None not in results.values()
-
-
 def _in_turn(
-    recipe: Recipe, dataset: GraphDataset, folders: Mapping[int, Path], settings: RunSettings, together: int = 1
+    recipe: Recipe, dataset: GraphDataset, folders: Folders, settings: RunSettings, together: int = 1
 ) -> Results:
     """Groups of so many runs one after another, up to the first that runs out of time."""
     results: Results = {}
@@ -112,14 +100,12 @@ def _in_turn(
     return results
 
 
-def _on_own_stream(
-    recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings
-) -> dict[str, Any] | None:
+def _on_own_stream(recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> Summary:
     with torch.cuda.stream(torch.cuda.Stream(settings.device)):
         return train(recipe, dataset, seed, folder, settings)
 
 
-def _result(seed: int, future: Future[dict[str, Any] | None]) -> dict[str, Any] | None:
+def _result(seed: int, future: Future[Summary]) -> Summary:
     try:
         return future.result()
     except BrokenProcessPool:
@@ -140,10 +126,10 @@ def aggregate(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def write_aggregate(out: Path, results: Results) -> dict[str, Any] | None:
+def write_aggregate(out: Path, results: Results) -> Summary:
     """`aggregate` of all seeds into ``OUT/summary.json``; None where time ran out before."""
     summaries = [summary for summary in results.values() if summary is not None]
-    if None in results.values():
+    if len(summaries) < len(results):
         return None
     total = aggregate(summaries)
     write_json(out / "summary.json", total)

@@ -18,8 +18,8 @@ from gssc.config import Recipe
 from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import batch_norms
 from gssc.tasks import Task
-from gssc.train.evaluate import autocast, batches_in_order, evaluate
-from gssc.train.optimizer import Average, learning_rate, make_optimizer
+from gssc.train.evaluate import autocast, batches_in_order, raw_outputs, score
+from gssc.train.optimizer import Average, clip_gradients, learning_rate, make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.stopping import Clock
 from gssc.train.store import Batch, GraphStore
@@ -161,7 +161,7 @@ class Trainer:
         loss = self.task.loss(raw, batch.y, batch.mask, self.processes.sum if world > 1 else None)
         # Processes average their gradients, but their losses are parts of one mean.
         (loss * world if world > 1 else loss).backward()
-        norm = self.optimizer.clip(self.recipe.optim.clip)
+        norm = clip_gradients(self.model, self.recipe.optim.clip)
         return torch.where(norm.isfinite(), self.processes.sum(loss) if world > 1 else loss.detach(), math.nan)
 
     def move(self) -> None:
@@ -193,7 +193,8 @@ class Trainer:
 
     def score(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score of the model that is evaluated, as it is."""
-        return evaluate(self.evaluated, store, self.task, self.config.batch_size, self.config.precision)
+        raw = raw_outputs(self.evaluated, store, self.config.batch_size, self.config.precision)
+        return score(raw, store, self.task)
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights that `evaluate` looked at last."""

@@ -56,7 +56,6 @@ class GraphStore:
         edges = self._keep(graphs.edge_index.t().to(torch.int32))
         self._ends = edges.t().contiguous()  # sources, and destinations
         self.edge_index = self._ends.t()
-        self._counting: dict[int, Tensor] = {}
         self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
@@ -102,7 +101,7 @@ class GraphStore:
         if padded:
             # Padding edges are loops spread evenly over the padding nodes, in order of destination like all others.
             index, (real_nodes, real_edges) = last, ends[:, -1]
-            beyond, spare = self._count_to(edges) - real_edges, nodes - real_nodes
+            beyond, spare = torch.arange(edges, device=self.device) - real_edges, nodes - real_nodes
             loops = real_nodes + beyond * spare // (edges - real_edges).clamp(min=1)
             edge_index = torch.where(edge_mask, edge_index, loops)
         inputs: dict[str, Any] = {name: tensor[node] for name, tensor in self.of_nodes.items()}
@@ -130,15 +129,7 @@ class GraphStore:
 
         Slots beyond the last graph belong to owner B and read the row of zeros.
         """
-        slot = self._count_to(total)
+        slot = torch.arange(total, device=self.device)
         owner = torch.searchsorted(ends[:-1], slot, right=True)
         real = slot < ends[-1]
         return owner, torch.where(real, slot + shifts.index_select(0, owner), zero_row), real
-
-    def _count_to(self, total: int) -> Tensor:
-        """0, ..., total - 1; kept for the few sizes that static shapes have."""
-        if total not in self._counting:
-            if len(self._counting) >= 16:
-                return torch.arange(total, device=self.device)
-            self._counting[total] = torch.arange(total, device=self.device)
-        return self._counting[total]

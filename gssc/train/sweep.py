@@ -3,10 +3,10 @@
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -14,26 +14,26 @@ from gssc.checks import check_installed, fail
 from gssc.config import RETIRED, Recipe
 from gssc.files import read_json, write_json
 
-Trial = Callable[[list[str], Path], dict[str, Any] | None]
+Result = dict[str, Any]  # a variant and the summary of its training
+Trial = Callable[[list[str], Path], Result | None]
+Say = Callable[[str], None]
 # Keys that decide what is scored, and so whether scores can be compared.
 TASK_KEYS = tuple(f"data.{name}" for name in ("dataset", "file", "target_columns", "task", "metric"))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One key that varies: a list of values, or (for a study) a range, of integers where the key is one."""
+    """One key that varies: over a list of values, or (for a study) between two, of integers where the key is one."""
 
     key: str
-    values: tuple[Any, ...] = ()
-    low: float | None = None
-    high: float | None = None
-    log: bool = False
+    values: tuple[Any, ...]
+    kind: Literal["list", "range", "log"] = "list"  # a range on a linear scale, or on that of logarithms
 
     def holds(self, value: Any) -> bool:
         """Whether the axis can take this value."""
-        if self.low is None or self.high is None:
+        if self.kind == "list":
             return value in self.values
-        return isinstance(value, int | float) and self.low <= value <= self.high
+        return isinstance(value, int | float) and self.values[0] <= value <= self.values[1]
 
 
 def parse_axis(text: str, recipe: Recipe) -> Axis:
@@ -57,10 +57,10 @@ def parse_axis(text: str, recipe: Recipe) -> Axis:
         fail(f"axis {key}", "two numbers low..high", repr(rest))
     if low > high:
         fail(f"axis {key}", "low..high with low <= high", repr(rest))
-    log = rest.startswith("log:")
-    if log and low <= 0:
+    kind: Literal["log", "range"] = "log" if rest.startswith("log:") else "range"
+    if kind == "log" and low <= 0:
         fail(f"axis {key}", "log:low..high with low > 0", repr(rest))
-    return Axis(key, low=low, high=high, log=log)
+    return Axis(key, (low, high), kind)
 
 
 def _read(recipe: Recipe, key: str, text: str) -> Any:
@@ -73,45 +73,32 @@ def _read(recipe: Recipe, key: str, text: str) -> Any:
 
 def first_overrides(axes: list[Axis]) -> list[str]:
     """Those of one variant, before any is chosen."""
-    return [_override(axis.key, axis.values[0] if axis.values else axis.low) for axis in axes]
+    return [_override(axis.key, axis.values[0]) for axis in axes]
 
 
-def grid(axes: list[Axis]) -> Iterator[list[str]]:
-    """Overrides of every combination."""
-    for axis in axes:
-        if not axis.values:
-            fail("axis", "a list of values (a range needs --trials)", axis.key)
-    for choice in itertools.product(*(axis.values for axis in axes)):
-        yield [_override(axis.key, value) for axis, value in zip(axes, choice, strict=True)]
-
-
-def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Say) -> list[Result]:
     """Train every combination that is not finished yet; None of ``trial`` means that time ran out."""
-    path = out / "sweep.json"
-    if path.exists() and any("parameters_tried" in entry for entry in read_json(path)):
+    if any("parameters_tried" in entry for entry in _stored(out)):
         fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
-    results: list[dict[str, Any]] = []
-    for overrides in grid(axes):
-        say(" ".join(overrides))
-        folder = "+".join(text.partition(".")[2].replace("/", "_") for text in overrides)
-        if not _try({"overrides": overrides, "folder": folder}, out, results, trial):
-            say(_stopped(len(results), math.prod(len(axis.values) for axis in axes)))
-            break
-    return results
+    for axis in axes:
+        if axis.kind != "list":
+            fail("axis", "a list of values (a range needs --trials)", axis.key)
 
+    def variants() -> Iterator[Result]:
+        for choice in itertools.product(*(axis.values for axis in axes)):
+            overrides = [_override(axis.key, value) for axis, value in zip(axes, choice, strict=True)]
+            say(" ".join(overrides))
+            yield {
+                "overrides": overrides,
+                "folder": "+".join(text.partition(".")[2].replace("/", "_") for text in overrides),
+            }
 
-def _try(variant: dict[str, Any], out: Path, results: list[dict[str, Any]], trial: Trial) -> bool:
-    """Train a variant and write it down after the others; False where time ran out."""
-    summary = trial(variant["overrides"], out / variant["folder"])
-    if summary is not None:
-        results.append(variant | summary)
-        write_json(out / "sweep.json", results)
-    return summary is not None
+    return _run(variants(), math.prod(len(axis.values) for axis in axes), [], [], out, trial, say)
 
 
 def run_study(
-    axes: list[Axis], trials: int, seed: int, out: Path, maximize: bool, trial: Trial, say: Callable[[str], None]
-) -> list[dict[str, Any]]:
+    axes: list[Axis], trials: int, seed: int, out: Path, maximize: bool, trial: Trial, say: Say
+) -> list[Result]:
     """Let Optuna choose ``trials`` variants by validation score.
 
     What is finished is read from ``sweep.json`` and told to a new sampler. Its random numbers are seeded by the number
@@ -122,37 +109,60 @@ def run_study(
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
-    results, in_time = _finished(out, {axis.key: axis for axis in axes}, trial)
-    for number in range(len(results), trials) if in_time else ():
-        sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
-        study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
-        for result in results:
-            score = result["validation"]["mean"]
-            if score is not None:
-                study.add_trial(
-                    optuna.trial.create_trial(params=result["parameters_tried"], distributions=spaces, value=score)
-                )
-        chosen = study.ask(spaces).params
-        overrides = [_override(key, value) for key, value in chosen.items()]
-        say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
-        variant = {"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}"}
-        in_time = _try(variant, out, results, trial)
-        if not in_time:
+    stored = _stored(out)
+    _check_study(stored, {axis.key: axis for axis in axes}, out)
+    results: list[Result] = []
+
+    def variants() -> Iterator[Result]:
+        # Each goes through ``trial``, which fails where the folder has a run of another recipe. Finished runs are read,
+        # not trained again; a seed that was not asked for before is trained now.
+        for entry in stored:
+            yield {key: entry[key] for key in ("overrides", "parameters_tried", "folder")}
+        for number in range(len(stored), trials):
+            sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
+            study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
+            for result in results:
+                score, tried = result["validation"]["mean"], result["parameters_tried"]
+                if score is not None:
+                    study.add_trial(optuna.trial.create_trial(params=tried, distributions=spaces, value=score))
+            chosen = study.ask(spaces).params
+            overrides = [_override(key, value) for key, value in chosen.items()]
+            say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
+            yield {"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}"}
+
+    return _run(variants(), trials, results, stored, out, trial, say)
+
+
+def _run(
+    variants: Iterable[Result],
+    total: int,
+    results: list[Result],
+    stored: list[Result],
+    out: Path,
+    trial: Trial,
+    say: Say,
+) -> list[Result]:
+    """Train variants until time runs out, each written down after the others; what was stored goes first."""
+    for variant in variants:
+        summary = trial(variant["overrides"], out / str(variant["folder"]))
+        if summary is None:
+            say(f"stopped: {len(results)} of {total} variants are done; the same command goes on from there")
             break
-    if not in_time:
-        say(_stopped(len(results), trials))
+        results.append(variant | summary)
+        write_json(out / "sweep.json", results + stored[len(results) :])
     return results
 
 
-def _finished(out: Path, axes: dict[str, Axis], trial: Trial) -> tuple[list[dict[str, Any]], bool]:
-    """The trials of an earlier call, and whether those are all, as far as there was time to look at them.
+def _stored(out: Path) -> list[Any]:
+    """What an earlier call has written down."""
+    entries = read_json(out / "sweep.json") if (out / "sweep.json").exists() else []
+    return entries if isinstance(entries, list) else [entries]
 
-    Each goes through ``trial``, which fails where the folder has a run of another recipe.
-    """
-    path = out / "sweep.json"
-    entries = read_json(path) if path.exists() else []
+
+def _check_study(entries: list[Any], axes: dict[str, Axis], out: Path) -> None:
+    """Fail where an entry is no trial of a study over these axes."""
     expected = f"a new folder, or that of a study over {', '.join(axes)}"
-    for entry in entries if isinstance(entries, list) else [entries]:
+    for entry in entries:
         tried = entry.get("parameters_tried") if isinstance(entry, dict) else None
         if not isinstance(tried, dict) or set(tried) != set(axes):
             other = f"a study over {', '.join(tried)}" if isinstance(tried, dict) else "something else"
@@ -160,16 +170,6 @@ def _finished(out: Path, axes: dict[str, Axis], trial: Trial) -> tuple[list[dict
         for key, value in tried.items():
             if not axes[key].holds(value):
                 fail("--out", f"{expected} in these values", f"{out} with {key}={value}")
-    results: list[dict[str, Any]] = []
-    for entry in entries:
-        # Finished runs are read, not trained again; a seed that was not asked for before is trained now.
-        summary = trial(entry["overrides"], out / str(entry["folder"]))
-        if summary is None:
-            return results, False
-        results.append({key: entry[key] for key in ("overrides", "parameters_tried", "folder")} | summary)
-    if results != entries:
-        write_json(path, results)
-    return results, True
 
 
 def diverged(error: Exception) -> dict[str, Any]:
@@ -179,17 +179,10 @@ def diverged(error: Exception) -> dict[str, Any]:
 
 
 def _distribution(axis: Axis, kinds: Any) -> Any:
-    if axis.values:
+    if axis.kind == "list":
         return kinds.CategoricalDistribution(axis.values)
-    assert axis.low is not None
-    assert axis.high is not None
-    if isinstance(axis.low, int):
-        return kinds.IntDistribution(axis.low, axis.high, log=axis.log)
-    return kinds.FloatDistribution(axis.low, axis.high, log=axis.log)
-
-
-def _stopped(done: int, total: int) -> str:
-    return f"stopped: {done} of {total} variants are done; the same command goes on from there"
+    of_numbers = kinds.IntDistribution if isinstance(axis.values[0], int) else kinds.FloatDistribution
+    return of_numbers(*axis.values, log=axis.kind == "log")
 
 
 def _override(key: str, value: Any) -> str:

@@ -12,7 +12,7 @@ The teachers of seed s are the runs of the same recipe without teachers with the
 two students share one, in ``OUT/seed-s/teachers/seed-t``.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.train.build import build_store
 from gssc.train.checkpoint import check_same_run
 from gssc.train.display import Display
-from gssc.train.evaluate import default_dtype, exact_products, raw_outputs
+from gssc.train.evaluate import default_dtype, float32_products, raw_outputs
 from gssc.train.loaded import load_run
 from gssc.train.processes import RunSettings
 
@@ -36,30 +36,29 @@ KIND = "targets by teachers"
 NODES_AT_ONCE = 2**15  # that teachers look at, if a batch is not larger; what they say does not depend on it
 
 
-def as_teacher(recipe: Recipe, settings: RunSettings) -> tuple[Recipe, RunSettings]:
-    """What teachers are trained by, where and how: those that are there already are kept."""
-    alone = replace(recipe, train=replace(recipe.train, teachers=0))
-    return alone, replace(settings, resume=True, finish=False, called="teacher, seed")
-
-
 def runs_of(recipe: Recipe, seed: int, student: Path) -> dict[int, Path]:
     """The folders of the teachers of a student, by their seeds, given its own."""
     teachers = range(recipe.train.teachers * seed, recipe.train.teachers * (seed + 1))
     return {teacher: student / FOLDER / f"seed-{teacher}" for teacher in teachers}
 
 
-def missing(recipe: Recipe, seed: int, student: Path) -> dict[int, Path]:
-    """Those of `runs_of` that are still to be trained: none once they have said all, or the student is finished."""
-    if targets_file(student).exists() or (student / "summary.json").exists():
-        return {}
-    runs = runs_of(recipe, seed, student)
-    return {teacher: folder for teacher, folder in runs.items() if not (folder / "summary.json").exists()}
+def announce(
+    recipe: Recipe, students: Mapping[int, Path], settings: RunSettings
+) -> tuple[Recipe, dict[int, Path], RunSettings]:
+    """What teachers are trained by, which of them are still to be trained, and where and how; says which these are.
 
-
-def announce(recipe: Recipe, seeds: Collection[int], settings: RunSettings) -> None:
-    """Say that the runs to come are those of teachers."""
-    numbers = ", ".join(map(str, seeds))
-    Display(recipe.name, 0, "", settings.quiet).say(f"teachers first, seed{'s' * (len(seeds) > 1)} {numbers}")
+    Those that are there already are kept; none is needed once they have said all, or the student is finished.
+    """
+    to_come: dict[int, Path] = {}
+    for seed, student in students.items():
+        if not targets_file(student).exists() and not (student / "summary.json").exists():
+            runs = runs_of(recipe, seed, student)
+            to_come |= {teacher: run for teacher, run in runs.items() if not (run / "summary.json").exists()}
+    if to_come:
+        seeds = f"seed{'s' * (len(to_come) > 1)} {', '.join(map(str, to_come))}"
+        Display(recipe.name, 0, "", settings.quiet).say(f"teachers first, {seeds}")
+    alone = replace(recipe, train=replace(recipe.train, teachers=0))
+    return alone, to_come, replace(settings, resume=True, finish=False, called="teacher, seed")
 
 
 def targets_file(student: Path) -> Path:
@@ -76,7 +75,7 @@ def write_targets(student: "RunState") -> None:
     places = runs_of(recipe, student.seed, folder)
     runs = [load_run(place, settings.device) for place in places.values()]
     config = recipe.train
-    with default_dtype(config.precision), exact_products():
+    with default_dtype(config.precision), float32_products():
         graphs = student.dataset.splits["train"]
         store = build_store(graphs, recipe, task.level, settings.device, settings.cache)
         at_once = NODES_AT_ONCE * store.num_graphs // max(int(store.node_counts.sum()), 1)

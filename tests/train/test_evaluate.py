@@ -3,7 +3,8 @@ import torch
 from small_run import small_dataset, small_recipe
 
 from gssc.train.build import build_model, build_stores
-from gssc.train.evaluate import batches_in_order, default_dtype, evaluate, evaluating, predictions, raw_outputs
+from gssc.train.evaluate import batches_in_order, default_dtype, evaluating, predictions, raw_outputs
+from gssc.train.evaluate import score as score_of
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def test_batches_are_all_graphs_in_their_order(parts):
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_scores_do_not_depend_on_the_batches(parts, batch_size):
     model, stores, task = parts
-    loss, score = evaluate(model, stores["test"], task, batch_size)
+    loss, score = score_of(raw_outputs(model, stores["test"], batch_size, "float32"), stores["test"], task)
     raw = raw_outputs(model, stores["test"], batch_size, "float32")
     prediction, target = predictions(raw, stores["test"], task).values()
     expected = float((prediction - target).abs().mean() / task.scale)
@@ -44,7 +45,7 @@ def test_masked_rows_are_left_out(parts):
     try:
         prediction, target = predictions(raw_outputs(model, store, 2, "float32"), store, task).values()
         assert target.shape[0] == int(store.mask.sum())
-        loss, score = evaluate(model, store, task, 2)
+        loss, score = score_of(raw_outputs(model, store, 2, "float32"), store, task)
         assert score == pytest.approx(float((prediction - target).abs().mean() / task.scale), rel=1e-5)
         assert loss == pytest.approx(score, rel=1e-5)
     finally:
@@ -52,11 +53,11 @@ def test_masked_rows_are_left_out(parts):
 
 
 def test_evaluation_leaves_the_model_as_it_was(parts):
-    model, stores, task = parts
+    model, stores, _ = parts
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for training in (True, False):
         model.train(training)
-        evaluate(model, stores["val"], task, 2)
+        raw_outputs(model, stores["val"], 2, "float32")
         assert model.training is training
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 

@@ -409,7 +409,7 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
     assert saved == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]
 
 
-def test_test_scores_have_exact_products(root, tmp_path, monkeypatch):
+def test_test_scores_have_float32_products(root, tmp_path, monkeypatch):
     seen, original = [], run_module.raw_outputs
 
     def raw_outputs(*args):

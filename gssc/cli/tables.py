@@ -1,18 +1,26 @@
-"""``gssc recipes`` and ``gssc models``: what ships with the package."""
+"""``gssc recipes``, ``gssc models`` and ``gssc report``: what ships with the package, and what runs came to."""
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from gssc.cli.common import plain_console
 from gssc.datasets.specs import SPECS
 from gssc.files import read_json
 from gssc.pretrained import find
 from gssc.recipes import find_recipe, recipe_folder, recipe_names
+from gssc.report import write_report
 from gssc.report.published import published_gssc
 from gssc.tasks import score_text, spread_text
 
 WIDE = 110  # columns of a terminal that has room for a description
 CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"
+STYLES = {"better": "green", "worse": "red"}
 
 
 def recipes() -> None:
@@ -57,3 +65,35 @@ def models() -> None:
         spread = f"{spread_text(seeds['test'])} ({len(seeds['seeds'])})"
         table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters'] / 1000:,.0f} k")
     console.print(table)
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Outputs of `gssc train`, seed folders, or folders of several outputs.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the report into.")] = Path("report"),
+    recorded: Annotated[
+        Path | None, typer.Option(help="Folder of results that were kept, to put beside the runs.")
+    ] = None,
+) -> None:
+    """Put runs beside the published numbers: tables in Markdown, CSV and LaTeX, and one HTML page with plots.
+
+    Seeds are averaged; runs that change the shipped recipe are variants, named by what they change. Unfinished runs are
+    shown as such. With --recorded, what was kept of earlier runs of the same recipes stands beside them. The page needs
+    no network and no other file.
+    """
+    written = write_report(runs, output, recorded)
+    table = Table(box=box.SIMPLE)
+    for heading in ("recipe", "variant", "seeds", "test", "published", "difference"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "recipe")
+    for recipe, one in written.tables.items():
+        published = next((row.text for row in one.rows if row.own), "")
+        for row in one.rows:
+            if row.ours:
+                name = recipe if row is one.rows[0] else ""
+                cells = (name, row.model, str(row.seeds or ""), row.text, published, row.difference)
+                table.add_row(*map(escape, cells), style=STYLES.get(row.verdict))
+    Console().print(table)
+    for note in written.notes:
+        plain_console().print(f"note: {note}", style="yellow")
+    plain_console().print(f"written: {', '.join(map(str, written.files))}")

@@ -1,0 +1,235 @@
+"""``gssc evaluate``, ``predict``, ``explain`` and ``publish``: what is done with a trained model."""
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+from gssc.checks import check_choice, fail
+from gssc.cli import options
+from gssc.cli.common import open_for, pick_device, plain_console
+from gssc.datasets.inputs import Inputs, open_inputs
+from gssc.explain.write import make_subject, write_explanation
+from gssc.files import write_atomic
+from gssc.pretrained import open_model
+from gssc.pretrained import publish as publishing
+from gssc.pretrained.find import open_seeds
+from gssc.tasks import Task, score_text
+from gssc.train.build import build_store
+from gssc.train.evaluate import default_dtype, float32_products, raw_outputs, score
+
+
+def evaluate(
+    run: options.Runs,
+    data_root: options.Root = Path("data"),
+    split: options.Split = "test",
+    pack: options.Pack = None,
+    device: options.Device = "auto",
+    cache: options.Cache = None,
+) -> None:
+    """Score the selected weights of a run or of a pretrained model again, beside what was recorded.
+
+    For OUT of several seeds, each of them, and then all together: the mean of their predictions, scored as one.
+
+    The same batches give the same bits on the same machine; other batch sizes and devices agree to rounding. Products
+    are those of float32 also where the recipe trains in tf32, as when test scores were recorded.
+    """
+    check_choice("--split", split, ("train", "val", "test"))
+    place = pick_device(device)
+    console = plain_console()
+    models = open_seeds(run, console.print, device=place)
+    recipe, task = models[0].recipe, models[0].task
+    outputs = []
+    dataset = open_for(recipe, data_root, pack)
+    with default_dtype(recipe.train.precision), float32_products():
+        store = build_store(dataset.splits[split], recipe, task.level, place, cache or True)
+        for model in models:
+            outputs.append(raw_outputs(model.model, store, recipe.train.batch_size, recipe.train.precision))
+            loss, value = score(outputs[-1], store, task)
+            name = f"{recipe.name}, {model.folder.name}" if len(models) > 1 else recipe.name
+            result = f"{score_text(value)}{_beside(value, model.summary, split)}, loss {loss:.6f}"
+            console.print(f"{name}: {split} {task.metric} {result}, {store.num_graphs:,} graphs")
+        if len(models) > 1:
+            loss, value = score(task.mean(outputs), store, task)
+            name = f"{recipe.name}, the mean of {len(models)} predictions"
+            console.print(f"{name}: {split} {task.metric} {score_text(value)}, loss {loss:.6f}")
+
+
+def _beside(value: float, summary: dict[str, Any] | None, split: str) -> str:
+    """What was recorded of this part, to print behind a score."""
+    recorded = None if summary is None else summary.get({"val": "validation", "test": "test"}.get(split, ""))
+    if recorded is None:
+        return ""
+    same = "the same bits" if value == recorded else f"{abs(value - recorded):.1e} from it"
+    return f" (recorded: {score_text(recorded)}, {same})"
+
+
+def predict(
+    run: options.Runs,
+    graphs: Annotated[Path, typer.Argument(help="Graphs: a .pt file of PyG data, or molecules as .csv or .smi.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The .csv file to write.")] = Path("predictions.csv"),
+    smiles_column: Annotated[str, typer.Option(help="Column of a .csv file that holds SMILES.")] = "smiles",
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Graphs per batch; the default is the run's.")] = None,
+    device: options.Device = "auto",
+    skip_invalid: options.SkipInvalid = False,
+) -> None:
+    """Predict for new graphs with a trained model: of a run, or a pretrained one.
+
+    Writes one row per graph, or per node: values in the units of the data, probabilities of the classes and the most
+    probable one, or the probability of each label. Molecules keep their SMILES and, in a .smi file, the name behind it
+    on the same line. The same batches give the same bits as the run's own evaluation. For OUT of several seeds it is
+    the mean of what they predict.
+
+        gssc predict runs/rings/seed-0 new.pt
+        gssc predict runs/rings new.pt
+        gssc predict peptides-func peptides.smi -o out.csv
+    """
+    _check_out(out, graphs)
+    console = plain_console()
+    models = open_seeds(run, console.print, device=pick_device(device))
+    loaded = models[0]
+    with default_dtype(loaded.recipe.train.precision):
+        inputs = open_inputs(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid)
+        values = torch.stack([model.predict_flat(inputs.graphs, batch_size) for model in models]).mean(dim=0)
+    write_predictions(out, values, loaded.task, inputs)
+    if skip_invalid:
+        left_out = f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)}"
+        console.print(f"{left_out} left out that cannot be used")
+    whose = f", the mean of {len(models)} seeds" if len(models) > 1 else ""
+    console.print(f"{values.shape[0]:,} predictions written to {out}{whose}")
+
+
+def _check_out(out: Path, graphs: Path) -> None:
+    """Fail where ``out`` cannot be written or is the input; folders are made later, when there is something in them."""
+    if os.path.exists(out):  # unlike Path.exists, False where a folder may not be looked into
+        if os.path.exists(graphs) and out.samefile(graphs):
+            fail("-o", "another file than the input", out)
+        if not out.is_file():
+            fail("-o", "a file to write", f"{'a folder' if out.is_dir() else 'something else'}: {out}")
+    folder = next(parent for parent in out.absolute().parents if os.path.exists(parent))
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        fail("-o", "a file in a folder that can be written", f"{out}: {folder} is none")
+
+
+def write_predictions(path: Path, values: Tensor, task: Task, inputs: Inputs) -> None:
+    """Write one row per graph, or per node with the number of its graph; numbers keep all their digits.
+
+    Args:
+        path: The .csv file.
+        values: What `Task.predict` gives, [rows, outputs].
+        task: Names the columns.
+        inputs: The graphs, with their numbers in the file and its texts about them.
+    """
+    keys = ["graph", *inputs.labels]
+    numbers: list[list[int | str]] = [list(row) for row in zip(inputs.rows, *inputs.labels.values(), strict=True)]
+    if task.level == "node":
+        keys = [*keys, "node"]
+        counts = inputs.graphs.ptr.diff().tolist()
+        numbers = [[*row, u] for row, count in zip(numbers, counts, strict=True) for u in range(count)]
+    # The shortest decimals that read back as the same floating-point numbers.
+    rows = [[str(number) for number in row] for row in values.numpy()]
+    if task.kind == "multiclass":
+        names = ["class", *(f"probability_{i}" for i in range(task.outputs))]
+        rows = [[str(best), *row] for best, row in zip(values.argmax(1).tolist(), rows, strict=True)]
+    else:
+        word = "prediction" if task.kind == "regression" else "probability"
+        names = [word] if task.outputs == 1 else [f"{word}_{i}" for i in range(task.outputs)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*keys, *names])
+    writer.writerows([*number, *row] for number, row in zip(numbers, rows, strict=True))
+    write_atomic(path, text.getvalue())
+
+
+def explain(
+    run: options.Run,
+    graph: Annotated[int, typer.Option(help="Number of the graph in its split, from 0.")] = 0,
+    node: Annotated[int, typer.Option(help="Number of the node u in the graph, from 0.")] = 0,
+    split: options.Split = "test",
+    nodes: Annotated[
+        str, typer.Option(help="Nodes that influence is averaged over: a number (a fixed sample with u), or all.")
+    ] = "16",
+    against: Annotated[
+        str | None, typer.Option(help="Another run to compare influence with, such as one of model.glob=none.")
+    ] = None,
+    layer: Annotated[str, typer.Option(help="Layer of the kernel, from 0, or all.")] = "all",
+    channel: Annotated[str, typer.Option(help="Channel of the kernel, from 0, or mean or rms over all.")] = "mean",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder; the default is RUN/explain, or explain/NAME for a pretrained model."),
+    ] = None,
+    data_root: options.Root = Path("data"),
+    pack: options.Pack = None,
+    device: options.Device = "auto",
+) -> None:
+    """Draw what a trained model does around one node of a graph.
+
+    First, the kernels K(u, v) that its layers have learned, on the graph, with node u marked. Second, the influence
+    |∂h_u/∂x_v| of every node v on the last layer's h_u against the distance of v from u, beside that of a model without
+    the global part: of another run (--against), or of the same weights with the global part switched off, as the
+    picture then says. Each is written as PNG, SVG and CSV; `gssc report` shows those in RUN/explain on its page.
+
+    For example:
+
+        gssc explain runs/peptides-func/seed-0 --graph 3 --node 20
+        gssc explain runs/peptides-func/seed-0 --against runs/peptides-none/seed-0 --nodes all
+    """
+    check_choice("--split", split, ("train", "val", "test"))
+    for option, number in (("--graph", graph), ("--node", node)):
+        if number < 0:
+            fail(option, "a number from 0", number)
+    if layer != "all" and not layer.isdecimal():
+        fail("--layer", "a number from 0, or all", repr(layer))
+    if nodes != "all" and not (nodes.isdecimal() and int(nodes) > 0):
+        fail("--nodes", "a positive number, or all", repr(nodes))
+    place = pick_device(device)
+    runs = [open_model(source, device=place) for source in (run, against) if source is not None]
+    names = [loaded.recipe.data.dataset for loaded in runs]
+    if names[-1] != names[0]:
+        fail("--against", f"a run on {names[0]}", f"one on {names[-1]} ({against})")
+    for key in ("name", "node_features", "edge_features", "standardize"):
+        if runs[-1].about.get(key) != runs[0].about.get(key):
+            fail("--against", f"a run on the data of {run}", f"one on data with another {key} ({against})")
+    dataset = open_for(runs[0].recipe, data_root, pack)
+    subjects = [make_subject(loaded, dataset, split, graph, place) for loaded in runs]
+    files, notes = write_explanation(
+        subjects[0],
+        node,
+        out or (Path(run) / "explain" if Path(run).is_dir() else Path("explain") / runs[0].recipe.name),
+        against=subjects[1] if len(subjects) > 1 else None,
+        layer=None if layer == "all" else int(layer),
+        channel=channel,
+        nodes=None if nodes == "all" else int(nodes),
+    )
+    for note in notes:
+        plain_console().print(f"note: {note}", style="yellow")
+    plain_console().print(f"written: {', '.join(map(str, files))}")
+
+
+def publish(
+    runs: Annotated[Path, typer.Argument(help="OUT of `gssc train` with one or more seeds, or one OUT/seed-N.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to make; its name is the name of the model.")],
+    notes: Annotated[
+        Path | None, typer.Option(help="YAML of `recipe: {data: …, licence: …}` for the card of the model.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a published model.")] = False,
+) -> None:
+    """Make a small folder of a trained model, for others to load, predict with and evaluate.
+
+    Of several seeds, the one with the best validation score is taken; test scores do not count. The folder holds the
+    weights, the recipe, what the data look like, the scores of this and of all seeds, a card (README.md) and a manifest
+    with the sha256 of every file. It works wherever a run folder does, and from any web server:
+
+        gssc publish runs/zinc-12k -o pretrained/zinc-12k --notes results/notes.yaml
+        gssc evaluate pretrained/zinc-12k
+        gssc predict https://example.org/models/zinc-12k molecules.smi
+    """
+    done = publishing.publish(runs, out, notes, replace=replace)
+    metric, validation, test = (done.summary[key] for key in ("metric", "validation", "test"))
+    scores = f"validation {metric} {score_text(validation)}, test {score_text(test)}"
+    plain_console().print(f"seed {done.seed}: {scores}\n{done.size / 1e6:.2f} MB written to {done.folder}")
