@@ -27,10 +27,9 @@ from gssc.nn import (
     graph_context,
     joint_gains,
 )
-from gssc.nn.copies import Source, copies
 from gssc.nn.encoders import HEAD_FORMS, LEVELS, EmbeddingInit, Features, HeadForm, Level, Pool
 from gssc.nn.gssconv import Kernel
-from gssc.nn.local import Local, make_locals
+from gssc.nn.local import Local, Source, copies, make_locals
 from gssc.nn.norm import NormName
 from gssc.nn.recompute import recomputed_layers
 from gssc.padding import blank

@@ -1,7 +1,6 @@
 """What the layers of a model are given when it looks at a graph, without changing the model."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from torch_geometric.data import Data
 from gssc.checks import fail
 from gssc.model import GSSC, model_inputs
 from gssc.nn import GraphContext, GSSCLayer, GSSConv
+from gssc.nn.norm import in_eval_mode
 from gssc.ops import degree_scale
 
 
@@ -21,18 +21,6 @@ class ConvolutionInputs(NamedTuple):
     phi: Tensor  # [1, K, c]
     vectors: Tensor  # [N, K]
     context: GraphContext
-
-
-@contextmanager
-def in_eval_mode(model: nn.Module) -> Iterator[None]:
-    """No dropout, running statistics; every module's own mode comes back."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def check_graph(model: GSSC, data: Data) -> int:

@@ -12,10 +12,8 @@ import torch
 from torch import nn
 
 from gssc.model import GSSC
-from gssc.nn import GSSCLayer, GSSConv
-from gssc.nn.dropout import Dropout
+from gssc.nn import GINE, GSSCLayer, GSSConv
 from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
-from gssc.nn.gine import GINE
 from gssc.nn.layer import FeedForward
 from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
@@ -37,7 +35,7 @@ READ = {
     "rwse_encoder": RandomWalkEncoder,
     "rwse_encoder.linear": nn.Linear,
     "layers.0.feed_forward": FeedForward,
-    "layers.0.feed_forward.2": Dropout,
+    "layers.0.feed_forward.2": nn.Dropout,
     "phi": DeepSetPhi,
     "head": GraphHead,
 }

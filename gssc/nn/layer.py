@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch_geometric.nn import CGConv
 
 from gssc.checks import check_positive, check_probability, fail
-from gssc.nn.dropout import Dropout
 from gssc.nn.norm import NormName, make_norm
 from gssc.ops import Branch, relu_dropout, residual_norm
 from gssc.ops.context import GraphContext, graph_context, number_of_graphs
@@ -115,7 +114,7 @@ class GSSCLayer(nn.Module):
             h = self.glob(x, phi, vectors, batch, context=context)
             branches.append(Branch(h, self.norm_global, self.dropout_global))
         h = residual_norm(x, branches, mask, training=self.training, seed=seed)
-        fed = Branch(self.feed_forward(h, seed), self.norm_ffn, self.feed_forward[4].p)
+        fed = Branch(self.feed_forward(h, seed), self.norm_ffn, self.feed_forward[4].p)  # type: ignore[arg-type]
         return residual_norm(h, [fed], mask, training=self.training, seed=seed, site=3), edge_attr
 
 
@@ -124,10 +123,10 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, channels: int, dropout: float) -> None:
         inner, outer = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
-        super().__init__(inner, nn.ReLU(), Dropout(dropout), outer, Dropout(dropout))
+        super().__init__(inner, nn.ReLU(), nn.Dropout(dropout), outer, nn.Dropout(dropout))
 
     def forward(self, h: Tensor, seed: Tensor | None = None) -> Tensor:
-        return self[3](relu_dropout(self[0](h), self[2].p, self.training, seed, site=2))
+        return self[3](relu_dropout(self[0](h), self[2].p, self.training, seed, site=2))  # type: ignore[arg-type]
 
 
 def _arguments(local: nn.Module | None) -> tuple[str, ...]:
