@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from gssc.checks import fail
-from gssc.explain.watch import bare_graph, check_graph, check_number, layers_of
+from gssc.explain.kernel import bare_graph, check_graph, check_number, layers_of
 from gssc.model import GSSC, model_inputs
 from gssc.nn.norm import in_eval_mode
 

@@ -32,7 +32,7 @@ def why_not(recipe: "Recipe", dataset: "GraphDataset", device: "torch.device", p
         return "Triton is not installed"
     if processes.world > 1:
         return "several processes share each step"
-    from gssc.molecules.fit import why_not_run
+    from gssc.molecules.supported import why_not_run
 
     return why_not_run(recipe, dataset, device)
 

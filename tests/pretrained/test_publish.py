@@ -16,10 +16,9 @@ from gssc.datasets.specs import OGB_ATOM
 from gssc.files import DamagedFileError, load_tensors, read_json
 from gssc.pretrained import download as downloading
 from gssc.pretrained import find, open_model
-from gssc.pretrained.card import model_card
 from gssc.pretrained.download import download
 from gssc.pretrained.manifest import read_manifest, sha256
-from gssc.pretrained.publish import publish
+from gssc.pretrained.publish import model_card, publish
 
 runner = CliRunner()
 
