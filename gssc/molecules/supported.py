@@ -5,6 +5,7 @@ what that is; a model is compared with it module by module, so that an option th
 layer, is a reason to refuse and never ignored.
 """
 
+from importlib.util import find_spec
 from types import NoneType
 from typing import Any
 
@@ -20,6 +21,7 @@ from gssc.nn.layer import FeedForward
 from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
 from gssc.train.build import about_data, build_model
+from gssc.train.processes import Processes
 
 MAX_NODES = 64
 # Every graph of a batch has gradients of its own, which are added up afterwards.
@@ -49,6 +51,19 @@ INTERNALS = vars(nn.Module()).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 COMPARED = (bool, int, float, str, tuple, list, dict, set, NoneType)  # by value; others have to be the same object
 NOT_COMPARED = {"recompute", "inspector"}  # where memory is saved, results are the same; PyG's own
+
+
+def why_not(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> str | None:
+    """Why the kernels for small graphs do not take a run, in a few words; None where they do."""
+    if recipe.train.kernels == "none":
+        return "train.kernels is none"
+    if device.type != "cuda":
+        return "there is no GPU"
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if processes.world > 1:
+        return "several processes share each step"
+    return why_not_run(recipe, dataset, device)
 
 
 def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> str | None:

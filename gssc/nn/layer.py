@@ -63,12 +63,8 @@ class GSSCLayer(nn.Module):
         check_positive("channels", channels)
         if local is None and glob is None:
             fail("local", "a convolution, or None only where glob is given", "None for both")
-        for name, p in (
-            ("dropout_local", dropout_local),
-            ("dropout_global", dropout_global),
-            ("dropout_ffn", dropout_ffn),
-        ):
-            check_probability(name, p)
+        for name, p in zip(("local", "global", "ffn"), (dropout_local, dropout_global, dropout_ffn), strict=True):
+            check_probability(f"dropout_{name}", p)
         self.channels = channels
         self.local, self.glob = local, glob
         self.dropout_local, self.dropout_global = dropout_local, dropout_global

@@ -1,17 +1,14 @@
 """A published model fetched from a URL into the cache: complete and verified, or not at all."""
 
 import http.client
-import os
 import re
-import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-import uuid
 from pathlib import Path
 
 from gssc.checks import check_choice, fail
-from gssc.files import DamagedFileError, sync_folder, write_atomic
+from gssc.files import DamagedFileError, replace_folder
 from gssc.pretrained.manifest import NAME, check_bytes, check_folder, read_manifest, sha256
 from gssc.spectra.cache import default_folder
 
@@ -24,7 +21,7 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     """The folder in the cache that holds the published model of a URL.
 
     The URL is that of the folder: its ``manifest.json`` is read first, then each file it lists, checked against it,
-    into a temporary folder that takes its final name when everything is there. A model that is already in the cache is
+    before they appear in the cache all at once. A model that is already in the cache is
     not fetched again; with ``digest`` nothing is fetched at all.
 
     Args:
@@ -50,24 +47,16 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     final = place / fetched[:32]
     if final.is_dir():
         return _checked(final, fetched)
-    listed = read_manifest(manifest, f"{base}/{NAME}")
-    temporary = place / f".{fetched[:32]}.{uuid.uuid4().hex}.tmp"
+    contents = {NAME: manifest}
+    for file, (size, expected) in read_manifest(manifest, f"{base}/{NAME}").items():
+        contents[file] = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
+        check_bytes(contents[file], size, expected, f"{base}/{file}")
     try:
-        for file, (size, expected) in listed.items():
-            data = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
-            check_bytes(data, size, expected, f"{base}/{file}")
-            write_atomic(temporary / file, data)
-        write_atomic(temporary / NAME, manifest)
-        try:
-            os.rename(temporary, final)
-        except OSError:
-            if not final.is_dir():  # else another process was first, with the same bytes
-                raise
-        sync_folder(place)
-    except OSError as error:
-        fail("cache", "a folder that can be written", f"{place} ({error})")
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if not final.is_dir():
+            replace_folder(final, contents, "cache")
+    except ValueError:
+        if not final.is_dir():  # else another process was first, with the same bytes
+            raise
     return final
 
 
