@@ -13,8 +13,7 @@ from markupsafe import Markup
 
 from gssc.checks import fail
 from gssc.environment import VERSION
-from gssc.report.figures import ablation_bars, learning_curves
-from gssc.report.predicted import predictions_plot
+from gssc.report.figures import ablation_bars, learning_curves, predictions_plot
 from gssc.report.provenance import duration, provenance, time_per_seed
 from gssc.report.published import published_costs
 from gssc.report.render import render

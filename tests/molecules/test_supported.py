@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from gssc import GSSC
-from gssc.molecules.layout import FlatModels
+from gssc.molecules.model import FlatModels
 from gssc.molecules.supported import difference, why_not_model
 from gssc.nn import GSSCLayer, GSSConv
 from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
