@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from gssc.nn import (
     graph_context,
     joint_gains,
 )
-from gssc.nn.encoders import HEAD_FORMS, LEVELS, EmbeddingInit, Features, HeadForm, Level, Pool
+from gssc.nn.encoders import EmbeddingInit, Features, HeadForm, Level, Pool
 from gssc.nn.gssconv import Kernel
 from gssc.nn.local import Local, Source, copies, make_locals
 from gssc.nn.norm import NormName
@@ -37,7 +37,7 @@ from gssc.spectra.packed import edges_of
 
 Global = Literal["gssc", "gsc", "attention", "none"]
 Spectrum = tuple[Tensor | None, Tensor | None, Tensor | None]  # eigvals, eigvecs, eigmask
-GLOBALS = ("gssc", "gsc", "attention", "none")
+GLOBALS = get_args(Global)
 PHIS: dict[str, Callable[[int], Phi]] = {
     "deepset": DeepSetPhi,
     "elementwise": ElementwisePhi,
@@ -147,8 +147,8 @@ class GSSC(nn.Module):
         for name, number in (may_be_zero | {"recompute": recompute}).items():
             if number != 0:
                 check_positive(name, number)
-        check_choice("level", level, LEVELS)
-        check_choice("head", head, HEAD_FORMS)
+        check_choice("level", level, get_args(Level))
+        check_choice("head", head, get_args(HeadForm))
         self.level, self.jumping_knowledge, self.recompute = level, jumping_knowledge, recompute
         if isinstance(glob, str):
             check_choice("glob", glob, GLOBALS)

@@ -60,12 +60,7 @@ class GatedGCN(nn.Module):
         self.norm_edge = make_norm(norm, channels)
 
     def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_attr: Tensor | None = None,
-        *,
-        context: GraphContext | None = None,
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, *, context: GraphContext | None = None
     ) -> tuple[Tensor, Tensor | None]:
         if context is None:
             check_shape("x", x, None, self.channels)

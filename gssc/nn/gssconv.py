@@ -1,7 +1,7 @@
 """The graph state space convolution as a module."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,6 @@ from gssc.ops.context import Gains, GraphContext, batch_to_ptr
 from gssc.ops.conv import Projection, joint_frequency_gains
 
 Kernel = Literal["channel", "shared"]
-KERNELS = ("channel", "shared")
 
 
 class GSSConv(nn.Module):
@@ -67,7 +66,7 @@ class GSSConv(nn.Module):
     ) -> None:
         super().__init__()
         check_positive("channels", channels)
-        check_choice("kernel", kernel, KERNELS)
+        check_choice("kernel", kernel, get_args(Kernel))
         phi_channels = channels if phi_channels is None else phi_channels
         check_positive("phi_channels", phi_channels)
         if selective and phi_channels != channels:

@@ -46,12 +46,7 @@ class GINE(GINEConv):
         self.channels = channels
 
     def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_attr: Tensor | None = None,
-        *,
-        context: GraphContext | None = None,
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, *, context: GraphContext | None = None
     ) -> Tensor:
         if context is None:
             check_shape("x", x, None, self.channels)
@@ -78,12 +73,7 @@ class LocalGCN(GCNConv):
         self.channels = channels
 
     def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_weight: Tensor | None = None,
-        *,
-        context: GraphContext | None = None,
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, *, context: GraphContext | None = None
     ) -> Tensor:
         if context is None:
             check_shape("x", x, None, self.channels)
