@@ -1,7 +1,7 @@
 """Computing a piece of a model again in the backward pass, instead of keeping what it needs for that."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -19,11 +19,9 @@ def recomputed(function: Callable[..., Result], modules: nn.Module, *arguments: 
     The same gradients, the same dropout, and running statistics of the BatchNorms in ``modules`` that are updated once.
     Calls may be nested.
     """
-
-    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        return nullcontext(), scratch_statistics(modules)
-
-    return checkpoint(function, *arguments, use_reentrant=False, context_fn=contexts)
+    return checkpoint(
+        function, *arguments, use_reentrant=False, context_fn=lambda: (nullcontext(), scratch_statistics(modules))
+    )
 
 
 @contextmanager
