@@ -159,11 +159,10 @@ class GSSConv(nn.Module):
         return GraphContext(x.shape[0], phi.shape[0], ptr, batch, known_degree=degree)
 
     def extra_repr(self) -> str:
-        return (
-            f"channels={self.channels}, phi_channels={self.phi_channels}, kernel={self.kernel!r}, "
-            f"selective={self.selective}, normalize={self.normalize}, self_term={self.self_term}, "
-            f"degree_scaling={self.degree_scale is not None}, out_proj={self.lin_out is not None}"
-        )
+        names = ("channels", "phi_channels", "kernel", "selective", "normalize", "self_term")
+        options = {name: getattr(self, name) for name in names}
+        options |= {"degree_scaling": self.degree_scale is not None, "out_proj": self.lin_out is not None}
+        return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
 def joint_gains(convolutions: Sequence[Any], phi: Tensor) -> dict[nn.Module, Gains]:

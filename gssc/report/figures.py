@@ -107,9 +107,10 @@ def predictions_plot(run: SeedRun) -> tuple[Any, str] | None:
 
     None if the run has no predictions; ValueError if the file is damaged.
     """
-    if not (run.folder / "predictions.safetensors").exists():
+    file = run.folder / "predictions.safetensors"
+    if not file.exists():
         return None
-    path = str(run.folder / "predictions.safetensors")
+    path = str(file)
     try:
         tensors = load_file(path)
         prediction, target = (tensors[name].astype(np.float64) for name in ("prediction", "target"))
