@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -27,17 +27,17 @@ from gssc.nn import (
     graph_context,
     joint_gains,
 )
-from gssc.nn.copies import Source, copies
-from gssc.nn.encoders import HEAD_FORMS, LEVELS, EmbeddingInit, Features, HeadForm, Level, Pool
+from gssc.nn.encoders import EmbeddingInit, Features, HeadForm, Level, Pool
 from gssc.nn.gssconv import Kernel
-from gssc.nn.local import Local, make_locals
+from gssc.nn.local import Local, Source, copies, make_locals
 from gssc.nn.norm import NormName
 from gssc.nn.recompute import recomputed_layers
 from gssc.padding import blank
 from gssc.spectra.packed import edges_of
 
 Global = Literal["gssc", "gsc", "attention", "none"]
-GLOBALS = ("gssc", "gsc", "attention", "none")
+Spectrum = tuple[Tensor | None, Tensor | None, Tensor | None]  # eigvals, eigvecs, eigmask
+GLOBALS = get_args(Global)
 PHIS: dict[str, Callable[[int], Phi]] = {
     "deepset": DeepSetPhi,
     "elementwise": ElementwisePhi,
@@ -143,25 +143,23 @@ class GSSC(nn.Module):
         super().__init__()
         for name, number in (("out_channels", out_channels), ("channels", channels), ("layers", layers)):
             check_positive(name, number)
-        for name, number in (
-            ("rwse", rwse),
-            ("rwse_channels", rwse_channels),
-            ("diagonal_channels", diagonal_channels),
-        ):
+        may_be_zero = {"rwse": rwse, "rwse_channels": rwse_channels, "diagonal_channels": diagonal_channels}
+        for name, number in (may_be_zero | {"recompute": recompute}).items():
             if number != 0:
                 check_positive(name, number)
-        check_choice("level", level, LEVELS)
-        check_choice("head", head, HEAD_FORMS)
-        if recompute:
-            check_positive("recompute", recompute)
+        check_choice("level", level, get_args(Level))
+        check_choice("head", head, get_args(HeadForm))
         self.level, self.jumping_knowledge, self.recompute = level, jumping_knowledge, recompute
+        if isinstance(glob, str):
+            check_choice("glob", glob, GLOBALS)
         self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
         self.local, self.glob = (part if isinstance(part, str) else "own" for part in (local, glob))
 
-        own_glob = not isinstance(glob, str)
+        if glob == "gsc":
+            phi, selective, self_term = "elementwise", False, False
         self.phi = None
-        if own_glob or glob in ("gssc", "gsc") or diagonal_channels > 0:
-            self.phi = make_phi("elementwise" if glob == "gsc" else phi, phi_channels or channels)
+        if glob not in ("attention", "none") or diagonal_channels > 0:
+            self.phi = make_phi(phi, phi_channels or channels)
             phi_channels = self.phi.channels
 
         extra = (rwse_channels if rwse else 0) + diagonal_channels
@@ -181,20 +179,8 @@ class GSSC(nn.Module):
                 return SoftmaxAttention(channels, heads)
             if glob == "none":
                 return None
-            full = glob == "gssc"
-            terms: dict[str, Any] = {"selective": selective and full, "self_term": self_term and full}
-            return GSSConv(
-                channels,
-                phi_channels,
-                kernel,
-                normalize=normalize,
-                degree_scaling=degree_scaling,
-                out_proj=out_proj,
-                **terms,
-            )
+            return GSSConv(channels, phi_channels, kernel, selective, normalize, self_term, degree_scaling, out_proj)
 
-        if isinstance(glob, str):
-            check_choice("glob", glob, GLOBALS)
         edges = self.edge_encoder is not None
         locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
         globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
@@ -253,51 +239,47 @@ class GSSC(nn.Module):
         Returns:
             [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
         """
-        context = self._context(
-            x, edge_index, eigvals, eigvecs, eigmask, batch, edge_attr, rwse,
-            num_graphs, num_nodes, node_mask, edge_mask, ptr, largest,
+        spectrum = eigvals, eigvecs, eigmask
+        nodes, graphs = self._sizes(x, spectrum, batch, num_graphs, num_nodes)
+        seeded: list[Any] = []  # whose dropout gets its seeds in one draw for all
+        for layer in self.layers if self.dropouts and self.training else ():
+            seeded += [layer, layer.local]
+        context = graph_context(
+            nodes, graphs, batch, edge_index, ptr=ptr, largest=largest,
+            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded,
         )  # fmt: skip
+        self._check_numbers(x, edge_attr, rwse, spectrum, context)
         if node_mask is not None:
             x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
         phi = None if self.phi is None else self.phi(eigvals, eigmask)
         h = self._encode_nodes(x, rwse, phi, eigvecs, context)
-        # Edge features are handed over without a name, so that they can go as soon as the first layer has read them.
-        encode = (lambda *_: None) if self.edge_encoder is None else self.edge_encoder
-        outputs = self._through_layers(h, encode(edge_attr, edge_index.shape[1]), phi, eigvecs, context)
+        e = None if self.edge_encoder is None else self.edge_encoder(edge_attr, edge_index.shape[1])
+        if phi is not None:  # of all layers at once, as it is cheaper
+            context.gains = joint_gains([*map(attrgetter("glob"), self.layers)], phi)
+        context.final = self.layers[-1].local  # type: ignore[assignment]
+        outputs = []
+        if self.recompute and torch.is_grad_enabled():
+            outputs = recomputed_layers(self.layers, self.recompute, h, e, phi, eigvecs, context)
+        else:
+            for layer in self.layers:
+                h, e = layer(h, edge_index, phi, eigvecs, batch, e, context=context)
+                outputs.append(h)
         h = torch.cat(outputs, dim=1) if self.jumping_knowledge else outputs[-1]
         return self.head(h, context) if self.level == "graph" else self.head(h)
 
-    def _context(
-        self,
-        x: Tensor | None,
-        edge_index: Tensor,
-        eigvals: Tensor | None,
-        eigvecs: Tensor | None,
-        eigmask: Tensor | None,
-        batch: Tensor | None,
-        edge_attr: Tensor | None,
-        rwse: Tensor | None,
-        num_graphs: int | None,
-        num_nodes: int | None,
-        node_mask: Tensor | None,
-        edge_mask: Tensor | None,
-        ptr: Tensor | None,
-        largest: int | None,
-    ) -> GraphContext:
-        """The batch as the layers see it, after a check of its numbers; sizes from whatever tells them.
-
-        Numbers must be finite (on a CPU: a GPU is not made to wait) and of the weights' type.
-        """
-        nodes = num_nodes
+    def _sizes(
+        self, x: Tensor | None, spectrum: Spectrum, batch: Tensor | None, graphs: int | None, nodes: int | None
+    ) -> tuple[int, int]:
+        """Numbers of nodes and graphs, from whatever tells them."""
+        eigvals, eigvecs, eigmask = spectrum
         for tensor in (eigvecs, x):
             nodes = nodes if tensor is None else tensor.shape[0]
         if nodes is None:
             fail("num_nodes", "the number of nodes, where neither x nor eigvecs tells it", "None")
-        graphs = num_graphs
         if eigvals is not None:
+            if graphs not in (None, eigvals.shape[0]):
+                fail("eigvals", f"one row for each of num_graphs = {graphs} graphs", eigvals.shape[0])
             graphs = eigvals.shape[0]
-            if num_graphs not in (None, graphs):
-                fail("eigvals", f"one row for each of num_graphs = {num_graphs} graphs", graphs)
         elif graphs is None and batch is not None:
             fail("num_graphs", "the number of graphs, where batch is given without eigvals", "None")
         if self.phi is not None:
@@ -305,31 +287,30 @@ class GSSC(nn.Module):
                 fail("eigvals", "eigvals, eigvecs and eigmask (apply gssc.LaplacianSpectrum to the data)", "None")
             if eigvecs.shape != (nodes, eigvals.shape[1]):
                 check_shape("eigvecs", eigvecs, nodes, eigvals.shape[1])
-        seeded: list[Any] = []  # whose dropout gets its seeds in one draw for all
-        for layer in self.layers if self.dropouts and self.training else ():
-            seeded += [layer, layer.local]
-        context = graph_context(
-            nodes, 1 if graphs is None else graphs, batch, edge_index, ptr=ptr, largest=largest,
-            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded,
-        )  # fmt: skip
-        if not torch.compiler.is_compiling():
-            weights = next(self.parameters()).dtype
-            for name, numbers, reader, mask in (
-                ("x", x, self.node_encoder.linear, node_mask),
-                ("edge_attr", edge_attr, self.edge_encoder, edge_mask),
-                ("rwse", rwse, self.rwse_encoder, node_mask),
-                ("eigvals", eigvals, self.phi, None),
-                ("eigvecs", eigvecs, self.phi, None),
-            ):
-                if numbers is None or reader is None or not numbers.is_floating_point():
-                    continue
-                if reader is not self.phi and numbers.device.type == "cpu":
-                    finite = torch.isfinite(numbers if mask is None else blank(numbers, mask))  # type: ignore[arg-type]
-                    if not bool(finite.all()):
-                        fail(name, "finite numbers", f"{int((~finite).sum())} non-finite of {numbers.numel()}")
-                if numbers.dtype != weights and not torch.is_autocast_enabled(numbers.device.type):
-                    fail(name, f"{weights}, the type of the model's weights (data.apply, model.to)", numbers.dtype)
-        return context
+        return nodes, 1 if graphs is None else graphs
+
+    def _check_numbers(
+        self, x: Tensor | None, edge_attr: Tensor | None, rwse: Tensor | None, spectrum: Spectrum, context: GraphContext
+    ) -> None:
+        """Numbers must be finite (on a CPU: a GPU is not made to wait) and of the weights' type."""
+        if torch.compiler.is_compiling():
+            return
+        weights = next(self.parameters()).dtype
+        for name, numbers, reader, mask in (
+            ("x", x, self.node_encoder.linear, context.node_mask),
+            ("edge_attr", edge_attr, self.edge_encoder, context.edge_mask),
+            ("rwse", rwse, self.rwse_encoder, context.node_mask),
+            ("eigvals", spectrum[0], self.phi, None),
+            ("eigvecs", spectrum[1], self.phi, None),
+        ):
+            if numbers is None or reader is None or not numbers.is_floating_point():
+                continue
+            if reader is not self.phi and numbers.device.type == "cpu":
+                finite = torch.isfinite(numbers if mask is None else blank(numbers, mask))  # type: ignore[arg-type]
+                if not bool(finite.all()):
+                    fail(name, "finite numbers", f"{int((~finite).sum())} non-finite of {numbers.numel()}")
+            if numbers.dtype != weights and not torch.is_autocast_enabled(numbers.device.type):
+                fail(name, f"{weights}, the type of the model's weights (data.apply, model.to)", numbers.dtype)
 
     def _encode_nodes(
         self, x: Tensor | None, rwse: Tensor | None, phi: Tensor | None, eigvecs: Tensor | None, context: GraphContext
@@ -345,21 +326,6 @@ class GSSC(nn.Module):
         if self.diagonal_encoder is not None:
             pieces.append(self.diagonal_encoder(phi, eigvecs, context))
         return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
-
-    def _through_layers(
-        self, h: Tensor, e: Tensor | None, phi: Tensor | None, eigvecs: Tensor | None, context: GraphContext
-    ) -> list[Tensor]:
-        """Node features after every layer. Gains of all layers are made at once, as it is cheaper."""
-        if phi is not None:
-            context.gains = joint_gains([*map(attrgetter("glob"), self.layers)], phi)
-        context.final = self.layers[-1].local  # type: ignore[assignment]
-        if self.recompute and torch.is_grad_enabled():
-            return recomputed_layers(self.layers, self.recompute, h, e, phi, eigvecs, context)
-        outputs = []
-        for layer in self.layers:
-            h, e = layer(h, context.edge_index, phi, eigvecs, context.batch, e, context=context)
-            outputs.append(h)
-        return outputs
 
 
 def make_phi(phi: str | Source, channels: int) -> Phi:

@@ -11,7 +11,7 @@ import typer
 
 from gssc.checks import check_installed, fail
 from gssc.files import write_atomic
-from gssc.pretrained.card import read_notes
+from gssc.pretrained.publish import read_notes
 from gssc.report.variants import read_recorded
 from tools.ablation_plots import comparison_plot
 from tools.ablations import SECTIONS, commands, comparison_table, comparisons

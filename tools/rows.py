@@ -7,7 +7,7 @@ from gssc.report.provenance import duration
 from gssc.report.runs import is_number
 from gssc.report.variants import Recorded
 
-# Remarks on the data of recipes, see gssc.pretrained.card.
+# Remarks on the data of recipes, see gssc.pretrained.publish.
 Notes = Mapping[str, Mapping[str, str]]
 
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from gssc.checks import fail
-from gssc.explain.watch import bare_graph, check_graph, check_number, in_eval_mode, layers_of
+from gssc.explain.kernel import bare_graph, check_graph, check_number, layers_of
 from gssc.model import GSSC, model_inputs
+from gssc.nn.norm import in_eval_mode
 
 ROWS = 40_000  # nodes and edges of the copies that are differentiated at once, about
 

@@ -13,10 +13,9 @@ from gssc.datasets import GraphDataset
 from gssc.datasets.specs import SPECS
 from gssc.explain.draw import influence_figure, kernel_figure, rendered
 from gssc.explain.jacobian import influence, without_global
-from gssc.explain.kernel import node_kernel
+from gssc.explain.kernel import bare_graph, check_number, node_kernel
 from gssc.explain.layout import hops_to, layout
 from gssc.explain.tables import by_distance, kernel_csv, pairs_csv, reaches_csv
-from gssc.explain.watch import bare_graph, check_number
 from gssc.files import write_files
 from gssc.spectra.packed import edges_of
 from gssc.train.build import build_store

@@ -11,8 +11,6 @@ from gssc.molecules.supported import categories
 from gssc.tasks import Task
 from gssc.train.store import GraphStore
 
-MAX_NODES = 64
-
 
 class MoleculeData(NamedTuple):
     """G graphs, and graph G, which is empty: what an unused slot of a batch points to.

@@ -46,10 +46,10 @@ class Reestimation:
         n, mean, squares = self.total
         enough = (n >= 2).unsqueeze(1)
         variance = squares / (n.unsqueeze(1) - 1).clamp(min=1)
-        found = torch.stack([mean, variance], 1).view(-1, 2, norms, channels).transpose(1, 2).flatten(1)
-        found = torch.cat([found.to(running.dtype), self.walks.expand(len(found), -1)], 1)
-        place = running[:, : found.shape[1]]
-        place.copy_(torch.where(enough, found, place))
+        statistics = torch.stack([mean, variance], 1).view(-1, 2, norms, channels).transpose(1, 2).flatten(1)
+        statistics = torch.cat([statistics.to(running.dtype), self.walks.expand(len(statistics), -1)], 1)
+        place = running[:, : statistics.shape[1]]
+        place.copy_(torch.where(enough, statistics, place))
 
     def _batch(self) -> None:
         # A batch of fewer than two rows is to meet the old statistics.

@@ -1,25 +1,31 @@
-"""Which models the kernels for small graphs take.
+"""Which recipes, models and graphs the kernels for small graphs take.
 
 They stand for the whole forward pass of a `GSSC`, so every module of it has to be what they compute. `implemented` says
 what that is; a model is compared with it module by module, so that an option that the kernels do not know, of any
 layer, is a reason to refuse and never ignored.
 """
 
+from importlib.util import find_spec
 from types import NoneType
 from typing import Any
 
 import torch
 from torch import nn
 
+from gssc.config import Recipe
+from gssc.datasets.flat import GraphDataset
 from gssc.model import GSSC
-from gssc.nn import GSSCLayer, GSSConv
-from gssc.nn.dropout import Dropout
+from gssc.nn import GINE, GSSCLayer, GSSConv
 from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
-from gssc.nn.gine import GINE
 from gssc.nn.layer import FeedForward
 from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
+from gssc.train.build import about_data, build_model
+from gssc.train.processes import Processes
 
+MAX_NODES = 64
+# Every graph of a batch has gradients of its own, which are added up afterwards.
+MOST_GRADIENTS = 2**32
 WIDTHS = (16, 32, 64)
 MAX_CATEGORIES, MAX_BONDS, MAX_STEPS = 256, 4, 64
 
@@ -37,7 +43,7 @@ READ = {
     "rwse_encoder": RandomWalkEncoder,
     "rwse_encoder.linear": nn.Linear,
     "layers.0.feed_forward": FeedForward,
-    "layers.0.feed_forward.2": Dropout,
+    "layers.0.feed_forward.2": nn.Dropout,
     "phi": DeepSetPhi,
     "head": GraphHead,
 }
@@ -45,6 +51,50 @@ INTERNALS = vars(nn.Module()).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 COMPARED = (bool, int, float, str, tuple, list, dict, set, NoneType)  # by value; others have to be the same object
 NOT_COMPARED = {"recompute", "inspector"}  # where memory is saved, results are the same; PyG's own
+
+
+def why_not(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> str | None:
+    """Why the kernels for small graphs do not take a run, in a few words; None where they do."""
+    if recipe.train.kernels == "none":
+        return "train.kernels is none"
+    if device.type != "cuda":
+        return "there is no GPU"
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if processes.world > 1:
+        return "several processes share each step"
+    return why_not_run(recipe, dataset, device)
+
+
+def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> str | None:
+    """What speaks against it in the recipe, in its model, or in the graphs it is trained and selected on."""
+    config, task = recipe.train, dataset.task
+    if not config.capture:
+        return "train.capture is false"
+    if config.precision not in ("float32", "tf32"):
+        return f"train.precision is {config.precision}"
+    if (task.level, task.kind) != ("graph", "regression"):
+        return f"the task is not regression of graphs but {task.kind} of {task.level}s"
+    with torch.random.fork_rng(devices=[]):
+        model = build_model(recipe, about_data(recipe, dataset))
+    reason = why_not_model(model)
+    if reason is not None:
+        return reason
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if config.batch_size * parameters > MOST_GRADIENTS:
+        return f"batches of {config.batch_size} graphs are too large"
+    for split in ("train", "val"):
+        graphs = dataset.splits[split]
+        most = int(graphs.ptr.diff().max()) if graphs.num_graphs else 0
+        if not 1 <= most <= MAX_NODES:
+            return f"graphs have up to {most} nodes, not {MAX_NODES}"
+        if graphs.mask is not None:
+            return "only some targets count"
+        starts = graphs.ptr[:-1].repeat_interleave(graphs.edge_ptr.diff()).to(device)
+        source, target = graphs.edge_index.to(device)
+        if torch.unique((starts + target) * MAX_NODES + source).numel() < graphs.num_edges:
+            return "two edges join the same nodes"
+    return None
 
 
 def why_not_model(model: nn.Module) -> str | None:

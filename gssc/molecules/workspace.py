@@ -7,7 +7,8 @@ from torch import Tensor
 
 from gssc.checks import fail
 from gssc.molecules.arguments import Backward, Sums, Tables
-from gssc.molecules.data import MAX_NODES, MoleculeData
+from gssc.molecules.data import MoleculeData
+from gssc.molecules.supported import MAX_NODES
 from gssc.ops.triton_support import power_of_two
 
 if TYPE_CHECKING:

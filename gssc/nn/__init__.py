@@ -2,12 +2,9 @@
 
 from gssc.nn.attention import SoftmaxAttention
 from gssc.nn.encoders import FeatureEncoder, GraphHead, MLPHead, RandomWalkEncoder, SpectralDiagonalEncoder
-from gssc.nn.gated_gcn import GatedGCN
-from gssc.nn.gcn import LocalGCN
-from gssc.nn.gine import GINE
 from gssc.nn.gssconv import GSSConv, joint_gains
 from gssc.nn.layer import GSSCLayer
-from gssc.nn.local import make_local, make_locals
+from gssc.nn.local import GINE, GatedGCN, LocalGCN, LocalPNA, make_local, make_locals
 from gssc.nn.norm import BatchNorm, reestimate_batch_norms, synchronize_batch_norms
 from gssc.nn.phi import (
     DeepSetPhi,
@@ -19,7 +16,6 @@ from gssc.nn.phi import (
     ResistancePhi,
     TransformerPhi,
 )
-from gssc.nn.pna import LocalPNA
 from gssc.ops.context import GraphContext, graph_context
 
 __all__ = [

@@ -3,9 +3,8 @@
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_shape, fail
-from gssc.ops import batch_to_ptr
 from gssc.ops.attention import attention
-from gssc.ops.context import GraphContext
+from gssc.ops.context import GraphContext, batch_to_ptr, number_of_graphs
 
 
 class SoftmaxAttention(nn.Module):
@@ -44,10 +43,7 @@ class SoftmaxAttention(nn.Module):
         """
         check_shape("x", x, None, self.channels)
         if context is None:
-            if phi is not None:
-                graphs = phi.shape[0]
-            else:
-                graphs = int(batch.max()) + 1 if batch is not None and batch.numel() else 1
+            graphs = number_of_graphs(phi, batch)
             context = GraphContext(x.shape[0], graphs, batch_to_ptr(batch, x.shape[0], graphs, x.device), batch)
         q, k, v = self.lin_qkv(x).chunk(3, dim=1)
         return self.lin_out(attention(q, k, v, context.ptr, self.heads, context.largest))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +17,11 @@ from gssc.ops.op import unmodified
 Features = int | Sequence[int] | None
 
 EmbeddingInit = Literal["normal", "xavier"]
-EMBEDDING_INITS = ("normal", "xavier")
 MAX_ENTRIES = 2**25  # of the zeros and ones that stand for categories: 128 MB
 
 Level = Literal["node", "graph"]
 HeadForm = Literal["halving", "wide", "linear"]
 Pool = Literal["sum", "mean", "max"]
-LEVELS = ("node", "graph")
-HEAD_FORMS = ("halving", "wide", "linear")
-POOLS = ("sum", "mean", "max")
 
 
 class FeatureEncoder(nn.Module):
@@ -48,7 +44,7 @@ class FeatureEncoder(nn.Module):
     ) -> None:
         super().__init__()
         check_positive("channels", channels)
-        check_choice("embedding_init", embedding_init, EMBEDDING_INITS)
+        check_choice("embedding_init", embedding_init, get_args(EmbeddingInit))
         self.name = name
         self.linear: nn.Linear | None = None
         self.embeddings: nn.ModuleList | None = None
@@ -174,7 +170,7 @@ class MLPHead(nn.Sequential):
 
     def __init__(self, channels: int, out_channels: int, form: HeadForm = "halving") -> None:
         check_positive("out_channels", out_channels)
-        check_choice("form", form, HEAD_FORMS)
+        check_choice("form", form, get_args(HeadForm))
         widths = [channels]
         if form != "linear":
             factor = 2 if form == "halving" else 1
@@ -197,7 +193,7 @@ class GraphHead(nn.Module):
 
     def __init__(self, channels: int, out_channels: int, pool: Pool = "mean", form: HeadForm = "halving") -> None:
         super().__init__()
-        check_choice("pool", pool, POOLS)
+        check_choice("pool", pool, get_args(Pool))
         self.pool = pool
         self.mlp = MLPHead(channels, out_channels, form)
 

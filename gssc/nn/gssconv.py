@@ -1,7 +1,7 @@
 """The graph state space convolution as a module."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,6 @@ from gssc.ops.context import Gains, GraphContext, batch_to_ptr
 from gssc.ops.conv import Projection, joint_frequency_gains
 
 Kernel = Literal["channel", "shared"]
-KERNELS = ("channel", "shared")
 
 
 class GSSConv(nn.Module):
@@ -67,7 +66,7 @@ class GSSConv(nn.Module):
     ) -> None:
         super().__init__()
         check_positive("channels", channels)
-        check_choice("kernel", kernel, KERNELS)
+        check_choice("kernel", kernel, get_args(Kernel))
         phi_channels = channels if phi_channels is None else phi_channels
         check_positive("phi_channels", phi_channels)
         if selective and phi_channels != channels:
@@ -160,11 +159,10 @@ class GSSConv(nn.Module):
         return GraphContext(x.shape[0], phi.shape[0], ptr, batch, known_degree=degree)
 
     def extra_repr(self) -> str:
-        return (
-            f"channels={self.channels}, phi_channels={self.phi_channels}, kernel={self.kernel!r}, "
-            f"selective={self.selective}, normalize={self.normalize}, self_term={self.self_term}, "
-            f"degree_scaling={self.degree_scale is not None}, out_proj={self.lin_out is not None}"
-        )
+        names = ("channels", "phi_channels", "kernel", "selective", "normalize", "self_term")
+        options = {name: getattr(self, name) for name in names}
+        options |= {"degree_scaling": self.degree_scale is not None, "out_proj": self.lin_out is not None}
+        return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
 def joint_gains(convolutions: Sequence[Any], phi: Tensor) -> dict[nn.Module, Gains]:

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch_geometric.nn import CGConv
 
 from gssc.checks import check_positive, check_probability, fail
-from gssc.nn.dropout import Dropout
 from gssc.nn.norm import NormName, make_norm
 from gssc.ops import Branch, relu_dropout, residual_norm
 from gssc.ops.context import GraphContext, graph_context, number_of_graphs
@@ -64,12 +63,8 @@ class GSSCLayer(nn.Module):
         check_positive("channels", channels)
         if local is None and glob is None:
             fail("local", "a convolution, or None only where glob is given", "None for both")
-        for name, p in (
-            ("dropout_local", dropout_local),
-            ("dropout_global", dropout_global),
-            ("dropout_ffn", dropout_ffn),
-        ):
-            check_probability(name, p)
+        for name, p in zip(("local", "global", "ffn"), (dropout_local, dropout_global, dropout_ffn), strict=True):
+            check_probability(f"dropout_{name}", p)
         self.channels = channels
         self.local, self.glob = local, glob
         self.dropout_local, self.dropout_global = dropout_local, dropout_global
@@ -124,11 +119,10 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, channels: int, dropout: float) -> None:
         inner, outer = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
-        super().__init__(inner, nn.ReLU(), Dropout(dropout), outer, Dropout(dropout))
+        super().__init__(inner, nn.ReLU(), nn.Dropout(dropout), outer, nn.Dropout(dropout))
 
     def forward(self, h: Tensor, seed: Tensor | None = None) -> Tensor:
-        p: float = self[2].p  # type: ignore[assignment]
-        return self[3](relu_dropout(self[0](h), p, self.training, seed, site=2))
+        return self[3](relu_dropout(self[0](h), self[2].p, self.training, seed, site=2))  # type: ignore[arg-type]
 
 
 def _arguments(local: nn.Module | None) -> tuple[str, ...]:

@@ -47,14 +47,14 @@ def joined_moments(one: Moments, other: Moments) -> Moments:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def moments_over_ranks(own: Moments, group: dist.ProcessGroup | None) -> Moments:
+def moments_over_ranks(moments: Moments, group: dist.ProcessGroup | None) -> Moments:
     """Moments of the rows of all processes together: the same bits on each of them."""
-    row = torch.cat([own.n.view(1), own.mean, own.squares])
+    row = torch.cat([moments.n.view(1), moments.mean, moments.squares])
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     # A sum in which each process fills its own row: one collective for all three, and adding zeros rounds nothing.
     before, after = row.new_zeros(rank, row.shape[0]), row.new_zeros(ranks - rank - 1, row.shape[0])
     gathered = _AllReduce.apply(torch.cat([before, row.unsqueeze(0), after]), group)
-    n, mean, squares = gathered.tensor_split([1, 1 + own.mean.shape[0]], dim=1)
+    n, mean, squares = gathered.tensor_split([1, 1 + moments.mean.shape[0]], dim=1)
     return merge_moments(Moments(n, mean, squares))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -44,14 +44,19 @@ class BatchNorm(nn.BatchNorm1d):
 
     def _normalize_by_batch(self, x: Tensor, mask: Tensor | None, spread: bool) -> Tensor:
         """Like F.batch_norm(training=True), from moments whose count is a tensor. Half precision sums in float32."""
-        if self.running_mean is None or self.running_var is None:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             fail("track_running_stats", "True, for masked or synchronised statistics", False)
         rows = x.to(torch.promote_types(x.dtype, torch.float32))
         moments = row_moments(rows, mask)
         if spread:
             moments = moments_over_ranks(moments, self.process_group)
         enough = moments.n >= 2
-        self._update_running_statistics(moments, enough)
+        with torch.no_grad():
+            self.num_batches_tracked.add_(enough)
+            step = 1.0 / self.num_batches_tracked.clamp(min=1) if self.momentum is None else self.momentum
+            unbiased = moments.squares / (moments.n - 1).clamp(min=1)
+            for running, batch in ((self.running_mean, moments.mean), (self.running_var, unbiased)):
+                running.copy_(torch.where(enough, (1 - step) * running + step * batch, running))
         mean = torch.where(enough, moments.mean, self.running_mean)
         var = torch.where(enough, moments.squares / moments.n.clamp(min=1), self.running_var)
         scale = torch.rsqrt(var + self.eps)
@@ -59,17 +64,6 @@ class BatchNorm(nn.BatchNorm1d):
             scale = scale * self.weight
         out = (rows - mean) * scale
         return (out if self.bias is None else out + self.bias).to(x.dtype)
-
-    @torch.no_grad()
-    def _update_running_statistics(self, moments: Moments, enough: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(enough)
-        step = 1.0 / self.num_batches_tracked.clamp(min=1) if self.momentum is None else self.momentum
-        unbiased = moments.squares / (moments.n - 1).clamp(min=1)
-        for running, batch in ((self.running_mean, moments.mean), (self.running_var, unbiased)):
-            running.copy_(torch.where(enough, (1 - step) * running + step * batch, running))
 
 
 def make_norm(name: NormName, channels: int) -> nn.Module:
@@ -117,10 +111,10 @@ def reestimate_batch_norms(
             the batches of all processes, which must have equally many.
         autocast: For example ``torch.autocast("cuda", torch.bfloat16)``.
     """
-    found: dict[nn.Module, Moments] = {}
+    totals: dict[nn.Module, Moments] = {}
 
     def observe(norm: nn.Module, moments: Moments) -> None:
-        found[norm] = joined_moments(found[norm], moments) if norm in found else moments
+        totals[norm] = joined_moments(totals[norm], moments) if norm in totals else moments
 
     number = 0
     with observed_batch_norms(model, observe), autocast if autocast is not None else nullcontext():
@@ -129,7 +123,7 @@ def reestimate_batch_norms(
             number += 1
     if not number:
         fail("batches", "at least one batch", "none")
-    set_statistics(model, found)
+    set_statistics(model, totals)
 
 
 @contextmanager
@@ -144,58 +138,51 @@ def observed_batch_norms(model: nn.Module, observe: Callable[[nn.Module, Moments
         rows = named["x"] if "x" in named else named["input"]  # as PyTorch calls it
         observe(norm, row_moments(rows.double(), named.get("mask")))
 
-    hooks = [norm.register_forward_pre_hook(look, with_kwargs=True) for norm in batch_norms(model).values()]
+    norms = batch_norms(model).values()
+    before = [(norm, norm.momentum, [buffer.clone() for buffer in norm.buffers()]) for norm in norms]
+    hooks = [norm.register_forward_pre_hook(look, with_kwargs=True) for norm in norms]
     try:
-        with normalizing_by_batch(model, 0.0):  # a batch of fewer than two rows is to meet the old statistics
+        # Compiled layers may not run hooks, and would be compiled anew for this mode.
+        with in_eval_mode(model), torch.compiler.set_stance("force_eager"), torch.no_grad():
+            for norm in norms:
+                norm.train()
+                norm.momentum = 0.0  # a batch of fewer than two rows is to meet the old statistics
             yield
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextmanager
-def normalizing_by_batch(model: nn.Module, momentum: float) -> Iterator[None]:
-    """BatchNorm in training mode with this momentum, all else in eval mode, without gradient and compiled code.
-
-    Modes and statistics are as before afterwards.
-    """
-    norms = batch_norms(model).values()
-    modes = [(module, module.training) for module in model.modules()]
-    before = [(norm, norm.momentum, [buffer.clone() for buffer in norm.buffers()]) for norm in norms]
-    try:
-        model.eval()
-        for norm in norms:
-            norm.train()
+        for norm, momentum, buffers in before:
             norm.momentum = momentum
-        # Compiled layers may not run hooks, and would be compiled anew for this mode.
-        with torch.compiler.set_stance("force_eager"), torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for norm, own_momentum, buffers in before:
-            norm.momentum = own_momentum
             for buffer, old in zip(norm.buffers(), buffers, strict=True):
                 buffer.copy_(old)
 
 
+@contextmanager
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """No dropout, running statistics; every module's own mode comes back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
 def batch_norms(model: nn.Module) -> dict[str, nn.BatchNorm1d]:
     """The norms of a model that have running statistics, by name."""
-    return {name: module for name, module in model.named_modules() if _has_running_statistics(module)}
-
-
-def _has_running_statistics(module: nn.Module) -> TypeGuard[nn.BatchNorm1d]:
-    return isinstance(module, nn.BatchNorm1d) and module.track_running_stats
+    modules = model.named_modules()
+    return {name: m for name, m in modules if isinstance(m, nn.BatchNorm1d) and m.track_running_stats}
 
 
 @torch.no_grad()
-def set_statistics(model: nn.Module, found: Mapping[nn.Module, Moments]) -> None:
+def set_statistics(model: nn.Module, totals: Mapping[nn.Module, Moments]) -> None:
     """Those of all norms or of none; of fewer than two rows there are none to set."""
     pairs = []
     for name, norm in batch_norms(model).items():
-        if norm not in found:
+        if norm not in totals:
             continue
-        moments = found[norm]
+        moments = totals[norm]
         if isinstance(norm, BatchNorm) and norm.synchronized:
             moments = moments_over_ranks(moments, norm.process_group)
         if not bool(torch.isfinite(moments.squares).all()):

@@ -152,10 +152,7 @@ class TransformerPhi(Phi):
         self.mixes = nn.ModuleList(nn.Linear(channels, channels) for _ in range(layers))
         self.feed_forwards = nn.ModuleList(
             nn.Sequential(
-                nn.LayerNorm(channels),
-                nn.Linear(channels, 2 * channels),
-                nn.SiLU(),
-                nn.Linear(2 * channels, channels),
+                nn.LayerNorm(channels), nn.Linear(channels, 2 * channels), nn.SiLU(), nn.Linear(2 * channels, channels)
             )
             for _ in range(layers)
         )
@@ -188,8 +185,7 @@ class DiffusionPhi(Phi):
         if not times or min(times) < 0:
             fail("times", "one or more times of at least 0", list(times))
         self.channels = len(times)
-        self.times: Tensor
-        self.register_buffer("times", torch.tensor(times, dtype=torch.float64))
+        self.times = nn.Buffer(torch.tensor(times, dtype=torch.float64))
 
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         return torch.exp(-eigvals.unsqueeze(-1) * self.times.to(eigvals.dtype))
@@ -210,8 +206,7 @@ class PageRankPhi(Phi):
         if not restarts or min(restarts) <= 0 or max(restarts) > 1:
             fail("restarts", "one or more probabilities in (0, 1]", list(restarts))
         self.channels = len(restarts)
-        self.restarts: Tensor
-        self.register_buffer("restarts", torch.tensor(restarts, dtype=torch.float64))
+        self.restarts = nn.Buffer(torch.tensor(restarts, dtype=torch.float64))
 
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         restarts = self.restarts.to(eigvals.dtype)

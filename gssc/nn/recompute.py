@@ -1,29 +1,26 @@
 """Computing a piece of a model again in the backward pass, instead of keeping what it needs for that."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gssc.ops.context import GraphContext
 
-Result = TypeVar("Result")
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def recomputed(function: Callable[..., Result], modules: nn.Module, *arguments: Any) -> Result:
+def recomputed(function: Callable[..., Any], modules: nn.Module, *arguments: Any) -> Any:
     """``function(*arguments)``, of which only the arguments are kept until the backward pass, which calls it again.
 
     The same gradients, the same dropout, and running statistics of the BatchNorms in ``modules`` that are updated once.
     Calls may be nested.
     """
-
-    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        return nullcontext(), scratch_statistics(modules)
-
-    return checkpoint(function, *arguments, use_reentrant=False, context_fn=contexts)
+    return checkpoint(
+        function, *arguments, use_reentrant=False, context_fn=lambda: (nullcontext(), scratch_statistics(modules))
+    )
 
 
 @contextmanager
@@ -33,13 +30,13 @@ def scratch_statistics(modules: nn.Module) -> Iterator[None]:
     The buffers are exchanged, not written back: the backward pass may still need them as they are.
     """
     norms = [module for module in modules.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    kept = [(norm, name, norm._buffers[name]) for norm in norms for name in STATISTICS]
+    buffers = [(norm, name, norm._buffers[name]) for norm in norms for name in STATISTICS]
     try:
-        for norm, name, buffer in kept:
+        for norm, name, buffer in buffers:
             norm._buffers[name] = None if buffer is None else buffer.clone()
         yield
     finally:
-        for norm, name, buffer in kept:
+        for norm, name, buffer in buffers:
             norm._buffers[name] = buffer
 
 

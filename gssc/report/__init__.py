@@ -1,8 +1,8 @@
 """Finished and unfinished runs beside the published numbers: tables, figures, one page.
 
 In the order in which data flows: `published` (the paper's tables), `runs` (run folders), `variants` (seeds of one
-setting, run or kept of earlier runs), `tables`, `provenance` (where they come from), `figures` and `predicted` (plots),
-`page` (HTML), `write`; `svg` and `render` make pictures and text.
+setting, run or kept of earlier runs), `tables`, `provenance` (where they come from), `figures` (plots),
+`write` (pages and tables); `svg` and `render` make pictures and text.
 """
 
 from gssc.report.provenance import results_markdown, write_results

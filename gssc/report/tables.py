@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gssc.report.published import Published
+from gssc.report.published import Published, published_rows
 from gssc.report.render import csv_text
 from gssc.report.runs import is_number
 from gssc.report.variants import Recorded, Spread, Variant
@@ -83,7 +83,7 @@ def compare(variants: Sequence[Variant], recorded: Sequence[Recorded] = ()) -> C
             model = f"recorded, {one.name}" + (f" ({one.schedule})" if one.schedule else "")
             source = f"recorded: commit {one.said('commit')}, {one.said('hardware')}, {one.said('date')}"
             rows.append(replace(our_row(one), model=model, source=source))
-    published = sorted(first.published(), key=lambda row: not row.own)
+    published = sorted(published_rows(first.dataset, first.metric), key=lambda row: not row.own)
     rows += [published_row(row, first.published_gssc()) for row in published]
     return Comparison(first, tuple(rows), tuple(row for variant in variants for row in protocol_rows(variant)))
 

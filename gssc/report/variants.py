@@ -16,7 +16,7 @@ from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
 from gssc.files import read_object
 from gssc.recipes import find_recipe, recipe_names
-from gssc.report.published import Published, published_gssc, published_rows
+from gssc.report.published import Published, published_gssc
 from gssc.report.runs import SeedRun, group, is_number, read_runs
 from gssc.tasks import METRICS
 from gssc.train.checkpoint import HABITS
@@ -125,10 +125,6 @@ class Variant:
         """From our units to those of the print: 100 where the paper has percent."""
         published = self.published_gssc()
         return published.factor if published else 1.0
-
-    def published(self) -> tuple[Published, ...]:
-        """The paper's rows for this dataset and metric."""
-        return published_rows(self.dataset, self.metric)
 
     def published_gssc(self) -> Published | None:
         """The paper's own result for this dataset and metric."""

@@ -1,17 +1,34 @@
-"""Run folders in, four files out."""
+"""Run folders in, four files out; one is an HTML page that needs nothing but itself.
 
-from collections.abc import Iterable
+No script, no network, inline style and pictures.
+"""
+
+import base64
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
+from markupsafe import Markup
 
 from gssc.checks import check_installed, fail
+from gssc.environment import VERSION
 from gssc.files import write_files
-from gssc.report.page import make_page
-from gssc.report.provenance import results_markdown
+from gssc.report.figures import ablation_bars, learning_curves, predictions_plot
+from gssc.report.provenance import duration, provenance, results_markdown, time_per_seed
+from gssc.report.published import published_costs
 from gssc.report.render import render
-from gssc.report.runs import read_runs
+from gssc.report.runs import group, is_number, read_runs
+from gssc.report.svg import SERIES, drawing_style, to_svg
 from gssc.report.tables import PAPER, Comparison, compare, to_csv
-from gssc.report.variants import group_variants, read_recorded
+from gssc.report.variants import Variant, group_variants, read_recorded
+
+EXPLAINED = re.compile(r"(kernel|influence)-(train|val|test)-(\d+)-node-(\d+)\.svg")  # pictures of `gssc explain`
+LARGEST = 8_000_000  # bytes of one of them
 
 
 @dataclass(frozen=True)
@@ -55,3 +72,102 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
     }
     write_files(folder, {name: text.encode() for name, text in contents.items()})
     return Report(tables, tuple(notes), tuple(folder / name for name in contents))
+
+
+def make_page(
+    variants: Mapping[str, Sequence[Variant]], tables: Mapping[str, Comparison], notes: Sequence[str]
+) -> tuple[str, list[str]]:
+    """The page of all variants, by recipe, with their tables; and the notes, which damaged pictures have joined."""
+    problems, numbers = list(notes), itertools.count(1)
+    with drawing_style():
+        sections = [_section(name, mine, tables[name], numbers, problems) for name, mine in variants.items()]
+    functions = (time_per_seed, duration, provenance, is_number)
+    helpers = {function.__name__: function for function in functions} | {"folded": _folded}
+    return render("page.html", sections=sections, notes=problems, paper=PAPER, version=VERSION, **helpers), problems
+
+
+def _section(
+    name: str, variants: Sequence[Variant], table: Comparison, numbers: Iterator[int], problems: list[str]
+) -> dict[str, Any]:
+    """What the template shows of a recipe."""
+
+    def drawn(figure: Any | None, description: str) -> Markup | None:
+        if figure is None:
+            return None
+        return Markup(to_svg(figure, f"figure-{next(numbers)}", f"{description}, {variants[0].recipe}"))
+
+    parts = [variants[start : start + len(SERIES)] for start in range(0, len(variants), len(SERIES))]
+    return {
+        "name": name,
+        "anchor": "recipe-" + "".join(letter if letter.isalnum() else "-" for letter in name),
+        "variants": variants,
+        "table": table,
+        "costs": published_costs(variants[0].dataset),
+        "bars": drawn(ablation_bars(variants), "test scores"),
+        "curves": list(filter(None, (drawn(learning_curves(part), "learning curves") for part in parts))),
+        "pictures": {
+            "Predicted against true": {
+                variant.label: [(drawn(figure, "predictions on the test set"), caption)]
+                for variant in variants
+                for figure, caption in _predictions(variant, problems)
+            },
+            "Inside the model": {
+                variant.label: shown for variant in variants if (shown := _explained(variant, problems))
+            },
+        },
+    }
+
+
+def _predictions(variant: Variant, problems: list[str]) -> list[tuple[Any, str]]:
+    """The figure of the first seed that has predictions, and its caption; what is damaged becomes a note."""
+    for run in variant.runs:
+        if (plot := _unless_damaged(predictions_plot, run, problems)) is not None:
+            return [(plot[0], f"Test set, seed {run.seed}: {plot[1]}.")]
+    return []
+
+
+def _explained(variant: Variant, problems: list[str]) -> list[tuple[Markup, str]]:
+    """What `gssc explain` has drawn for the seeds of a variant, graph by graph; what is damaged becomes a note."""
+    pictures = []
+    for run in variant.runs:
+        matches = filter(None, map(EXPLAINED.fullmatch, (path.name for path in run.folder.glob("explain/*.svg"))))
+        for match in sorted(matches, key=lambda match: (match[2], int(match[3]), int(match[4]), match[1])):
+            kind, split, graph, node = match.groups()
+            shown = f"kernels of node {node}" if kind == "kernel" else "influence by distance"
+            text = f"Seed {run.seed}: {shown}, graph {graph} of {split}"
+            if address := _unless_damaged(_embedded, run.folder / "explain" / match[0], problems):
+                pictures.append((Markup('<img class="paper" alt="{}" src="{}">').format(text, address), f"{text}."))
+    return pictures
+
+
+def _unless_damaged(read: Callable[[Any], Any], source: object, problems: list[str]) -> Any | None:
+    try:
+        return read(source)
+    except ValueError as error:
+        problems.append(str(error))
+        return None
+
+
+def _embedded(path: Path) -> str:
+    """The picture as an address that holds it: as an image it can run and load nothing, whoever drew it."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        fail(str(path), "a readable picture", error.strerror)
+    if b"<svg" not in content[:2000] or not content.rstrip().endswith(b"</svg>"):
+        fail(str(path), "a complete SVG picture", f"{len(content)} bytes")
+    if len(content) > LARGEST:
+        fail(str(path), f"a picture of at most {LARGEST:,} bytes", f"{len(content):,}")
+    return "data:image/svg+xml;base64," + base64.b64encode(content).decode()
+
+
+def _folded(variant: Variant) -> dict[str, str]:
+    """Texts to fold below the runs of a variant, by title: its settings, and the environments of its seeds."""
+    config = variant.runs[0].config
+    texts = {"settings": yaml.safe_dump(config, sort_keys=False) if config else "not readable"}
+    environments = group(
+        variant.runs,
+        lambda run: json.dumps(run.environment, indent=2, ensure_ascii=False) if run.environment else "not recorded",
+    )
+    titles = {text: ", ".join(str(run.seed) for run in runs) for text, runs in environments.items()}
+    return texts | {f"environment of seed {seeds}": text for text, seeds in titles.items()}

@@ -6,7 +6,7 @@ from explain_cases import FORMS, ONE_NODE, TWO_PARTS, make_case, permuted
 
 from gssc import GSSC, model_inputs
 from gssc.explain import kernel_row, self_weight
-from gssc.explain.watch import watch_convolution
+from gssc.explain.kernel import watch_convolution
 from gssc.testing import assert_close
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -21,7 +21,7 @@ def test_it_is_the_jacobian_of_the_convolution(form):
         conv = model.layers[layer].glob
         _, given = watch_convolution(model, data, layer)
         kernel, own = kernel_row(model, data, u, layer), self_weight(model, data, u, layer)
-        selecting = given.x.detach()
+        selecting = given[0].detach()
 
         def scaled(x, conv=conv, given=given, selecting=selecting):
             """The convolution after degree scaling, with what selects held where it was."""
@@ -34,8 +34,8 @@ def test_it_is_the_jacobian_of_the_convolution(form):
         hook = conv.register_forward_hook(lambda module, args, out, seen=seen: seen.append(out))
         model.eval()(**model_inputs(data))
         hook.remove()
-        assert_close(scaled(given.x), seen[0])
-        jacobian = torch.autograd.functional.jacobian(lambda x: scaled(x)[u], given.x)  # [C, N, C]
+        assert_close(scaled(given[0]), seen[0])
+        jacobian = torch.autograd.functional.jacobian(lambda x: scaled(x)[u], given[0])  # [C, N, C]
         after = torch.eye(8) if conv.lin_out is None else conv.lin_out.weight
         expected = torch.einsum("ac,vc,cb->avb", after, kernel, conv.lin_o.weight)
         if conv.self_term:
@@ -50,7 +50,7 @@ def test_it_is_a_product_of_eigenvectors_and_gains(kernel):
     model, data = make_case(kernel=kernel)
     conv = model.layers[1].glob
     _, given = watch_convolution(model, data, 1)
-    gains = conv.gains(given.phi)[0][0].expand(-1, 8)
+    gains = conv.gains(given[1])[0][0].expand(-1, 8)
     assert_close(kernel_row(model, data, 2), torch.einsum("k,kc,vk->vc", data.eigvecs[2], gains, data.eigvecs))
 
 

@@ -6,7 +6,7 @@ from molecule_run import molecule_dataset, molecule_recipe
 from molecule_samples import molecule_graphs
 
 from gssc.molecules import why_not
-from gssc.molecules.fit import why_not_run
+from gssc.molecules.supported import why_not_run
 from gssc.train.processes import Processes
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

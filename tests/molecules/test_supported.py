@@ -9,13 +9,12 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from gssc import GSSC
-from gssc.molecules.layout import FlatModels
+from gssc.molecules.model import FlatModels
 from gssc.molecules.supported import difference, why_not_model
 from gssc.nn import GSSCLayer, GSSConv
-from gssc.nn.dropout import Dropout
 from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
-from gssc.nn.gine import GINE
 from gssc.nn.layer import FeedForward
+from gssc.nn.local import GINE
 from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
 
@@ -115,8 +114,8 @@ def longer_head(model):
         (layer_of(GSSCLayer, dropout_local=0.1), "layers.3.dropout_local is not 0.2"),
         (layer_of(GSSCLayer, dropout_global=0.1), "layers.3.dropout_global is not 0.5"),
         (layer_of(GSSCLayer, dropout_ffn=0.2), "layers.3.feed_forward.2.p is not 0.1"),
-        (option("layers.3.feed_forward.4", Dropout(0.3)), "layers.3.feed_forward.4.p is not 0.1"),
-        (option("layers.3.feed_forward.2", nn.Dropout(0.1)), "layers.3.feed_forward.2 is a Dropout"),
+        (option("layers.3.feed_forward.4", nn.Dropout(0.3)), "layers.3.feed_forward.4.p is not 0.1"),
+        (option("layers.3.feed_forward.2", nn.AlphaDropout(0.1)), "layers.3.feed_forward.2 is a AlphaDropout"),
         (option("layers.3.feed_forward.1", nn.GELU()), "layers.3.feed_forward.1 is a GELU, not a ReLU"),
         (option("layers.3.local.nn.1", nn.SiLU()), "layers.3.local.nn.1 is a SiLU, not a ReLU"),
         (option("layers.3.norm_ffn.eps", 1e-3), "layers.3.norm_ffn.eps is not 1e-05"),
@@ -187,7 +186,6 @@ OPTIONS = {
     GSSConv: "channels phi_channels kernel selective normalize self_term degree_scaling out_proj",
     GINE: "channels",
     FeedForward: "channels dropout",
-    Dropout: "p",
     DeepSetPhi: "channels blocks",
     FeatureEncoder: "features channels name embedding_init",
     RandomWalkEncoder: "steps channels",

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from gssc.report.predicted import confusion, ranking_curves
+from gssc.report.figures import confusion, ranking_curves
 
 
 @pytest.fixture(params=[0, 1, 2])

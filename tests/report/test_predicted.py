@@ -3,7 +3,7 @@ import pytest
 from report.fake_runs import fake_run
 from safetensors.numpy import load_file, save_file
 
-from gssc.report.predicted import predictions_plot
+from gssc.report.figures import predictions_plot
 from gssc.report.runs import read_runs
 from gssc.report.svg import drawing_style, to_svg
 

@@ -5,11 +5,11 @@ import math
 import pytest
 from report.fake_runs import fake_run, write_json
 
-from gssc.report.page import make_page
 from gssc.report.render import render
 from gssc.report.runs import read_runs
 from gssc.report.tables import compare, to_csv
 from gssc.report.variants import group_variants
+from gssc.report.write import make_page
 
 
 def with_scores(folder, *protocols, own="reestimated"):

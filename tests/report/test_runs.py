@@ -3,7 +3,7 @@ import json
 import pytest
 from report.fake_runs import fake_run, write_json
 
-from gssc.report.predicted import predictions_plot
+from gssc.report.figures import predictions_plot
 from gssc.report.runs import read_runs
 from gssc.report.write import write_report
 

@@ -6,6 +6,7 @@ from report.fake_runs import fake_run
 
 from gssc.config import ModelConfig
 from gssc.recipes import find_recipe
+from gssc.report.published import published_rows
 from gssc.report.runs import read_runs
 from gssc.report.variants import Spread, group_variants
 
@@ -96,7 +97,7 @@ def test_another_dataset_has_no_published_rows(tmp_path):
     assert list(found) == ["zinc-12k", "zinc-12k on my-molecules"]
     (variant,) = found["zinc-12k on my-molecules"]
     assert variant.overrides == ("data.dataset=my-molecules",)
-    assert variant.published() == ()
+    assert published_rows(variant.dataset, variant.metric) == ()
 
 
 def test_own_data_has_no_published_rows_whatever_its_recipe(tmp_path):
@@ -107,7 +108,7 @@ def test_own_data_has_no_published_rows_whatever_its_recipe(tmp_path):
     config.write_text(yaml.safe_dump(settings))
     ((name, (variant,)),) = variants(tmp_path).items()
     assert name == "zinc-12k on zinc-12k.pt"
-    assert variant.published() == ()
+    assert published_rows(variant.dataset, variant.metric) == ()
 
 
 def test_status_says_which_seeds_are_missing(tmp_path):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import tools.collect
 import tools.results
-from gssc.pretrained.card import read_notes
+from gssc.pretrained.publish import read_notes
 from gssc.recipes import recipe_names
 from gssc.report.provenance import public_command, public_config
 from gssc.report.published import all_published
