@@ -70,12 +70,14 @@ class PackedGraphs:
     def num_nodes(self) -> int:
         return int(self.ptr[-1])
 
-    def adjacency(self, graph: int, directed: Directed) -> sp.csr_array:
-        """The symmetric adjacency matrix of one graph."""
-        edges = slice(int(self.edge_ptr[graph]), int(self.edge_ptr[graph + 1]))
-        weight = None if self.weight is None else self.weight[edges]
-        nodes = int(self.ptr[graph + 1] - self.ptr[graph])
-        return adjacency_matrix(self.edge_index[:, edges], weight, nodes, directed)
+    def adjacency(self, graph: Tensor, size: int, directed: Directed) -> sp.csr_array:
+        """The symmetric adjacency matrix of these graphs [B], each filled up to ``size`` nodes, [B size, B size]."""
+        start, stop = self.edge_ptr[graph], self.edge_ptr[graph + 1]
+        place = torch.arange(graph.numel()).repeat_interleave(stop - start)
+        edge = torch.arange(place.numel()) + (stop - (stop - start).cumsum(0)).index_select(0, place)
+        ends = self.edge_index.index_select(1, edge) + size * place
+        weight = None if self.weight is None else self.weight.index_select(0, edge)
+        return adjacency_matrix(ends, weight, graph.numel() * size, directed, graph)
 
 
 def pack(

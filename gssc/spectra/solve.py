@@ -17,9 +17,9 @@ from gssc.spectra.certificate import (
     orthogonality,
     residual_norms,
 )
-from gssc.spectra.components import Part, find_components, small_parts, unit_modes
+from gssc.spectra.components import Part, find_components, small_parts
 from gssc.spectra.device_graph import DeviceGraph
-from gssc.spectra.operators import Operator, build_operator, degrees, smallest_nodes, zero_mode_mass
+from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
 from gssc.spectra.solver_choice import DENSE_LIMIT, LargeComponent, Solver, SolverSettings, dense_size, joint_level
 from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes, cut
 
@@ -97,11 +97,12 @@ class _Merge:
             dense, biggest = dense_size(how.solver, self.count), components[-1].shape[1] if components else 0
             if how.solver == "dense" and biggest > DENSE_LIMIT:
                 fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
-            self.solve_small = partial(small_parts, self.matrix, components, mass, dense)
+            bounds = row_bounds(adjacency, operator)
+            self.solve_small = partial(small_parts, self.matrix, bounds, mass, components, dense)
             self.small += self.solve_small(self.count + (not self.both))
             for nodes in (nodes for group in components if group.shape[1] > dense for nodes in group):
                 build = partial(_submatrix, self.matrix, nodes)
-                zero_mode = None if mass is None else torch.from_numpy(unit_modes(mass[None, nodes])[0])
+                zero_mode = None if mass is None else torch.from_numpy(np.sqrt(mass[nodes] / mass[nodes].sum()))
                 self.large.append(LargeComponent(build, zero_mode, normalised, nodes, how))
             self.zeros = sum(len(nodes) for nodes in components)
         self.floor = 0.0

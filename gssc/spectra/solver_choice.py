@@ -160,8 +160,9 @@ class LargeComponent:
         laplacian, nodes = self.zero_mode is not None, self.nodes[None]
         self.complete = self.solver == "dense"
         if self.complete:
-            zero_mode = None if self.zero_mode is None else self.zero_mode[None].cpu().numpy()
-            return [dense_part(nodes, self.matrix.toarray()[None], zero_mode, count + laplacian)]
+            mass = None if self.zero_mode is None else self.zero_mode[None].square().cpu().numpy()
+            bound = np.array([self.scale])
+            return [dense_part(nodes, self.matrix.toarray()[None], bound, mass, count + laplacian)]
         parts = []
         if self.zero_mode is not None:
             zero = np.zeros((1, 1))
