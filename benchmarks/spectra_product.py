@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="results file to append to")
     options = parser.parse_args(arguments)
     for graph in options.graphs:
-        operator, _ = DeviceGraph.from_scipy(GRAPHS[graph](options.nodes), options.device).laplacian("sym")
+        operator, _ = DeviceGraph(GRAPHS[graph](options.nodes), options.device).laplacian("sym")
         for width in options.widths:
             for dtype in (torch.float64, torch.float32):
                 size = torch.finfo(dtype).bits // 8

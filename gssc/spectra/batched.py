@@ -12,18 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gssc.spectra.batched_operators import (
-    check_nonnegative_batched,
-    components_batched,
-    return_probabilities_batched,
-    symmetric_batched,
-)
-from gssc.spectra.batched_pairs import complete_pairs
-from gssc.spectra.operators import Directed
+from gssc.spectra.dense_pairs import StackPairs, complete_pairs
+from gssc.spectra.operators import Directed, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
 from gssc.spectra.packed import PackedGraphs, single_thread
+from gssc.spectra.random_walk import return_probabilities_dense, walk_matrix
 from gssc.spectra.truncation import SpectrumSettings, cut
 
 # Above this many nodes a sparse solver that looks for k pairs only is faster than all pairs by a dense one.
@@ -121,71 +117,50 @@ class _Work:
     device: torch.device
     out: BatchedSpectra
 
-    @property
-    def laplacian(self) -> bool:
-        """Whether the spectra of Laplacians are wanted."""
-        return self.spectrum is not None and not self.spectrum.by_magnitude
-
     def solve(self, chunk: tuple[Tensor, int]) -> int:
         """Everything for a chunk, written to its rows of the result; how many graphs it held."""
         graph, size = chunk
         count = self.graphs.ptr[graph + 1] - self.graphs.ptr[graph]
-        adjacency, hangs = self._adjacency(graph, size)
-        adjacency = symmetric_batched(adjacency, self.directed, graph)
-        # Sums of ones are never negative.
-        if self.graphs.weight is not None and (self.laplacian or self.steps):
-            name = self.spectrum.operator if self.spectrum and self.laplacian else "random walk"
-            check_nonnegative_batched(adjacency, graph, name)
-        degree = adjacency.sum(1)
+        adjacency = self.graphs.adjacency(graph, size, self.directed)
         # Where the nodes of the chunk lie in the padded rows [B m], and in the result.
         column = torch.arange(size)
-        valid = column < count.unsqueeze(1)
-        slot = valid.view(-1).nonzero().view(-1)
+        is_node = column < count.unsqueeze(1)
+        slot = is_node.view(-1).nonzero().view(-1)
         row = (self.graphs.ptr[graph].unsqueeze(1) + column).view(-1).index_select(0, slot)
 
         def write(target: Tensor, padded: Tensor) -> None:
             rows = padded.to(target.dtype).reshape(-1, *target.shape[1:]).cpu()
             target.index_copy_(0, row, rows.index_select(0, slot))
 
+        degree = torch.from_numpy(degrees(adjacency)).view(-1, size)
         write(self.out.degree, degree)
-        if self.steps:
-            write(self.out.rwse, return_probabilities_batched(adjacency, degree, self.steps, self.out.rwse.dtype))
         if self.spectrum is not None:
-            label = components_batched(adjacency, valid, hangs) if self.laplacian else None
-            write(self.out.eigvecs, self._spectra(adjacency, degree, count.to(self.device), label, graph))
+            operator = self.spectrum.operator
+            matrix = self._dense(build_operator(adjacency, operator, graph), size, torch.float64)
+            mass = label = None
+            if not self.spectrum.by_magnitude:
+                mass = zero_mode_mass(degree, operator).to(self.device)
+                label = _component_numbers(adjacency, is_node).to(self.device)
+            bound = torch.from_numpy(row_bounds(adjacency, operator)).view(-1, size).amax(1).to(self.device)
+            pairs = complete_pairs(matrix, bound, count.to(self.device), mass, label, graph)
+            write(self.out.eigvecs, self._select(pairs, count.to(self.device), graph))
+        if self.steps:
+            walk = self._dense(walk_matrix(adjacency, graph), size, self.out.rwse.dtype)
+            write(self.out.rwse, return_probabilities_dense(walk, self.steps))
         return graph.numel()
 
-    def _adjacency(self, graph: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Dense weights of a chunk as they are stored, [B, m, m]; which nodes have a neighbour before them, [B, m]."""
-        graphs, batch = self.graphs, graph.numel()
-        start = graphs.edge_ptr[graph]
-        length = graphs.edge_ptr[graph + 1] - start
-        begin = length.cumsum(0) - length
-        owner = torch.arange(batch).repeat_interleave(length)
-        edge = torch.arange(owner.numel()).add_((start - begin).index_select(0, owner))
-        source, target = graphs.edge_index.index_select(1, edge)
-        # A loop, or an edge that may count for nothing, says as much as "node 0 hangs", which is taken for granted.
-        later = torch.maximum(source, target).mul_(source != target)
-        weight = torch.ones((), dtype=torch.float64)
-        if graphs.weight is not None:
-            weight = graphs.weight.index_select(0, edge)
-            later.mul_(weight > 0)
-            # Weights of both signs may cancel.
-            later.mul_(weight.amin() >= 0 if weight.numel() else 1)
-        first = owner.mul_(size)
-        hangs = torch.zeros(batch * size, dtype=torch.bool)
-        hangs[::size] = True
-        hangs.index_fill_(0, later.add_(first), True)
-        position = first.add_(source).mul_(size).add_(target)
-        adjacency = torch.zeros(batch * size * size, dtype=torch.float64, device=self.device)
-        adjacency.index_put_((position.to(self.device),), weight.to(self.device), accumulate=True)
-        return adjacency.view(batch, size, size), hangs.view(batch, size)
+    def _dense(self, matrix: sp.csr_array, size: int, dtype: torch.dtype) -> Tensor:
+        """The diagonal blocks [B, m, m] of a matrix [B m, B m] that has no other entries, on the device."""
+        row = np.arange(matrix.shape[0])
+        start = size * (row - row // size)  # of the row in the stack, less the first node of its graph
+        place = torch.from_numpy(np.repeat(start, np.diff(matrix.indptr)) + matrix.indices).to(self.device)
+        out = torch.zeros(matrix.shape[0] * size, dtype=dtype, device=self.device)
+        return out.index_copy_(0, place, torch.from_numpy(matrix.data).to(out)).view(-1, size, size)
 
-    def _spectra(self, adjacency: Tensor, degree: Tensor, count: Tensor, label: Tensor | None, graph: Tensor) -> Tensor:
+    def _select(self, pairs: StackPairs, count: Tensor, graph: Tensor) -> Tensor:
         """Write the eigenvalues and the certificate of a chunk; return its eigenvectors [B, m, K]."""
         spectrum, out = self.spectrum, self.out
         assert spectrum is not None
-        pairs = complete_pairs(adjacency, degree, count, label, spectrum.operator, graph)
         errors = pairs.accuracy.unsqueeze(1).expand_as(pairs.values)
         tolerance, _, chosen = cut(pairs.values, errors, count, spectrum)
         residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))
@@ -201,3 +176,11 @@ class _Work:
             target: Tensor = getattr(out, name)
             target[graph] = value.cpu().to(target.dtype)
         return pairs.vectors(chosen.index).mul_(chosen.mask.unsqueeze(2)).to(out.eigvecs.dtype).mT
+
+
+def _component_numbers(adjacency: sp.csr_array, is_node: Tensor) -> Tensor:
+    """The component of each node, numbered within its graph by first node, [B, m]; -1 where ``is_node`` is False."""
+    first_node = torch.from_numpy(smallest_nodes(adjacency))
+    # Counted along the graph, first nodes number the components.
+    number = (first_node == torch.arange(first_node.numel())).view(is_node.shape).cumsum(1) - 1
+    return torch.where(is_node, number.view(-1)[first_node].view(is_node.shape), -1)

@@ -13,6 +13,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from gssc.spectra.dense_pairs import complete_pairs
+
 # Numbers of one stack of dense matrices: 32 MB in float64.
 STACK_LIMIT = 2**22
 
@@ -51,17 +53,17 @@ def find_components(smallest_node: np.ndarray) -> list[np.ndarray]:
     return [nodes.reshape(-1, s) for nodes, s in zip(groups, sizes, strict=True)]
 
 
-def unit_modes(mass: np.ndarray) -> np.ndarray:
-    """The zero modes of b components, unit vectors, from their `zero_mode_mass`, [b, s] both."""
-    return np.sqrt(mass / mass.sum(axis=1, keepdims=True))
-
-
 def small_parts(
-    matrix: sp.csr_array, components: list[np.ndarray], mass: np.ndarray | None, limit: int, count: int
+    matrix: sp.csr_array,
+    bounds: np.ndarray,
+    mass: np.ndarray | None,
+    components: list[np.ndarray],
+    limit: int,
+    count: int,
 ) -> Iterator[Part]:
     """Parts of the components of at most ``limit`` nodes, ``count`` pairs each as `dense_part` has them.
 
-    ``mass`` [n] is the `zero_mode_mass` of a Laplacian, None for the adjacency matrix.
+    ``bounds`` [n] are the operator's `row_bounds`, ``mass`` [n] is the `zero_mode_mass` of a Laplacian.
     """
     place = np.empty(matrix.shape[0], dtype=np.int64)
     for nodes in components:
@@ -74,32 +76,23 @@ def small_parts(
             row = np.repeat(np.arange(members.size), np.diff(rows.indptr))
             stack = np.zeros((len(members), s, s))
             stack[row // s, row % s, place[rows.indices]] = rows.data
-            yield dense_part(members, stack, None if mass is None else unit_modes(mass[members]), count)
+            mass_of_members = None if mass is None else mass[members]
+            yield dense_part(members, stack, bounds[members].max(axis=1), mass_of_members, count)
 
 
-def dense_part(nodes: np.ndarray, stack: np.ndarray, zero_modes: np.ndarray | None, count: int) -> Part:
+def dense_part(nodes: np.ndarray, stack: np.ndarray, bound: np.ndarray, mass: np.ndarray | None, count: int) -> Part:
     """A part of complete solutions, from the operators [b, s, s] of components on these ``nodes`` [b, s].
 
-    Kept are ``count`` pairs at the low end of Laplacians, which have ``zero_modes`` [b, s], and at both ends of the
-    adjacency matrix. A known zero mode is moved to the top of the spectrum before the solve, so that even eigenvalues
-    that rounding cannot tell from zero get vectors orthogonal to it, and takes the first place after it, exactly.
+    They are bounded by ``bound`` [b]. Kept are ``count`` pairs at the low end of Laplacians, which have the
+    `zero_mode_mass` [b, s], and at both ends of the adjacency matrix, which has none.
     """
-    s = nodes.shape[1]
-    norm = np.abs(stack).sum(axis=2).max(axis=1)
-    column = np.arange(s)
-    if zero_modes is None:
-        values, vectors = np.linalg.eigh(stack)
-        column = column[(column < count) | (column >= s - count)]
-    else:
-        lifted = stack + (2.0 * norm)[:, None, None] * (zero_modes[:, :, None] * zero_modes[:, None, :])
-        values, vectors = np.linalg.eigh(lifted)
-        values = np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
-        vectors = np.concatenate([zero_modes[:, :, None], vectors[:, :, :-1]], axis=2)
-        column = column[:count]
-    residual = np.linalg.norm(stack @ vectors - vectors * values[:, None, :], axis=1)
-    # A residual can be zero by luck: no eigenvalue is better known than to machine precision times the norm.
-    accuracy = np.maximum(residual.max(axis=1), np.finfo(np.float64).eps * norm)
-    errors = np.repeat(accuracy[:, None], column.size, axis=1)
-    gram = np.swapaxes(vectors, 1, 2) @ vectors - np.eye(s)
-    kept_vectors = torch.from_numpy(vectors[:, :, column])
-    return Part(nodes, values[:, column], kept_vectors, errors, float(np.abs(gram).max(initial=0.0)))
+    b, s = nodes.shape
+    mass_of_node = None if mass is None else torch.from_numpy(mass)
+    pairs = complete_pairs(torch.from_numpy(stack), torch.from_numpy(bound), torch.full((b,), s), mass_of_node)
+    column = torch.arange(s)
+    column = column[(column < count) | (column >= s - count)] if mass is None else column[:count]
+    index = column.expand(b, -1)
+    accuracy = torch.maximum(pairs.accuracy, pairs.error.amax(1))
+    errors = accuracy.unsqueeze(1).expand_as(index).numpy()
+    values, vectors = pairs.values.gather(1, index).numpy(), pairs.vectors(index).mT
+    return Part(nodes, values, vectors, errors, float(pairs.orthogonality.max()))

@@ -177,8 +177,8 @@ class _Part:
 
     def _solve_large(self, graph: int, device: str | torch.device, flat: BatchedSpectra) -> Certificate | None:
         """Write one graph's rows of the result; its certificate where it has a spectrum."""
-        adjacency = self.graphs.adjacency(graph, self.directed)
         rows = slice(int(self.graphs.ptr[graph]), int(self.graphs.ptr[graph + 1]))
+        adjacency = self.graphs.adjacency(torch.tensor([graph]), rows.stop - rows.start, self.directed)
         flat.degree[rows] = torch.from_numpy(degrees(adjacency))
         if self.steps:
             flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, self.steps))

@@ -4,8 +4,6 @@ On a GPU the solver itself takes a second for a million nodes; building the oper
 host would take as long.
 """
 
-from dataclasses import dataclass
-
 import scipy.sparse as sp
 import torch
 from torch import Tensor
@@ -15,25 +13,13 @@ from gssc.spectra.operators import Operator, zero_mode_mass
 from gssc.spectra.sparse_operator import SparseOperator, row_of_entry, upload
 
 
-@dataclass(frozen=True)
 class DeviceGraph:
-    """A symmetric adjacency matrix on a device: crow [n + 1], col, weight and row of every entry [nnz]."""
+    """A symmetric adjacency matrix copied to a device: crow [n + 1], col, weight and row of every entry [nnz]."""
 
-    crow: Tensor
-    col: Tensor
-    weight: Tensor
-    row: Tensor
-
-    @classmethod
-    def from_scipy(cls, adjacency: sp.csr_array, device: str) -> "DeviceGraph":
-        """Copy the matrix to the device."""
-        crow, col, weight = upload(adjacency, device)
-        return cls(crow, col, weight, row_of_entry(crow, col.numel()))
-
-    @property
-    def n(self) -> int:
-        """Number of nodes."""
-        return self.crow.numel() - 1
+    def __init__(self, adjacency: sp.csr_array, device: str) -> None:
+        self.n: int = adjacency.shape[0]
+        self.crow, self.col, self.weight = upload(adjacency, device)
+        self.row = row_of_entry(self.crow, self.col.numel())
 
     def labels(self) -> Tensor:
         """The smallest node of every node's component, [n].

@@ -70,12 +70,14 @@ class PackedGraphs:
     def num_nodes(self) -> int:
         return int(self.ptr[-1])
 
-    def adjacency(self, graph: int, directed: Directed) -> sp.csr_array:
-        """The symmetric adjacency matrix of one graph."""
-        edges = slice(int(self.edge_ptr[graph]), int(self.edge_ptr[graph + 1]))
-        weight = None if self.weight is None else self.weight[edges]
-        nodes = int(self.ptr[graph + 1] - self.ptr[graph])
-        return adjacency_matrix(self.edge_index[:, edges], weight, nodes, directed)
+    def adjacency(self, graph: Tensor, size: int, directed: Directed) -> sp.csr_array:
+        """The symmetric adjacency matrix of these graphs [B], each filled up to ``size`` nodes, [B size, B size]."""
+        start, stop = self.edge_ptr[graph], self.edge_ptr[graph + 1]
+        place = torch.arange(graph.numel()).repeat_interleave(stop - start)
+        edge = torch.arange(place.numel()) + (stop - (stop - start).cumsum(0)).index_select(0, place)
+        ends = self.edge_index.index_select(1, edge) + size * place
+        weight = None if self.weight is None else self.weight.index_select(0, edge)
+        return adjacency_matrix(ends, weight, graph.numel() * size, directed, graph)
 
 
 def pack(
@@ -96,18 +98,13 @@ def pack(
     counts: list[int] = []
     for number, graph in enumerate(stored_graphs(dataset)):
         name = f"dataset[{number}]"
-        if not isinstance(graph, Data):
-            fail(name, "a torch_geometric.data.Data", type(graph).__name__)
-        if graph.num_nodes is None:
-            fail(name, "a graph that knows its number of nodes (set data.num_nodes)", "None")
-        edge_index = edges_of(graph, name)
+        edge_index, weight, num_nodes = read_graph(graph, weight_attr, name)
         check_shape(f"edge_index of {name}", edge_index, 2, None)
-        weight = None if weight_attr is None else graph.get(weight_attr)
         if weight is not None:
             weight = check_weights(f"{weight_attr} of {name}", weight, edge_index.shape[1]).detach().cpu().double()
         ends.append(edge_index.detach().cpu())
         weights.append(weight)
-        counts.append(graph.num_nodes)
+        counts.append(num_nodes)
     sizes = [edge_index.shape[1] for edge_index in ends]
     weight = None
     if any(w is not None for w in weights):
@@ -115,6 +112,15 @@ def pack(
         weight = torch.cat([ones[:size] if w is None else w for size, w in zip(sizes, weights, strict=True)])
     edge_index = torch.cat(ends, dim=1) if ends else torch.empty(2, 0, dtype=torch.long)
     return _packed(edge_index, weight, torch.tensor(counts, dtype=torch.long), _starts(torch.tensor(sizes)))
+
+
+def read_graph(data: Any, weight_attr: str | None, name: str = "data") -> tuple[Tensor, Tensor | None, int]:
+    """``edge_index``, the weights where there are any, and the number of nodes of a PyG ``Data``, not yet checked."""
+    if not isinstance(data, Data):
+        fail(name, "a torch_geometric.data.Data", type(data).__name__)
+    if data.num_nodes is None:
+        fail(name, "a graph that knows its number of nodes (set data.num_nodes)", "None")
+    return edges_of(data, name), None if weight_attr is None else data.get(weight_attr), data.num_nodes
 
 
 def edges_of(data: Data, name: str = "data") -> Tensor:

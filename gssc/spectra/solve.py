@@ -11,16 +11,15 @@ from gssc.checks import fail
 from gssc.spectra.certificate import (
     Certificate,
     CountRefusedError,
-    Level,
     SpectrumError,
     judge,
     orthogonality,
     residual_norms,
 )
-from gssc.spectra.components import Part, find_components, small_parts, unit_modes
+from gssc.spectra.components import Part, find_components, small_parts
 from gssc.spectra.device_graph import DeviceGraph
-from gssc.spectra.operators import Operator, build_operator, degrees, smallest_nodes, zero_mode_mass
-from gssc.spectra.solver_choice import DENSE_LIMIT, LargeComponent, Solver, SolverSettings, dense_size, joint_level
+from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
+from gssc.spectra.solver_choice import DENSE_LIMIT, LargeComponent, Solver, SolverSettings, dense_size
 from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes, cut
 
 # How often more pairs are computed because too many of those computed turned out to be zero modes.
@@ -81,7 +80,7 @@ class _Merge:
         self.count = settings.k + (1 if self.both or settings.drops_zeros else 0)
         self.small: list[Part] = []
         self.large: list[LargeComponent] = []
-        graph = DeviceGraph.from_scipy(adjacency, how.device) if stays_on_device(self.n, how) else None
+        graph = DeviceGraph(adjacency, how.device) if stays_on_device(self.n, how) else None
         smallest_node = torch.from_numpy(smallest_nodes(adjacency)) if graph is None else graph.labels()
         normalised, zero_mode = operator == "sym", None
         if graph is not None and not self.both and not bool(smallest_node.any()):
@@ -97,11 +96,12 @@ class _Merge:
             dense, biggest = dense_size(how.solver, self.count), components[-1].shape[1] if components else 0
             if how.solver == "dense" and biggest > DENSE_LIMIT:
                 fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
-            self.solve_small = partial(small_parts, self.matrix, components, mass, dense)
+            bounds = row_bounds(adjacency, operator)
+            self.solve_small = partial(small_parts, self.matrix, bounds, mass, components, dense)
             self.small += self.solve_small(self.count + (not self.both))
             for nodes in (nodes for group in components if group.shape[1] > dense for nodes in group):
                 build = partial(_submatrix, self.matrix, nodes)
-                zero_mode = None if mass is None else torch.from_numpy(unit_modes(mass[None, nodes])[0])
+                zero_mode = None if mass is None else torch.from_numpy(np.sqrt(mass[nodes] / mass[nodes].sum()))
                 self.large.append(LargeComponent(build, zero_mode, normalised, nodes, how))
             self.zeros = sum(len(nodes) for nodes in components)
         self.floor = 0.0
@@ -126,9 +126,9 @@ class _Merge:
                 enlarged += 1
                 self._enlarge()
                 continue
-            outcome = self._certify()
-            if outcome is not None:
-                return self._assemble(*outcome)
+            misses = self._certify()
+            if misses is not None:
+                return self._assemble(misses)
 
     def _small_parts_end_early(self) -> bool:
         """Whether zeros that are dropped have used up the pairs that a dense component keeps of all that it has.
@@ -168,8 +168,11 @@ class _Merge:
         self.cut = cut(self.values, self.errors, size, self.settings, self.zeros, self.floor)
         self.orthogonality = max((part.orthogonality for part in parts), default=0.0)
 
-    def _certify(self) -> tuple[Level, float] | None:
-        """Level and miss probability of the cut in whole eigenspaces; None when a component had to be solved anew."""
+    def _certify(self) -> list[float] | None:
+        """Miss probabilities of the cut in whole eigenspaces, none where all counts are proved.
+
+        None when a component had to be solved anew.
+        """
         whole = self.cut.whole
         gap, residual = float(whole.gap), float(whole.residual(self.values, self.errors))
         trouble = judge(residual, self.orthogonality, gap, self.scale)
@@ -185,24 +188,24 @@ class _Merge:
         reached = -reached.abs() if self.both else reached
         boundary = float(reached.max()) if reached.numel() else -np.inf
         begin = sum(part.values.size for part in self.small)
-        outcomes = []
+        misses: list[float] = []
+        refused = False
         for component in self.large:
             size = sum(part.values.size for part in component.parts)
-            refusal = None
-            try:
-                flags = accepted[begin : begin + size]
-                outcomes.append(component.certify(flags, boundary, float(self.cut.tolerance)))
-            except CountRefusedError as error:
-                refusal = error
+            flags = accepted[begin : begin + size]
             begin += size
-            if refusal is not None and not refusal.wrong and gap < NARROW_GAP * self.scale:
-                # Resolved by the solver, but too narrow to count at: both sides are one cluster from now on.
-                self.floor = 2.0 * gap
-            elif refusal is not None:
-                component.climb(self.count, str(refusal))
-        return joint_level(outcomes) if len(outcomes) == len(self.large) else None
+            try:
+                misses += component.certify(flags, boundary, float(self.cut.tolerance))
+            except CountRefusedError as refusal:
+                refused = True
+                if not refusal.wrong and gap < NARROW_GAP * self.scale:
+                    # Resolved by the solver, but too narrow to count at: both sides are one cluster from now on.
+                    self.floor = 2.0 * gap
+                else:
+                    component.climb(self.count, str(refusal))
+        return None if refused else misses
 
-    def _assemble(self, level: Level, miss: float) -> Spectrum:
+    def _assemble(self, misses: list[float]) -> Spectrum:
         final = self.cut.final
         residual, orthogonal = float(final.residual(self.values, self.errors)), self.orthogonality
         values, mask = final.values[0].numpy(), final.mask[0].numpy()
@@ -231,12 +234,12 @@ class _Merge:
         names = {component.solver for component in self.large} | ({"dense"} if self.small else set())
         certificate = Certificate(
             solver="+".join(sorted(names, key=lambda name: (name != "dense", name))) or "dense",
-            level=level,
+            level="checked" if misses else "proved",
             residual=residual,
             orthogonality=orthogonal,
             gap=float(final.gap),
             tolerance=float(self.cut.tolerance),
-            miss_probability=miss,
+            miss_probability=sum(misses),
         )
         available = self._obtainable(int((final.merged == 0.0).sum()))
         return Spectrum(values, vectors, mask, available, certificate)

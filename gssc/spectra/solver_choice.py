@@ -15,7 +15,7 @@ A solver that the user forces is not followed by another one.
 """
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import check_choice
-from gssc.spectra.certificate import MISS_LIMIT, CountRefusedError, Level, Pairs, SpectrumError
+from gssc.spectra.certificate import MISS_LIMIT, CountRefusedError, Pairs, SpectrumError
 from gssc.spectra.chebyshev import ChebyshevBlock
 from gssc.spectra.components import Part, dense_part
 from gssc.spectra.factorization import is_cheap, negative_count, solve_shift_invert
@@ -160,8 +160,9 @@ class LargeComponent:
         laplacian, nodes = self.zero_mode is not None, self.nodes[None]
         self.complete = self.solver == "dense"
         if self.complete:
-            zero_mode = None if self.zero_mode is None else self.zero_mode[None].cpu().numpy()
-            return [dense_part(nodes, self.matrix.toarray()[None], zero_mode, count + laplacian)]
+            mass = None if self.zero_mode is None else self.zero_mode[None].square().cpu().numpy()
+            bound = np.array([self.scale])
+            return [dense_part(nodes, self.matrix.toarray()[None], bound, mass, count + laplacian)]
         parts = []
         if self.zero_mode is not None:
             zero = np.zeros((1, 1))
@@ -172,16 +173,16 @@ class LargeComponent:
             parts.append(Part(nodes, values, vectors, pairs.residuals[None], pairs.orthogonality))
         return parts
 
-    def certify(self, accepted: np.ndarray, boundary: float, tolerance: float) -> tuple[Level, float]:
-        """Level and miss probability for the cut that accepts these of the parts' values; raises CountRefusedError.
+    def certify(self, accepted: np.ndarray, boundary: float, tolerance: float) -> list[float]:
+        """Miss probabilities of the cut that accepts these of the parts' values, none where its counts are proved.
 
         At either end of the spectrum the cut accepts everything in the graph that lies, seen from there, before
-        ``boundary``.
+        ``boundary``. Raises CountRefusedError.
         """
         if self.complete:
-            return "proved", 0.0
+            return []
         proof = self.settings.device == "cpu" or self.solver == "shift_invert"
-        outcomes = []
+        misses: list[float] = []
         begin = 0 if self.zero_mode is None else 1
         for end in self.ends:
             values = end.pairs.values
@@ -193,8 +194,8 @@ class LargeComponent:
             last = float(values[kept - 1]) if kept else 0.0 if self.zero_mode is not None else -np.inf
             options = [value for value in (last, boundary) if np.isfinite(value) and value < high - tolerance]
             low = max(options) if options else high - max(10.0 * tolerance, 1e-3 * self.scale)
-            outcomes.append(end.certify(kept, low, high, proof and self.cheap))
-        return joint_level(outcomes)
+            misses += end.certify(kept, low, high, proof and self.cheap)
+        return misses
 
 
 class End:
@@ -229,10 +230,10 @@ class End:
             self.pairs = run(self.matrix, count, lower, zero_modes, self.component.settings.seed + attempt)
         return self.pairs
 
-    def certify(self, kept: int, low: float, high: float, cheap: bool) -> tuple[Level, float]:
-        """Whether exactly ``kept`` eigenvalues (besides the zero mode) lie below the gap (low, high): level.
+    def certify(self, kept: int, low: float, high: float, cheap: bool) -> list[float]:
+        """Certify that exactly ``kept`` eigenvalues (besides the zero mode) lie below the gap (low, high).
 
-        Raises CountRefusedError.
+        Returns nothing where that is proved, the miss probability where it is checked; raises CountRefusedError.
         """
         sigma = high - SIGMA * (high - low)
         if cheap:
@@ -240,7 +241,7 @@ class End:
             seed = self.component.settings.seed + CHECK_SEED
             counted = negative_count(self.matrix, sigma, 0.5 * SIGMA * (high - low), seed)
             if counted == expected:
-                return "proved", 0.0
+                return []
             if counted is not None:
                 raise CountRefusedError(
                     f"{counted} eigenvalues lie below {sigma:.6g}, {expected} were found", wrong=True
@@ -250,12 +251,6 @@ class End:
             self.block.load(self.pairs)
         miss = self.block.miss_probability(kept, sigma)
         if miss <= MISS_LIMIT:
-            return "checked", miss
+            return [miss]
         doubt = f"a random block leaves doubt ({miss:.0e}) that an eigenvalue below {sigma:.6g} was missed"
         raise CountRefusedError(doubt, wrong=False)
-
-
-def joint_level(outcomes: Sequence[tuple[Level, float]]) -> tuple[Level, float]:
-    """Level and miss probability of several counts that must all be right."""
-    proved = all(level == "proved" for level, _ in outcomes)
-    return "proved" if proved else "checked", sum(miss for _, miss in outcomes)

@@ -11,11 +11,11 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from gssc.checks import check_choice, check_device, check_positive, fail
+from gssc.checks import check_choice, check_device, check_positive
 from gssc.spectra.cache import CacheArgument, content_key, open_cache
 from gssc.spectra.certificate import Certificate
 from gssc.spectra.operators import DIRECTED, Directed, Operator, adjacency_matrix
-from gssc.spectra.packed import edges_of
+from gssc.spectra.packed import read_graph
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
 from gssc.spectra.solver_choice import SOLVERS, Solver
@@ -45,12 +45,7 @@ class GraphTransform(BaseTransform):
 
     def adjacency(self, data: Any) -> sp.csr_array:
         """The symmetric adjacency matrix of a PyG ``Data``; no ``edge_index`` means no edges."""
-        if not isinstance(data, Data):
-            fail("data", "a torch_geometric.data.Data", type(data).__name__)
-        if data.num_nodes is None:
-            fail("data", "a graph that knows its number of nodes (set data.num_nodes)", "None")
-        weight = getattr(data, self.weight_attr, None) if self.weight_attr is not None else None
-        return adjacency_matrix(edges_of(data), weight, data.num_nodes, self.directed)
+        return adjacency_matrix(*read_graph(data, self.weight_attr), self.directed)
 
 
 def attach(data: Data, arrays: Mapping[str, np.ndarray]) -> Data:

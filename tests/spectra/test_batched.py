@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,11 @@ def graph(n: int, edges: list[tuple[int, int]], weight: list[float] | None = Non
         doubled = [w for (u, v), w in zip(edges, weight, strict=True) for w in [w] * (1 if u == v else 2)]
         data.edge_weight = torch.tensor(doubled, dtype=torch.float64)
     return data
+
+
+def adjacency_of(graphs: PackedGraphs, number: int) -> sp.csr_array:
+    nodes = int(graphs.ptr[number + 1] - graphs.ptr[number])
+    return graphs.adjacency(torch.tensor([number]), nodes, "symmetrize")
 
 
 def complete(n: int) -> list[tuple[int, int]]:
@@ -72,7 +78,7 @@ def check_against_dense(graphs: PackedGraphs, spectrum: SpectrumSettings, steps:
     got = solve_batched(graphs, spectrum, steps, device=device)
     for g in range(graphs.num_graphs):
         rows = slice(int(graphs.ptr[g]), int(graphs.ptr[g + 1]))
-        a = graphs.adjacency(g, "symmetrize")
+        a = adjacency_of(graphs, g)
         options = {"zero_modes": spectrum.zero_modes, "truncation": spectrum.truncation}
         want = solve(a, spectrum.operator, spectrum.k, **options)
         scale = max(1.0, float(np.abs(want.values).max(initial=0.0)))
@@ -194,6 +200,19 @@ def test_components_in_any_order_of_nodes_and_with_edges_that_count_for_nothing(
     assert zeros.tolist() == [1, 3, 2, 3]
 
 
+def test_components_are_numbered_by_their_first_nodes() -> None:
+    a = np.zeros((3, 8, 8))
+    for u, v in [(0, 1), (1, 2), (0, 3), (3, 4), (4, 5), (5, 6), (6, 7)]:
+        a[0, u, v] = a[0, v, u] = 1.0
+    for u, v in [(0, 5), (5, 2), (1, 4), (3, 3)]:
+        a[1, u, v] = a[1, v, u] = 0.5
+    is_node = torch.arange(8) < torch.tensor([8, 6, 1]).unsqueeze(1)
+    want = torch.tensor([[0] * 8, [0, 1, 0, 2, 1, 0, -1, -1], [0] + [-1] * 7])
+    assert torch.equal(
+        batched._component_numbers(sp.block_diag([sp.csr_array(block) for block in a], format="csr"), is_node), want
+    )
+
+
 def test_only_some_graphs_and_report_of_progress() -> None:
     graphs = pack(UGLY[4:8])
     told: list[int] = []
@@ -209,7 +228,7 @@ def test_walks_alone_equal_explicit_powers() -> None:
         out = solve_batched(graphs, None, steps)
         assert out.eigvecs.shape == (graphs.num_nodes, 0)
         for g in range(graphs.num_graphs):
-            a = graphs.adjacency(g, "symmetrize").toarray()
+            a = adjacency_of(graphs, g).toarray()
             d = a.sum(1)
             walk = np.divide(a, d[:, None], out=np.zeros_like(a), where=d[:, None] > 0)
             powers = [np.diagonal(np.linalg.matrix_power(walk, t)) for t in range(1, steps + 1)]
@@ -306,7 +325,7 @@ def test_weights_over_twelve_orders_of_magnitude() -> None:
     data = graph(120, edges, weight)
     for operator in OPERATORS:
         out = solve_batched(pack([data]), SpectrumSettings(120, operator))
-        matrix = build_operator(pack([data]).adjacency(0, "symmetrize"), operator).toarray()
+        matrix = build_operator(adjacency_of(pack([data]), 0), operator).toarray()
         scale = np.abs(matrix).sum(1).max()
         got = np.sort(out.eigvals[0].numpy())
         np.testing.assert_allclose(got, np.linalg.eigvalsh(matrix), atol=1e-13 * scale)

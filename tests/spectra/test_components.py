@@ -42,7 +42,7 @@ def test_stacks_hold_every_component_once(monkeypatch):
     matrix, found = build_operator(graph, "sym"), find_components(smallest_nodes(graph))
     mass = zero_mode_mass(torch.from_numpy(degrees(graph)), "sym").numpy()
     values = []
-    for part in small_parts(matrix, found, mass, limit=4, count=3):
+    for part in small_parts(matrix, np.full(graph.shape[0], 2.0), mass, found, limit=4, count=3):
         for member in range(part.nodes.shape[0]):
             out = torch.zeros(graph.shape[0], 3, dtype=torch.float64)
             part.write(3 * member + np.arange(3), out, np.arange(3))
@@ -57,7 +57,7 @@ def test_eigenvalue_hidden_by_rounding_keeps_its_vector_orthogonal_to_the_zero_m
     bridge = sp.csr_array(([1e-19, 1e-19], ([0, 4], [4, 0])), shape=(8, 8))
     graph = (disjoint(complete(4), complete(4)) + bridge).tocsr()
     stack = build_operator(graph, "combinatorial").toarray()[None]
-    part = dense_part(np.arange(8)[None], stack, np.full((1, 8), 8**-0.5), 8)
+    part = dense_part(np.arange(8)[None], stack, np.array([8.0]), np.ones((1, 8)), 8)
     vectors = part.vectors[0].numpy()
     assert np.abs(part.values[0, :2]).max() <= 10 * part.errors[0, 0]
     np.testing.assert_allclose(np.abs(vectors[:, 1]), 8**-0.5, atol=1e-12)

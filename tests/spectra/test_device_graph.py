@@ -46,7 +46,7 @@ def shuffled_path(n):
     ids=["forest", "critical", "path", "grid", "edgeless", "node"],
 )
 def test_components(graph, device):
-    label = DeviceGraph.from_scipy(graph, device).labels().cpu().numpy()
+    label = DeviceGraph(graph, device).labels().cpu().numpy()
     count, other = connected_components(graph, directed=False)
     assert len(set(zip(label, other, strict=True))) == count == np.unique(label).size
     assert (label <= np.arange(label.size)).all()
@@ -61,7 +61,7 @@ def test_components(graph, device):
 @pytest.mark.parametrize("operator", ["sym", "combinatorial"])
 def test_laplacian_and_zero_mode(operator, device):
     graph = weighted(300, 0)
-    matrix, zero = DeviceGraph.from_scipy(graph, device).laplacian(operator)
+    matrix, zero = DeviceGraph(graph, device).laplacian(operator)
     expected = build_operator(graph, operator).toarray()
     np.testing.assert_allclose(matrix.csr().to_dense().cpu().numpy(), expected, rtol=1e-14, atol=1e-15)
     np.testing.assert_allclose(zero.cpu().numpy(), zero_mode_basis(graph, operator)[:, 0], rtol=1e-12)
@@ -73,7 +73,7 @@ def test_negative_weight_is_refused():
     graph = path(5)
     graph.data[:] = -1.0
     with pytest.raises(ValueError, match="edge_weight"):
-        DeviceGraph.from_scipy(graph, "cpu").laplacian("sym")
+        DeviceGraph(graph, "cpu").laplacian("sym")
 
 
 def test_shifted_operator():

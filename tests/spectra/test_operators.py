@@ -5,8 +5,10 @@ from closed_forms import zero_mode_basis
 from graphs import complete, dense_adjacency, graphs, path, two_triangles
 from hypothesis import given
 
-from gssc.spectra.batched_operators import symmetric_batched
 from gssc.spectra.operators import adjacency_matrix, build_operator
+
+# The numbers of two graphs that share a matrix.
+GRAPHS = torch.tensor([7, 9])
 
 
 def adjacency(data, directed="symmetrize"):
@@ -74,9 +76,6 @@ def test_weights_added_in_another_order_are_not_directed():
     assert 0.1 + 0.2 + 0.3 != 0.3 + 0.2 + 0.1
     a = adjacency_matrix(edge_index, weight, 2, directed="reject").toarray()
     assert a[0, 1] == a[1, 0]
-    batched = torch.tensor([[[0.0, 0.1 + 0.2 + 0.3], [0.3 + 0.2 + 0.1, 0.0]]], dtype=torch.float64)
-    found = symmetric_batched(batched, "reject", torch.arange(1))
-    assert torch.equal(found, found.mT)
 
 
 def test_directed_rejected_on_request():
@@ -88,10 +87,10 @@ def test_a_light_directed_edge_beside_a_heavy_one_is_rejected_too():
     ends, weight = torch.tensor([[0, 1, 1], [1, 0, 2]]), torch.tensor([1e9, 1e9, 1e-6], dtype=torch.float64)
     with pytest.raises(ValueError, match=r"edge_index: .* got 1 asymmetric edges"):
         adjacency_matrix(ends, weight, 3, directed="reject")
-    dense = torch.zeros(1, 3, 3, dtype=torch.float64)
-    dense[0][ends[0], ends[1]] = weight
-    with pytest.raises(ValueError, match=r"edge_index of graph 0: .* got 1 asymmetric edges"):
-        symmetric_batched(dense, "reject", torch.arange(1))
+    with pytest.raises(ValueError, match=r"edge_index of graph 7: .* got 1 asymmetric edges"):
+        adjacency_matrix(torch.cat([ends, ends[:, :2] + 3], 1), torch.cat([weight, weight[:2]]), 6, "reject", GRAPHS)
+    with pytest.raises(ValueError, match=r"edge_index of graph 9: .* got 1 asymmetric edges"):
+        adjacency_matrix(ends + 3, weight, 6, "reject", GRAPHS)
 
 
 @pytest.mark.parametrize("operator", ["sym", "combinatorial"])
@@ -100,4 +99,9 @@ def test_negative_weights_rejected_where_they_cannot_be(operator):
     a = adjacency_matrix(data.edge_index, -torch.ones(6), 3)
     with pytest.raises(ValueError, match="edge_weight: expected weights of at least 0"):
         build_operator(a, operator)
+    several = adjacency_matrix(data.edge_index + 3, torch.tensor([1.0, 1, 1, -2, 1, 1]), 6, graph=GRAPHS)
+    with pytest.raises(
+        ValueError, match=f"edge_weight of graph 9: expected weights of at least 0 for operator '{operator}', got -0.5"
+    ):
+        build_operator(several, operator, GRAPHS)
     assert build_operator(a, "adjacency").toarray()[0, 1] == -1

@@ -1,9 +1,11 @@
 """Datasets as flat tensors, from collated storage or from the graphs themselves."""
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
+from gssc.spectra.operators import adjacency_matrix
 from gssc.spectra.packed import PackedGraphs, pack
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -62,6 +64,20 @@ def test_weights_where_present_else_one() -> None:
     column = graphs(weighted=True)[0]
     column.edge_weight = column.edge_weight.unsqueeze(1)
     assert pack([column]).weight.tolist() == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_matrix_holds_the_graphs_asked_for_filled_up(weighted: bool) -> None:
+    data = graphs(weighted)
+    data[2].edge_index = data[2].edge_index[:, :1]  # one way only
+    if weighted:
+        data[2].edge_weight = data[2].edge_weight[:1]
+    together = pack(data).adjacency(torch.tensor([2, 0]), 5, "symmetrize").toarray()
+    want = np.zeros((10, 10))
+    for begin, graph in ((0, data[2]), (5, data[0])):
+        alone = adjacency_matrix(graph.edge_index, graph.get("edge_weight"), graph.num_nodes).toarray()
+        want[begin : begin + len(alone), begin : begin + len(alone)] = alone
+    np.testing.assert_array_equal(together, want)
 
 
 def test_no_edge_index_and_no_graphs() -> None:

@@ -1,7 +1,7 @@
-"""All eigenpairs of a chunk of small graphs by one batched dense solve, measured: a complete, hence proved solve.
+"""All eigenpairs of a stack of dense operators by one batched solve, measured: a complete, hence proved solve.
 
 Two kinds of eigenvectors are known beforehand: the zero modes of a Laplacian, which follow from its components, and the
-nodes that only fill up the chunk. They are kept out of the solve: one zero mode is turned to a coordinate by a
+nodes that only fill up the stack. They are kept out of the solve: one zero mode is turned to a coordinate by a
 reflection, whatever other ones a graph has are lifted beyond the spectrum, and the coordinates that stand alone are put
 there too. None of them can mix with small eigenvalues then, they come last, and LAPACK hardly works on coordinates that
 stand alone. The exact modes take their places afterwards.
@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gssc.spectra.batched_operators import operator_batched, zero_modes_batched
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.operators import Operator
 
 # What a backward stable solver always reaches; more means that it failed.
 MAX_RELATIVE_RESIDUAL = MAX_ORTHOGONALITY = 1e-10
@@ -24,8 +22,8 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class ChunkPairs:
-    """Every eigenpair of a chunk.
+class StackPairs:
+    """Every eigenpair of a stack.
 
     ``values`` [B, m] ascend, and what follows a graph's own number is anything. The vector of value i is row
     ``place[:, i]`` of ``rows`` [B, m, m], and its entry of ``error`` [B, m] is ‖L p - λ p‖. ``orthogonality`` [B] is
@@ -47,27 +45,30 @@ class ChunkPairs:
 
 
 def complete_pairs(
-    adjacency: Tensor, degree: Tensor, count: Tensor, label: Tensor | None, operator: Operator, graph: Tensor
-) -> ChunkPairs:
-    """Solve and measure a chunk: symmetric ``adjacency`` [B, m, m], ``degree`` [B, m], ``count`` [B] nodes each.
+    matrix: Tensor,
+    bound: Tensor,
+    count: Tensor,
+    mass: Tensor | None,
+    label: Tensor | None = None,
+    graph: Tensor | None = None,
+) -> StackPairs:
+    """Solve and measure a stack of symmetric operators [B, m, m], of ``count`` [B] nodes and bounded by ``bound`` [B].
 
-    ``label`` [B, m] are the components of a Laplacian (`components_batched`), None for the adjacency matrix; ``graph``
-    [B] numbers the graphs for error messages.
+    ``mass`` [B, m] is the `zero_mode_mass` of Laplacians, None for adjacency matrices; ``label`` [B, m] numbers the
+    component of each node within its graph, -1 for padding, None where all are connected. ``graph`` [B] numbers the
+    graphs for error messages.
     """
-    batch, size = degree.shape
-    column = torch.arange(size, device=degree.device)
+    batch, size, _ = matrix.shape
+    column = torch.arange(size, device=matrix.device)
     is_node = column < count.unsqueeze(1)
-    # Row sums of |L| bound the spectrum: twice the degree, or 2 for the normalised operator.
-    bound = adjacency.abs().sum(1) if label is None else degree if operator == "combinatorial" else degree.sign()
-    beyond = 3.0 * bound.amax(1, keepdim=True)
-    beyond.masked_fill_(beyond == 0.0, 1.0)
-    matrix = operator_batched(adjacency, degree, operator)
-    first_of = size * torch.arange(batch, device=degree.device)
-    if label is None:
+    beyond = torch.where(bound > 0.0, 1.5 * bound, 1.0).unsqueeze(1)
+    first_of = size * torch.arange(batch, device=matrix.device)
+    if mass is None:
         solved = count.unsqueeze(1)
         values, rows = _solve(matrix.clone(), is_node, beyond, graph)
     else:
-        zeros, zero_modes = label.amax(1, keepdim=True) + 1, zero_modes_batched(label, degree, operator)
+        label = torch.zeros_like(mass, dtype=torch.long) if label is None else label
+        zeros, zero_modes = label.amax(1, keepdim=True) + 1, exact_zero_modes(label, mass)
         solved = count.unsqueeze(1) - zeros
         lifted, unit = matrix, zero_modes.sum(1)
         if zero_modes.shape[1] > 1:
@@ -90,7 +91,7 @@ def complete_pairs(
         values, rows = _solve(turned, column < count.unsqueeze(1) - 1, beyond, graph)
         along = (rows * (tau * turn).unsqueeze(1)).sum(2, keepdim=True)
         rows.addcmul_(along, turn.unsqueeze(1), value=-1.0)
-        number = torch.arange(zero_modes.shape[1], device=degree.device)
+        number = torch.arange(zero_modes.shape[1], device=matrix.device)
         places = (first_of.unsqueeze(1) + solved + number)[number < zeros]
         rows.view(-1, size).index_copy_(0, places, zero_modes[number < zeros])
     rows.view(-1, size).index_fill_(0, (~is_node).view(-1).nonzero().view(-1), 0.0)
@@ -105,19 +106,34 @@ def complete_pairs(
     if bool(failed.any()):
         at = int(failed.nonzero()[0])
         raise SpectrumError(
-            f"graph {int(graph[at])} of {int(count[at])} nodes: the dense solver left a residual of "
+            f"{_name(graph, at)} of {int(count[at])} nodes: the dense solver left a residual of "
             f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
         )
     accuracy = torch.maximum((error * is_solved).amax(1), EPS * norm)
     place = column.expand(batch, size)
-    if label is not None:  # zero modes are the smallest
+    if mass is not None:  # zero modes are the smallest
         place = column - count.unsqueeze(1) + solved
         place = torch.where(place < 0, place + count.unsqueeze(1), place)
         values = values.gather(1, place)
-    return ChunkPairs(values, place, rows, error, orthogonality, accuracy)
+    return StackPairs(values, place, rows, error, orthogonality, accuracy)
 
 
-def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
+def _name(graph: Tensor | None, at: int) -> str:
+    return "a component" if graph is None else f"graph {int(graph[at])}"
+
+
+def exact_zero_modes(label: Tensor, mass: Tensor) -> Tensor:
+    """The kernels of Laplacians as orthonormal rows, [B, most components, m]; arguments as for `complete_pairs`.
+
+    One for each component, proportional to the square root of the mass.
+    """
+    number = torch.arange(int(label.max()) + 1, device=label.device)
+    member = (label.unsqueeze(1) == number.unsqueeze(1)) * mass.unsqueeze(1)
+    total = member.sum(2, keepdim=True)
+    return member.div_(total.masked_fill_(total == 0.0, 1.0)).sqrt_()
+
+
+def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, graph: Tensor | None) -> tuple[Tensor, Tensor]:
     """Eigenvalues [B, m], ascending, and eigenvectors as rows; coordinates that are not ``inside`` stand alone.
 
     They are put ``beyond`` the others. Only the lower triangle of ``matrix`` is read, which is overwritten.
@@ -132,6 +148,6 @@ def _solve(matrix: Tensor, inside: Tensor, beyond: Tensor, graph: Tensor) -> tup
         if "converge" not in str(error):
             raise
         at = re.search(r"Batch element (\d+)", str(error))
-        which = f"graph {int(graph[int(at[1])])}" if at else f"one of graphs {graph.tolist()}"
+        which = _name(graph, int(at[1])) if at else f"one of {len(matrix)} from {_name(graph, 0)} on"
         raise SpectrumError(f"{which}: the dense solver did not converge ({error})") from error
     return values, vectors.mT.contiguous()

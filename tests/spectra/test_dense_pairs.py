@@ -6,9 +6,8 @@ import scipy.sparse as sp
 import torch
 from closed_forms import zero_mode_basis
 
-from gssc.spectra.batched_operators import components_batched, operator_batched
-from gssc.spectra.batched_pairs import complete_pairs
-from gssc.spectra.operators import OPERATORS
+from gssc.spectra.dense_pairs import complete_pairs, exact_zero_modes
+from gssc.spectra.operators import OPERATORS, build_operator, zero_mode_mass
 
 M = 12
 
@@ -32,16 +31,27 @@ GRAPHS = [
 ]
 
 
+def component_numbers(n: int, adjacency: torch.Tensor) -> torch.Tensor:
+    """By first node, -1 for padding."""
+    label = torch.full((M,), -1)
+    label[:n] = torch.from_numpy(zero_mode_basis(sp.csr_array(adjacency[:n, :n].numpy()), "combinatorial").argmax(1))
+    return label
+
+
 def solved(which: list[int], operator: str):
     count = torch.tensor([GRAPHS[i][0] for i in which])
     adjacency = torch.stack([GRAPHS[i][1] for i in which])
-    degree = adjacency.sum(1)
-    valid = torch.arange(M) < count.unsqueeze(1)
-    label = None
+    operators = [build_operator(sp.csr_array(a.numpy()), operator).toarray() for a in adjacency]
+    matrices = torch.from_numpy(np.stack(operators))
+    mass = label = None
     if operator != "adjacency":
-        label = components_batched(adjacency, valid, torch.zeros_like(valid))
-    pairs = complete_pairs(adjacency, degree, count, label, operator, torch.tensor(which))
-    return pairs, operator_batched(adjacency, degree, operator), adjacency
+        mass = zero_mode_mass(adjacency.sum(1), operator)
+        label = torch.stack([component_numbers(*GRAPHS[i]) for i in which])
+    return (
+        complete_pairs(matrices, 2 * matrices.abs().sum(1).amax(1), count, mass, label, torch.tensor(which)),
+        matrices,
+        adjacency,
+    )
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -78,3 +88,16 @@ def test_bytes_do_not_depend_on_graphs_in_pieces_beside(operator) -> None:
             assert torch.equal(getattr(alone, name)[0, :n], getattr(together, name)[g, :n])
         assert torch.equal(alone.rows[0], together.rows[g])
         assert torch.equal(alone.accuracy[0], together.accuracy[g])
+
+
+@pytest.mark.parametrize("operator", ["sym", "combinatorial"])
+def test_zero_modes_equal_those_of_one_graph(operator) -> None:
+    adjacency = torch.stack([a for _, a in GRAPHS])
+    label = torch.stack([component_numbers(n, a) for n, a in GRAPHS])
+    got = exact_zero_modes(label, zero_mode_mass(adjacency.sum(1), operator))
+    for modes, (n, a) in zip(got, GRAPHS, strict=True):
+        basis = zero_mode_basis(sp.csr_array(a[:n, :n].numpy()), operator)
+        components = basis.shape[1]
+        np.testing.assert_allclose(modes[:components, :n].T.numpy(), basis, rtol=1e-14)
+        assert (modes[components:] == 0).all()
+        assert (modes[:, n:] == 0).all()
