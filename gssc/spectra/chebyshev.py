@@ -16,14 +16,7 @@ import numpy as np
 import torch
 
 from gssc.spectra.certificate import Pairs, SpectrumError
-from gssc.spectra.chebyshev_filter import (
-    DEGREE_LIMIT,
-    GROWTH_LIMIT,
-    RETURN_LIMIT,
-    WORK_LIMIT,
-    ChebyshevFilter,
-    project_out_,
-)
+from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
 from gssc.spectra.krylov import krylov
 from gssc.spectra.spectral_density import spectral_edges
 
@@ -33,12 +26,13 @@ SINGLE_ABOVE = 1e-4
 SINGLE_TARGET = 1e-6
 SINGLE_GROWTH = 1e5
 SINGLE_RETURN = 1e3
+DEGREE_LIMIT = 1_500
+WORK_LIMIT = 30_000
 # So many random columns, each amplified below σ by this factor times sqrt(n).
 CHECK_COLUMNS = 8
 CHECK_GROWTH = 30.0
 # A check of at most this degree is run at once; before a longer one the pairs above the gap are improved, by filters of
-# at most the second degree, so often, as they are projected out too and the gap that counts is the one above them. For
-# less the improvement costs as much as it saves.
+# at most the second degree, so often. For less the improvement costs as much as it saves.
 CHECK_DEGREE = 1_500
 REFINEMENT_DEGREE = 200
 CHECK_REFINEMENTS = 6
@@ -125,6 +119,14 @@ class ChebyshevBlock(ChebyshevFilter):
         grown by CHECK_RETURN, which keeps rounding and residuals from growing back.
         """
         safe, raised, edge, degree = self._check_plan(kept, sigma)
+        while self.extend is not None:
+            # Better pairs above the gap are projected out too, and the gap that counts is the one above them: at best
+            # the one above all of them.
+            least = self._check_degree(raised, min(float(self.values[-1]), (raised + self.upper) / 2))
+            if degree - least <= self.extension_degree or not self.extend():
+                break
+            safe, raised, edge, degree = self._check_plan(kept, sigma)
+        self.extend = None  # it holds the memory of the solver
         for _ in range(CHECK_REFINEMENTS):
             unsafe = ~safe & (np.arange(safe.size) >= kept)
             if degree <= CHECK_DEGREE or unsafe.sum() < 2:
@@ -162,7 +164,10 @@ class ChebyshevBlock(ChebyshevFilter):
         rest = self.values[kept:][~safe[kept:]]
         edge = float(rest.min()) if rest.size else float(self.values[-1]) if self.values.size > kept else math.inf
         edge = min(edge, (raised + self.upper) / 2)
+        return safe, raised, edge, self._check_degree(raised, edge)
+
+    def _check_degree(self, raised: float, edge: float) -> int:
+        """The degree at which σ' has grown enough."""
         speed = self.rate(raised, edge)
-        # Without room between the two (a cluster at the end of the block) no degree suffices for σ' to grow enough.
-        enough = math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed) if speed > 0.0 else CHECK_LIMIT + 1
-        return safe, raised, edge, enough
+        # Without room between the two (a cluster at the end of the block) no degree suffices.
+        return math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed) if speed > 0.0 else CHECK_LIMIT + 1

@@ -6,6 +6,7 @@ the block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -23,9 +24,6 @@ ROUNDING_FLOOR = 5e-12
 # How far a filter may amplify before rounding shows, and what was projected out may grow back until it is again.
 GROWTH_LIMIT = 1e8
 RETURN_LIMIT = 1e12
-# Solvers use no filter of a higher degree, and give up after so many products.
-DEGREE_LIMIT = 1_500
-WORK_LIMIT = 30_000
 # Eigenvectors [n, m], and after how many steps of a recurrence they must be projected out again.
 LeftOut = tuple[tuple[Tensor, int], ...]
 
@@ -47,7 +45,12 @@ class ChebyshevFilter:
         seed: Seeds every random block; the global generators are never used.
 
     ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts products.
+    ``extend`` is what a solver may leave to improve them further, at the cost of ``extension_degree`` products; it
+    returns False when it is at its end.
     """
+
+    extend: Callable[[], bool] | None = None
+    extension_degree = 0
 
     def __init__(self, operator: SparseOperator, upper: float, zero_modes: Tensor | None = None, seed: int = 0) -> None:
         self.operator, self.device, self.n = operator, operator.device, operator.n

@@ -13,20 +13,15 @@ A block of b columns sees b copies of an eigenvalue, and more only through round
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.chebyshev_filter import (
-    DEGREE_LIMIT,
-    GROWTH_LIMIT,
-    RETURN_LIMIT,
-    WORK_LIMIT,
-    ChebyshevFilter,
-    project_out_,
-)
+from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
 from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
@@ -38,7 +33,9 @@ ENOUGH = 0.5
 CHANGE = 1.3
 # The growth per degree of the last is taken for at least this fraction of that of the lowest, if it came out as none.
 FLATTEST = 0.1
+DEGREE_LIMIT = 1_500
 RESTARTS = 6
+WORK_LIMIT = 30_000
 # Eigenvalues that lie this close, relative to ‖H‖, are one to the filter.
 ONE_CLUSTER = 1e-9
 # Ritz pairs below this residual, relative to ‖H‖, are in the space for good.
@@ -92,10 +89,10 @@ def krylov(solver: ChebyshevFilter, count: int) -> int | None:
         if largest_cluster(values[:first][done], CLUSTER_TOLERANCE * target) >= width:
             return None
         if done.all():
-            # Some pairs beyond those wanted make the check of the count shorter.
-            more = min(space.size, count + max(16, count // 2))
-            solver.block, solver.values = space.ritz(rotation[:, :more]), values[:more]
-            solver.residuals = solver.residual_norms(solver.block, solver.values)
+            _finish(solver, space, count)
+            filtered = partial(solver.filtered, degree=degree, edge=edge, without=without)
+            solver.extend = partial(_extend, solver, space, count, width, filtered)
+            solver.extension_degree = degree
             return count
         if restarts > RESTARTS or solver.work > WORK_LIMIT:
             raise SpectrumError(
@@ -118,6 +115,28 @@ def _degrees(solver: ChebyshevFilter, lowest: float, last: float, edge: float) -
     wanted = RISE / max(solver.rate(min(last, edge), edge), FLATTEST * rate, 1e-12)
     growth = math.log(GROWTH_LIMIT) / max(rate, 1e-12)
     return int(max(2, min(wanted, DEGREE_LIMIT))), int(max(2, min(growth, DEGREE_LIMIT)))
+
+
+def _finish(solver: ChebyshevFilter, space: "_Space", count: int) -> None:
+    """The converged pairs and some beyond them, which make the check of the count shorter."""
+    values, rotation = space.pairs()
+    last = min(space.size, count + max(16, count // 2))
+    solver.block, solver.values = space.ritz(rotation[:, :last]), values[:last]
+    solver.residuals = solver.residual_norms(solver.block, solver.values)
+
+
+def _extend(
+    solver: ChebyshevFilter, space: "_Space", count: int, width: int, filtered: Callable[[Tensor], Tensor]
+) -> bool:
+    """One more filter for a space that has converged, which makes the pairs beyond those wanted more exact.
+
+    False where the space is full.
+    """
+    if space.size + width > space.rows.shape[0]:
+        return False
+    space.expand(filtered(space.basis()[:, -width:]))
+    _finish(solver, space, count)
+    return True
 
 
 class _Space:
