@@ -119,5 +119,5 @@ def _classes(y: Tensor, cells: list[list[str]]) -> Tensor:
     whole = y.shape[1] == 1 and all(text.isdigit() for (text,) in cells if text)
     numbers = y[y.isfinite()]
     if whole and numbers.numel() and float(numbers.max()) > 1:
-        return torch.where(y.isfinite(), y, -torch.ones_like(y)).long()
+        return y.nan_to_num(-1.0).long()
     return y

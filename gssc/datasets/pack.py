@@ -35,10 +35,8 @@ WAYS = ("superpixels", "symmetric", "directed")
 LZMA = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 2, "lp": 2, "pb": 0}]
 # What a pack unpacks to: at most 1 GiB, or a thousand times its bytes.
 MOST_BYTES, MOST_TIMES = 1 << 30, 1000
-UNREADABLE = (
-    *(KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError, MemoryError),
-    *(SafetensorError, lzma.LZMAError),
-)
+# What nonsense in a file may end in.
+NONSENSE = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, MemoryError)
 SHORT_TYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "float16", "uint32", "int32", "float32")))
 
 
@@ -103,7 +101,7 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
             mask = arrays.get(f"mask/{name}")
             splits[name] = replace(part, mask=None if mask is None else torch.from_numpy(mask))
             start += count
-    except UNREADABLE as error:
+    except (*NONSENSE, SafetensorError, lzma.LZMAError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         fail("pack", "a file written by `gssc pack`", f"{path}: {reason}")
     return replace(dataset, splits=splits), about.get("generator")
@@ -168,10 +166,13 @@ def _to_columns(arrays: Columns, edges: str) -> Columns | None:
         columns = superpixels.encode(ptr, edge_ptr, edge_index, rest.pop("x", None), rest.pop("edge_attr", None))
         return None if columns is None else {"nodes": sizes, **columns, **rest}
     graph, (source, destination) = np.repeat(np.arange(len(sizes)), np.diff(edge_ptr)), edge_index
-    pair = _pairs_before(sizes)[graph] + destination * sizes[graph] + source
+    row = destination * sizes[graph]
     if edges == "symmetric":
+        row = destination * (destination - 1) // 2
         stored = source < destination
-        pair, rest = pair[stored], rest | {name: rest[name][stored] for name in EDGE_FEATURES if name in rest}
+        source, row, graph = source[stored], row[stored], graph[stored]
+        rest |= {name: rest[name][stored] for name in EDGE_FEATURES if name in rest}
+    pair = _pairs_before(sizes, edges)[graph] + row + source
     return {"nodes": sizes, "gap": np.diff(pair, prepend=0), **rest}
 
 
@@ -183,22 +184,25 @@ def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
     if about["edges"] == "superpixels":
         arrays |= superpixels.decode(ptr, columns)
     else:
-        before, pair = _pairs_before(sizes), np.cumsum(columns["gap"], dtype=np.int64)
+        before, pair = _pairs_before(sizes, about["edges"]), np.cumsum(columns["gap"], dtype=np.int64)
         if pair.size and (pair.min() < 0 or pair.max() >= before[-1]):
             raise ValueError("edges that do not fit the graphs")
         graph = np.searchsorted(before, pair, side="right") - 1
-        destination, source = np.divmod(pair - before[graph], sizes[graph])
-        edge_index = np.stack([source, destination])
+        pair -= before[graph]
         if about["edges"] == "symmetric":
-            edge_index, graph = np.concatenate([edge_index, edge_index[::-1]], axis=1), np.tile(graph, 2)
-            order = np.argsort((edge_index[1] + ptr[graph]) * ptr[-1] + edge_index[0], kind="stable")
-            edge_index = edge_index[:, order]
+            destination = ((1 + np.sqrt(1 + 8 * pair)) // 2).astype(np.int64)
+            source = pair - destination * (destination - 1) // 2
+            ends, graph = np.stack([np.r_[source, destination], np.r_[destination, source]]), np.tile(graph, 2)
+            order = np.argsort((ends[1] + ptr[graph]) * ptr[-1] + ends[0], kind="stable")
+            edge_index = ends[:, order]
             arrays |= {name: columns[name][order % len(pair)] for name in EDGE_FEATURES if name in columns}
+        else:
+            edge_index = np.stack(np.divmod(pair, sizes[graph])[::-1])
         counts = np.bincount(graph, minlength=len(sizes))
         arrays |= {"edge_ptr": np.concatenate([[0], np.cumsum(counts)]), "edge_index": edge_index}
     return {name: np.ascontiguousarray(arrays[name], dtype) for name, (dtype, _, _) in about["arrays"].items()}
 
 
-def _pairs_before(sizes: np.ndarray) -> np.ndarray:
+def _pairs_before(sizes: np.ndarray, edges: str) -> np.ndarray:
     """Pairs of nodes that may be joined in all graphs before each, and in all."""
-    return np.concatenate([[0], np.cumsum(sizes * sizes)])
+    return np.concatenate([[0], np.cumsum(sizes * (sizes - 1) // 2 if edges == "symmetric" else sizes * sizes)])

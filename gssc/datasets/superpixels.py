@@ -162,7 +162,8 @@ def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
         last = np.argpartition(sort_keys(a), n - K - 1, axis=2)[..., n - K - 1 :]
         neighbours[rows] = chosen = np.sort(last[..., 1:], axis=2)
         weights[rows] = np.take_along_axis(a, chosen, axis=2)
-        low, high = (np.take_along_axis(a, last, axis=2) * factor for factor in (1.0 - ERROR, 1.0 + ERROR))
+        exact = np.take_along_axis(a, last, axis=2)
+        low, high = exact * (1.0 - ERROR), exact * (1.0 + ERROR)
         same = (low.astype(np.float32) == high.astype(np.float32)) & (_decimals(low) == _decimals(high))
         safe[rows] = same.all(2)
 
