@@ -82,21 +82,22 @@ def _encode_nodes(ptr: np.ndarray, x: np.ndarray) -> Columns | None:
     if not ((x >= 0) & (x <= 1)).all():
         return None
     for side in SIDES:
-        means = np.concatenate([x[:, -2:] * np.float32(side), x[:, :-2]], axis=1).astype(np.float16)
-        if np.array_equal(_features(means, side).view(np.uint32), x.view(np.uint32)):
+        scale = _units(x, 1, side)
+        means = (x * scale).astype(np.float16)
+        if np.array_equal((means.astype(np.float32) / scale).view(np.uint32), x.view(np.uint32)):
             break
     else:
         return None
     pixels = _pixels(means)
     if pixels is None:
         return None
-    sums = np.rint(means.astype(np.float64) * _units(means) * pixels).astype(np.int64)
-    by_size, path = np.argsort(pixels[:, 0], kind="stable"), _path(ptr, means)
-    levels, rest = np.divmod(sums[:, 2:], pixels)
+    sums = np.rint(means.astype(np.float64) * _units(x, 255, 1) * pixels).astype(np.int64)
+    by_size, path = np.argsort(pixels[:, 0], kind="stable"), _path(ptr, means[:, -2:])
+    levels, rest = np.divmod(sums[:, :-2], pixels)
     # Levels change little from node to node, and by about as much in every channel; bytes wrap around.
     change = np.diff(levels[path].astype(np.uint8), axis=0, prepend=np.uint8(0))
     change = np.diff(change, axis=1, prepend=np.uint8(0))
-    centres = sums[by_size, :2]
+    centres = sums[by_size, -2:]
     return {"side": np.array([side]), "pixels": pixels, "centres": centres, "levels": change, "rest": rest[by_size]}
 
 
@@ -104,28 +105,24 @@ def _decode_nodes(ptr: np.ndarray, columns: Columns) -> np.ndarray:
     """The ``x`` that `_encode_nodes` was given."""
     pixels, change = columns["pixels"].astype(np.int64), columns["levels"]
     by_size = np.argsort(pixels[:, 0], kind="stable")
-    sums = np.empty((len(pixels), 2 + change.shape[1]), dtype=np.int64)
-    sums[by_size, :2] = columns["centres"]
+    sums = np.empty((len(pixels), change.shape[1] + 2), dtype=np.int64)
+    sums[by_size, -2:] = columns["centres"]
     levels = np.cumsum(np.cumsum(change, axis=1, dtype=np.uint8), axis=0, dtype=np.uint8)
-    sums[_path(ptr, (sums[:, :2] / pixels).astype(np.float16)), 2:] = levels
-    sums[:, 2:] *= pixels
-    sums[by_size, 2:] += columns["rest"]
-    return _features((sums / (_units(sums) * pixels)).astype(np.float16), int(columns["side"][0]))
+    sums[_path(ptr, (sums[:, -2:] / pixels).astype(np.float16)), :-2] = levels
+    sums[:, :-2] *= pixels
+    sums[by_size, :-2] += columns["rest"]
+    means = (sums / (_units(sums, 255, 1) * pixels)).astype(np.float16)
+    x: np.ndarray = means.astype(np.float32) / _units(sums, 1, int(columns["side"][0]))
+    return x
 
 
-def _features(means: np.ndarray, side: int) -> np.ndarray:
-    """Colours, and coordinates divided by the side, in float32."""
-    means = means.astype(np.float32)
-    return np.concatenate([means[:, 2:], means[:, :2] / np.float32(side)], axis=1)
-
-
-def _units(means: np.ndarray) -> np.ndarray:
-    return np.r_[1, 1, np.full(means.shape[1] - 2, 255)]
+def _units(columns: np.ndarray, colour: int, place: int) -> np.ndarray:
+    return np.r_[np.full(columns.shape[1] - 2, colour), place, place].astype(np.float32)
 
 
 def _pixels(means: np.ndarray) -> np.ndarray | None:
     """The smallest n of every node for which all means are whole sums divided by n, [N, 1]; None if there is none."""
-    units, pixels, left = _units(means), np.zeros((len(means), 1), dtype=np.int64), np.arange(len(means))
+    units, pixels, left = _units(means, 255, 1), np.zeros((len(means), 1), dtype=np.int64), np.arange(len(means))
     for n in range(1, MOST_PIXELS + 1):
         wanted = means[left]
         sums = np.rint(wanted.astype(np.float64) * (units * n)).astype(np.int64)
@@ -137,9 +134,9 @@ def _pixels(means: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _path(ptr: np.ndarray, means: np.ndarray) -> np.ndarray:
+def _path(ptr: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """The nodes of each graph along bands of three rows."""
-    graph, (row, column) = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), means[:, :2].T.astype(np.float64)
+    graph, (row, column) = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), centres.T.astype(np.float64)
     order: np.ndarray = np.argsort((graph * max(SIDES) + row // 3) * max(SIDES) + column, kind="stable")
     return order
 
