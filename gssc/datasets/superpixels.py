@@ -65,7 +65,8 @@ def decode(ptr: np.ndarray, columns: Columns) -> Columns:
     start = np.repeat(ptr[:-1], np.diff(ptr)).astype(np.int32)
     by_source = (weights.reshape(-1), (neighbours + start[:, None]).reshape(-1), K * np.arange(len(x) + 1))
     edges = sp.csr_array(by_source, shape=(len(x), len(x))).tocsc().tocoo()
-    edge_index = np.stack([edges.row, edges.col], dtype=np.int64) - start[edges.col]
+    edge_index = np.stack([edges.row, edges.col], dtype=np.int64)
+    edge_index -= start[edges.col]
     return {"edge_ptr": K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edges.data[:, None]}
 
 
