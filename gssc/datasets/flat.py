@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from gssc.checks import check_shape, fail
 from gssc.nn.encoders import Features
 from gssc.spectra.packed import PackedGraphs, pack, stored_graphs
 from gssc.tasks import Task
+
+Graphs: TypeAlias = InMemoryDataset | Sequence[Data]
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
     return FlatGraphs(**joined)  # type: ignore[arg-type]
 
 
-def flatten(dataset: InMemoryDataset | Sequence[Data], task: Task, *, node: Sequence[str] = ("x",)) -> FlatGraphs:
+def flatten(dataset: Graphs, task: Task, *, node: Sequence[str] = ("x",)) -> FlatGraphs:
     """Read PyG data: ``node`` names the attributes whose columns make up ``x``."""
     flat, y = pack_columns(dataset, node)
     if y is None:
@@ -173,9 +175,7 @@ def flatten(dataset: InMemoryDataset | Sequence[Data], task: Task, *, node: Sequ
     return replace(flat, y=task.targets(y, rows))
 
 
-def pack_columns(
-    dataset: InMemoryDataset | Sequence[Data], node: Sequence[str] = ("x",)
-) -> tuple[FlatGraphs, Tensor | None]:
+def pack_columns(dataset: Graphs, node: Sequence[str] = ("x",)) -> tuple[FlatGraphs, Tensor | None]:
     """PyG data as flat tensors without targets (``y`` is empty), and what they call ``y``."""
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()
@@ -186,9 +186,9 @@ def pack_columns(
     columns = [column for name in node if (column := _columns(dataset, name, nodes)) is not None]
     x = columns[0] if len(columns) == 1 else torch.cat(columns, dim=1) if columns else None
     edge_attr = _columns(dataset, "edge_attr", graphs.edge_ptr.diff())
-    y = collect(dataset, "y")
-    if y is not None and y.dim() and y.shape[0] == graphs.num_nodes != graphs.num_graphs:
-        _check_rows_of_graphs(dataset, "y", nodes)
+    y, rows = collect(dataset, "y")
+    if y is not None and y.shape[0] == graphs.num_nodes != graphs.num_graphs:
+        _check_rows("y", rows, nodes)
     empty = torch.empty(0)
     return FlatGraphs(graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, empty, graphs.weight), y
 
@@ -207,18 +207,20 @@ def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
     return torch.arange(int(starts[-1])) + (ptr[graphs] - starts[:-1]).repeat_interleave(counts), starts
 
 
-def collect(dataset: InMemoryDataset | Sequence[Data], name: str) -> Tensor | None:
-    """One attribute of all graphs, end to end; None where no graph has it."""
+def collect(dataset: Graphs, name: str) -> tuple[Tensor | None, Tensor | None]:
+    """One attribute of all graphs, end to end, and the rows of each, where known; None where no graph has it."""
     if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data) and dataset._indices is None:
-        value = dataset._data.get(name)
-        return None if value is None else _tensor(value, name)
+        value, cuts = dataset._data.get(name), (dataset.slices or {}).get(name)
+        rows = None if cuts is None else torch.as_tensor(cuts).diff()
+        return None if value is None else _tensor(value, name), rows
     values = [graph.get(name) for graph in stored_graphs(dataset)]
     missing = sum(value is None for value in values)
     if missing == len(values):
-        return None
+        return None, None
     if missing:
         fail(name, "given for every graph or for none", f"{missing} of {len(values)} graphs without")
-    return _joined([_tensor(value, f"{name} of graph {number}") for number, value in enumerate(values)], name)
+    tensors = [_tensor(value, f"{name} of graph {number}") for number, value in enumerate(values)]
+    return _joined(tensors, name), torch.tensor([tensor.shape[0] for tensor in tensors])
 
 
 def _tensor(value: Any, name: str) -> Tensor:
@@ -248,25 +250,19 @@ def _joined(values: Sequence[Tensor], name: str) -> Tensor:
         raise
 
 
-def _columns(dataset: InMemoryDataset | Sequence[Data], name: str, counts: Tensor) -> Tensor | None:
+def _columns(dataset: Graphs, name: str, counts: Tensor) -> Tensor | None:
     """An attribute as [rows, D], as many rows in every graph as it has nodes (or edges)."""
-    values = collect(dataset, name)
+    values, rows = collect(dataset, name)
     if values is None:
         return None
     values = values.unsqueeze(1) if values.dim() == 1 else values
     check_shape(name, values, int(counts.sum()), None)
-    _check_rows_of_graphs(dataset, name, counts)
+    _check_rows(name, rows, counts)
     return values
 
 
-def _check_rows_of_graphs(dataset: InMemoryDataset | Sequence[Data], name: str, counts: Tensor) -> None:
+def _check_rows(name: str, rows: Tensor | None, counts: Tensor) -> None:
     """Fail where a graph has another number of rows than of nodes or edges, though all graphs together have not."""
-    if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data):
-        slices = dataset.slices or {}
-        rows = torch.as_tensor(slices[name]).diff() if name in slices else counts
-    else:
-        rows = torch.tensor([_tensor(graph.get(name), name).shape[0] for graph in stored_graphs(dataset)])
-    wrong = (rows != counts).nonzero() if rows.shape == counts.shape else counts.new_zeros(0)
-    if wrong.numel():
-        graph = int(wrong[0])
+    if rows is not None and rows.shape == counts.shape and not torch.equal(rows, counts):
+        graph = int((rows != counts).nonzero()[0])
         fail(f"{name} of graph {graph}", f"{int(counts[graph])} rows", int(rows[graph]))

@@ -53,22 +53,23 @@ def infer_task(
         check_choice("task", kind, KINDS)
     if y.is_floating_point() and bool(y.isinf().any()):
         fail("y", "finite numbers, or NaN where a target is unknown", f"{int(y.isinf().sum())} infinite ones")
-    _check_known(y, names)
-    chosen: Kind = kind or _kind(y)  # type: ignore[assignment]
+    _check_known(y.isfinite(), "y", names)
+    zero_one = bool(((y == 0) | (y == 1) | (y != y)).all())
+    chosen: Kind = kind or _kind(y, zero_one)  # type: ignore[assignment]
     outputs = y.shape[1]
     if chosen == "multiclass":
         if outputs != 1:
             fail("y", "one class number per row for a multiclass task", f"{outputs} columns")
-        y = torch.where(y == y, y, -torch.ones_like(y)) if y.is_floating_point() else y
-        classes = y[:, 0].long()
-        if y.is_floating_point() and bool((y[:, 0] != classes).any()):
+        y = y.nan_to_num(-1.0) if y.is_floating_point() else y
+        classes = y.long()
+        if bool((y != classes).any()):
             fail("y", "class numbers for a multiclass task", "numbers with a fraction")
         outputs = int(classes.max()) + 1
         if outputs < 2:
             fail("y", "two or more classes", f"class {outputs - 1} only" if outputs else "no known class")
         if outputs > MOST_CLASSES and kind is None:
             fail("y", f"at most {MOST_CLASSES} classes (floating point, or data.task=regression, for numbers)", outputs)
-    if chosen == "binary" and not bool(((y == 0) | (y == 1) | (y != y)).all()):
+    if chosen == "binary" and not zero_one:
         fail("y", "0, 1 and NaN for a binary task", f"values from {float(y.min())} to {float(y.max())}")
     default = {"regression": "mae", "multiclass": "accuracy", "binary": "auroc" if outputs == 1 else "ap"}[chosen]
     if metric is not None:
@@ -77,16 +78,7 @@ def infer_task(
     return task, task.targets(y, y.shape[0])
 
 
-def _check_known(y: Tensor, names: Sequence[str]) -> None:
-    """Nothing is learned from a column without a known target, and the loss of 0 would look like success."""
-    columns = y.isfinite().any(0).tolist()
-    names = names or (["y"] if len(columns) == 1 else [f"y, column {column}" for column in range(len(columns))])
-    if not all(columns):
-        fail(names[columns.index(False)], "one or more known targets", "none")
-
-
-def _kind(y: Tensor) -> str:
-    zero_one = bool(((y == 0) | (y == 1) | (y != y)).all())
+def _kind(y: Tensor, zero_one: bool) -> str:
     if y.is_complex():
         fail("y", "real numbers", y.dtype)
     if y.dtype == torch.bool or (zero_one and (y.is_floating_point() or y.shape[1] > 1)):
@@ -96,6 +88,15 @@ def _kind(y: Tensor) -> str:
     if y.shape[1] > 1:
         fail("y", "one column of classes, several of 0 and 1, or floating point", f"{y.shape[1]} columns of integers")
     return "multiclass"
+
+
+def _check_known(known: Tensor, what: str, names: Sequence[str] = ()) -> None:
+    """Nothing is learned from a column [rows, T] without a known target, and the loss of 0 would look like success."""
+    columns = known.any(0).tolist()
+    if not all(columns):
+        column = columns.index(False)
+        default = what if len(columns) == 1 else f"{what}, column {column}"
+        fail(names[column] if names else default, "one or more known targets", "none")
 
 
 def infer_features(values: Tensor | None, name: str) -> tuple[Features, Tensor | None]:
@@ -126,22 +127,22 @@ def continuous(values: Tensor, name: str) -> Tensor:
 
 def scale_to_training(dataset: GraphDataset) -> GraphDataset:
     """Continuous columns standardised, and regression targets shifted and scaled, by what the training part holds."""
-    _check_parts(dataset)
-    train = dataset.splits["train"]
-    per_node = train.mask if dataset.task.level == "node" else None
+    task, train = dataset.task, dataset.splits["train"]
+    # Nothing can be learned of a target that no graph has, nor weights be selected by none.
+    for part in [part for part in ("train", "val") if part in dataset.splits]:
+        y = dataset.splits[part].counted_targets()
+        known = (y >= 0).unsqueeze(1) if task.kind == "multiclass" else y.isfinite()
+        _check_known(known if part == "train" else known.any(1, keepdim=True), f"y of the {part} part")
+    per_node = train.mask if task.level == "node" else None
     for column, features, mask in (("x", dataset.node_features, per_node), ("edge_attr", dataset.edge_features, None)):
         if isinstance(features, int):
             dataset = standardized(dataset, column, mask)
-    task = dataset.task
     if task.kind == "regression":
         columns = [column[column.isfinite()].double() for column in train.counted_targets().T]
         shift = tuple(float(column.mean()) for column in columns)
         scale = tuple(float(column.std(unbiased=False)) or 1.0 for column in columns)
-        task = (
-            replace(task, shift=shift, scale=scale)
-            if len(columns) > 1
-            else replace(task, shift=shift[0], scale=scale[0])
-        )
+        several = len(columns) > 1
+        task = replace(task, shift=shift if several else shift[0], scale=scale if several else scale[0])
     return replace(dataset, task=task)
 
 
@@ -163,17 +164,6 @@ def standardized(dataset: GraphDataset, column: str, mask: Tensor | None = None)
             scaled[id(raw)] = apply_scale(raw, *scale)
         splits[split] = replace(flat, **{column: scaled[id(raw)]})
     return replace(dataset, splits=splits, standardize={**dataset.standardize, column: scale})
-
-
-def _check_parts(dataset: GraphDataset) -> None:
-    """Fail where nothing can be learned of a target, or no weights be selected."""
-    for part in [part for part in ("train", "val") if part in dataset.splits]:
-        y = dataset.splits[part].counted_targets()
-        has_target = (y >= 0).unsqueeze(1) if dataset.task.kind == "multiclass" else y.isfinite()
-        columns = has_target.any(0).tolist() if part == "train" else [bool(has_target.any())]
-        if not all(columns):
-            where = f", column {columns.index(False)}" if len(columns) > 1 else ""
-            fail(f"y of the {part} part{where}", "one or more known targets", "none")
 
 
 def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:

@@ -74,22 +74,21 @@ def read_table(path: Path, smiles_column: str, target_columns: Sequence[str] = (
     smiles, cells, where = [], [], []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            headings = reader.fieldnames or []
+            reader = csv.reader(file)
+            headings = next(reader, [])
             if not headings:
                 fail("csv", "headings in the first line", f"no columns in {path}")
             for heading in (smiles_column, *target_columns):
                 check_choice(f"column of {path.name}", heading, headings)
                 if headings.count(heading) > 1:
                     fail(f"column of {path.name}", f"one {heading!r}", f"{headings.count(heading)}")
-            for row in reader:
+            smiles_at, *targets_at = (headings.index(heading) for heading in (smiles_column, *target_columns))
+            for row in filter(None, reader):
                 place = f"{path.name} line {reader.line_num}"
-                if None in row:
-                    fail(place, f"{len(headings)} cells", f"{len(headings) + len(row[None])}")
-                if any(row[heading] is None for heading in (smiles_column, *target_columns)):
-                    fail(place, f"{len(headings)} cells", f"{sum(cell is not None for cell in row.values())}")
-                smiles.append(row[smiles_column].strip())
-                cells.append([row[heading].strip() for heading in target_columns])
+                if not max([smiles_at, *targets_at]) < len(row) <= len(headings):
+                    fail(place, f"{len(headings)} cells", f"{len(row)}")
+                smiles.append(row[smiles_at].strip())
+                cells.append([row[column].strip() for column in targets_at])
                 where.append(place)
     except FileNotFoundError:
         fail("csv", "an existing file", str(path))
@@ -119,5 +118,5 @@ def _classes(y: Tensor, cells: list[list[str]]) -> Tensor:
     whole = y.shape[1] == 1 and all(text.isdigit() for (text,) in cells if text)
     numbers = y[y.isfinite()]
     if whole and numbers.numel() and float(numbers.max()) > 1:
-        return torch.where(y.isfinite(), y, -torch.ones_like(y)).long()
+        return y.nan_to_num(-1.0).long()
     return y

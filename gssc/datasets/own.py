@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.flat import FlatGraphs, GraphDataset, collect, pack_columns
+from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
 from gssc.datasets.smiles import read_molecules
 from gssc.datasets.specs import SPECS
@@ -24,7 +24,6 @@ from gssc.datasets.split import NAMES, SplitName, random_split, scaffold_split, 
 from gssc.nn.encoders import Features
 from gssc.tasks import Task
 
-Saved: TypeAlias = InMemoryDataset | Sequence[Data]
 EXPECTED = "a list of torch_geometric.data.Data, or what InMemoryDataset.save writes"
 # What graphs may call the part they belong to.
 SPLIT_WORDS = {
@@ -70,7 +69,7 @@ def own_dataset(
     return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}))
 
 
-def load_saved(path: Path) -> Saved:
+def load_saved(path: Path) -> Graphs:
     """The graphs in a file, not yet looked at."""
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
@@ -94,7 +93,7 @@ def load_saved(path: Path) -> Saved:
     return _graphs(content, path)
 
 
-def _graphs(content: Any, path: Path) -> Saved:
+def _graphs(content: Any, path: Path) -> Graphs:
     if isinstance(content, Data):
         return [content]
     if isinstance(content, tuple) and len(content) in (2, 3) and isinstance(content[0], (dict, Data)):
@@ -116,8 +115,8 @@ def _graphs(content: Any, path: Path) -> Saved:
     return list(content)
 
 
-def _split(saved: Saved, flat: FlatGraphs, level: str, split: SplitName, seed: int) -> dict[str, FlatGraphs]:
-    masks = [collect(saved, f"{name}_mask") for name in NAMES]
+def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: int) -> dict[str, FlatGraphs]:
+    masks = [collect(saved, f"{name}_mask")[0] for name in NAMES]
     if level == "node" and masks[0] is not None:
         return _masked(flat, masks)
     words = _per_graph(saved, "split")
@@ -160,7 +159,7 @@ def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatG
     return {name: replace(flat, mask=mask) for name, mask in marked.items()}
 
 
-def _per_graph(saved: Saved, name: str) -> list[Any] | None:
+def _per_graph(saved: Graphs, name: str) -> list[Any] | None:
     """An attribute that is one word or number per graph."""
     values: Any = saved._data.get(name) if isinstance(saved, InMemoryDataset) else [graph.get(name) for graph in saved]
     values = values.tolist() if isinstance(values, Tensor) else values
@@ -170,7 +169,7 @@ def _per_graph(saved: Saved, name: str) -> list[Any] | None:
     return [value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value for value in values]
 
 
-def _scaffolds(saved: Saved) -> list[str]:
+def _scaffolds(saved: Graphs) -> list[str]:
     smiles = _per_graph(saved, "smiles")
     if smiles is None or not all(isinstance(text, str) for text in smiles):
         fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")

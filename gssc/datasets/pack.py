@@ -1,16 +1,16 @@
 """A dataset as one small file: graphs, features, targets and split, from which training starts on another machine.
 
-A pack is a safetensors file of byte tensors, one per column of numbers, with JSON that says what they are. Reading it
-runs no code of its own and takes no more memory than the arrays it announces, which are limited; every byte of it, and
-every array read from it, is covered by a checksum. Edges come back in canonical order (by graph, destination, source),
-in which training sorts them in any case: training from a pack and from the original files is the same. Spectra are not
-part of it: computing them anew is faster than moving them.
+A pack is a safetensors file of bytes, columns of numbers in LZMA, with JSON that says what they are. Reading it runs no
+code of its own and unpacks no more than a limit; every byte of it, and every array read from it, is covered by a
+checksum. Edges come back in canonical order (by graph, destination, source), in which training sorts them in any case:
+training from a pack and from the original files is the same. Spectra are not part of it: computing them anew is faster
+than moving them.
 
 Edges are stored as the numbers of the pairs of nodes that they join, each as the difference from the one before; every
 pair once where all go both ways with equal features; not at all where positions tell them (`superpixels`).
 """
 
-import math
+import lzma
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -18,20 +18,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from gssc.checks import fail
 from gssc.datasets import superpixels
-from gssc.datasets.columns import Columns, decode_array, encode_array, join_rows, split_rows
 from gssc.datasets.flat import FlatGraphs, GraphDataset, concatenate, from_about
+from gssc.datasets.superpixels import Columns
 from gssc.files import load_tensors, save_tensors
 
-FORMAT, VERSION = "gssc dataset", 3
+FORMAT, VERSION = "gssc dataset", 4
 ARRAYS = ("ptr", "edge_ptr", "edge_index", "x", "edge_attr", "y", "weight")
 EDGE_FEATURES = ("edge_attr", "weight")
 # How edges may be stored, the best first.
 WAYS = ("superpixels", "symmetric", "directed")
-# Arrays of a pack: at most 1 GiB, or a thousand times the file.
+LZMA = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 2, "lp": 2, "pb": 0}]
+# What a pack unpacks to: at most 1 GiB, or a thousand times its bytes.
 MOST_BYTES, MOST_TIMES = 1 << 30, 1000
+# What nonsense in a file may end in.
+NONSENSE = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, MemoryError)
+SHORT_TYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "float16", "uint32", "int32", "float32")))
 
 
 def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, Any] | None = None) -> int:
@@ -59,11 +65,10 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
                 break
         else:
             raise RuntimeError(f"{dataset.name}: the pack does not give back what it was made from")
-        about["columns"] = {}
-        for name, values in columns.items():
-            data, about["columns"][name] = encode_array(values)
-            if data:
-                tensors[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        # Column after column.
+        stored = save({name: _shortest(np.ascontiguousarray(values.T)) for name, values in columns.items()})
+        packed = bytearray(lzma.compress(stored, lzma.FORMAT_RAW, filters=LZMA))
+        tensors["columns"] = torch.frombuffer(packed, dtype=torch.uint8)
     else:
         about["generator"] = generator
     save_tensors(Path(path), tensors, about)
@@ -84,7 +89,7 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
         fail("pack", f"a file of version {VERSION} (pack the data anew)", f"{path} of version {about.get('version')}")
     try:
         dataset = from_about(about["dataset"])
-        arrays = _generate(about) if "generator" in about else _read(about, tensors)
+        arrays = _generate(about) if "generator" in about else _read(about, tensors["columns"].numpy().tobytes())
         if _described(arrays) != about["arrays"]:
             raise ValueError("other arrays than were written")
         flat = FlatGraphs(*(torch.from_numpy(arrays[name]) if name in arrays else None for name in ARRAYS))  # type: ignore[arg-type]
@@ -96,22 +101,20 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
             mask = arrays.get(f"mask/{name}")
             splits[name] = replace(part, mask=None if mask is None else torch.from_numpy(mask))
             start += count
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError, MemoryError) as error:
+    except (*NONSENSE, SafetensorError, lzma.LZMAError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         fail("pack", "a file written by `gssc pack`", f"{path}: {reason}")
     return replace(dataset, splits=splits), about.get("generator")
 
 
-def _read(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Columns:
-    """The arrays in a file, whose sizes are looked at before any memory is taken."""
-    most = max(MOST_BYTES, MOST_TIMES * sum(tensor.numel() for tensor in tensors.values()))
-    shapes = [[int(size) for size in shape] for _, shape, _ in about["arrays"].values()]
-    if sum(8 * math.prod(shape) for shape in shapes) > most or min(map(min, shapes)) < 0:
-        raise ValueError(f"arrays of {shapes}, more than {most:,} bytes")
-    longest = max(map(math.prod, shapes))
-    data = {name: tensors[name].numpy().tobytes() if name in tensors else b"" for name in about["columns"]}
-    columns = {name: decode_array(data[name], how, longest) for name, how in about["columns"].items()}
-    return _from_columns(about, columns)
+def _read(about: dict[str, Any], data: bytes) -> Columns:
+    """The arrays in a file, of which no more is unpacked than the limit, whatever is in it."""
+    most = max(MOST_BYTES, MOST_TIMES * len(data))
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA)
+    stored = decompressor.decompress(data, max_length=most)
+    if not decompressor.eof:
+        raise ValueError(f"columns that were cut, or of more than {most:,} bytes")
+    return _from_columns(about, {name: values.T for name, values in load(stored).items()})
 
 
 def _generate(about: dict[str, Any]) -> Columns:
@@ -144,67 +147,60 @@ def _described(arrays: Columns) -> dict[str, list[Any]]:
     }
 
 
+def _shortest(values: np.ndarray) -> np.ndarray:
+    """The same numbers in the first type of few bytes from which they come back bit for bit."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        for dtype in SHORT_TYPES:
+            short = values.astype(dtype)
+            if dtype.itemsize < values.itemsize and short.astype(values.dtype).tobytes() == values.tobytes():
+                return short
+    return values
+
+
 def _to_columns(arrays: Columns, edges: str) -> Columns | None:
-    """All arrays, split and with edges stored in this way; None where they cannot be."""
+    """All arrays, with edges stored in this way; None where they cannot be."""
     rest = dict(arrays)
     ptr, edge_ptr, edge_index = (rest.pop(name) for name in ("ptr", "edge_ptr", "edge_index"))
     sizes = np.diff(ptr)
-    columns: Columns = {"nodes": sizes}
     if edges == "superpixels":
-        if "x" not in rest or "edge_attr" not in rest:
-            return None
-        odd_edges = superpixels.encode_edges(ptr, edge_ptr, edge_index, rest["x"], rest.pop("edge_attr"))
-        if odd_edges is None:
-            return None
-        pixels = superpixels.encode_nodes(ptr, rest["x"])
-        columns |= odd_edges | (pixels or {})
-        if pixels is not None:
-            del rest["x"]
-    else:
-        graph, (source, destination) = np.repeat(np.arange(len(sizes)), np.diff(edge_ptr)), edge_index
-        row = destination * sizes[graph]
-        if edges == "symmetric":
-            row = destination * (destination - 1) // 2
-            stored = source < destination
-            source, row, graph = source[stored], row[stored], graph[stored]
-            rest |= {name: rest[name][stored] for name in EDGE_FEATURES if name in rest}
-        columns["gap"] = np.diff(_pairs_before(sizes, edges)[graph] + row + source, prepend=0)
-    for name, values in rest.items():
-        columns |= split_rows(name, values)
-    return columns
+        columns = superpixels.encode(ptr, edge_ptr, edge_index, rest.pop("x", None), rest.pop("edge_attr", None))
+        return None if columns is None else {"nodes": sizes, **columns, **rest}
+    graph, (source, destination) = np.repeat(np.arange(len(sizes)), np.diff(edge_ptr)), edge_index
+    row = destination * sizes[graph]
+    if edges == "symmetric":
+        row = destination * (destination - 1) // 2
+        stored = source < destination
+        source, row, graph = source[stored], row[stored], graph[stored]
+        rest |= {name: rest[name][stored] for name in EDGE_FEATURES if name in rest}
+    pair = _pairs_before(sizes, edges)[graph] + row + source
+    return {"nodes": sizes, "gap": np.diff(pair, prepend=0), **rest}
 
 
 def _from_columns(about: dict[str, Any], columns: Columns) -> Columns:
     """The arrays that `_to_columns` was given."""
-    sizes, edges = columns["nodes"], about["edges"]
-    shapes = {name: shape for name, (_, shape, _) in about["arrays"].items()}
+    sizes = columns["nodes"].astype(np.int64)
     ptr = np.concatenate([[0], np.cumsum(sizes)])
-    arrays: Columns = {"ptr": ptr}
-    order: Any = slice(None)
-    if edges == "superpixels":
-        x = superpixels.decode_nodes(ptr, columns) if "pixels" in columns else join_rows("x", columns, shapes["x"])
-        edge_index, edge_attr = superpixels.decode_edges(ptr, x, columns)
-        arrays |= {"edge_ptr": superpixels.K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edge_attr}
+    arrays = {**columns, "ptr": ptr}
+    if about["edges"] == "superpixels":
+        arrays |= superpixels.decode(ptr, columns)
     else:
-        before, pair = _pairs_before(sizes, edges), np.cumsum(columns["gap"])
+        before, pair = _pairs_before(sizes, about["edges"]), np.cumsum(columns["gap"], dtype=np.int64)
         if pair.size and (pair.min() < 0 or pair.max() >= before[-1]):
             raise ValueError("edges that do not fit the graphs")
         graph = np.searchsorted(before, pair, side="right") - 1
         pair -= before[graph]
-        if edges == "symmetric":
+        if about["edges"] == "symmetric":
             destination = ((1 + np.sqrt(1 + 8 * pair)) // 2).astype(np.int64)
             source = pair - destination * (destination - 1) // 2
             ends, graph = np.stack([np.r_[source, destination], np.r_[destination, source]]), np.tile(graph, 2)
-            order = np.argsort((ends[1] + ptr[graph]) * int(ptr[-1]) + ends[0], kind="stable")
-            edge_index, order = ends[:, order], order % max(len(pair), 1)
+            order = np.argsort((ends[1] + ptr[graph]) * ptr[-1] + ends[0], kind="stable")
+            edge_index = ends[:, order]
+            arrays |= {name: columns[name][order % len(pair)] for name in EDGE_FEATURES if name in columns}
         else:
             edge_index = np.stack(np.divmod(pair, sizes[graph])[::-1])
         counts = np.bincount(graph, minlength=len(sizes))
         arrays |= {"edge_ptr": np.concatenate([[0], np.cumsum(counts)]), "edge_index": edge_index}
-    for name in shapes.keys() - arrays.keys():
-        values = join_rows(name, columns, shapes[name])
-        arrays[name] = values[order] if name in EDGE_FEATURES else values
-    return {name: np.ascontiguousarray(arrays[name]) for name in shapes}
+    return {name: np.ascontiguousarray(arrays[name], dtype) for name, (dtype, _, _) in about["arrays"].items()}
 
 
 def _pairs_before(sizes: np.ndarray, edges: str) -> np.ndarray:

@@ -5,8 +5,7 @@ trained on ZINC there is its own encoding, of one column each. RDKit is imported
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch_geometric.utils import cumsum
@@ -24,8 +23,7 @@ LOWEST_CHARGE = -5
 Encoding = Literal["ogb", "zinc"]
 
 
-@dataclass(frozen=True)
-class Molecules:
+class Molecules(NamedTuple):
     """Graphs without targets, both directions of every bond; ``rows`` are their numbers among what was given."""
 
     graphs: FlatGraphs
@@ -57,7 +55,7 @@ def read_molecules(
     encode, width = (zinc_columns, 1) if encoding == "zinc" else (_ogb_columns, len(OGB_BOND))
     atoms: list[list[int]] = []
     bonds: list[list[int]] = []
-    ends: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     atom_counts, bond_counts, rows, all_scaffolds = [], [], [], []
     with rdBase.BlockLogs():
         for number, text in enumerate(smiles):
@@ -66,28 +64,26 @@ def read_molecules(
                 if molecule is None or molecule.GetNumAtoms() == 0:
                     expected = "a SMILES that RDKit can read (--skip-invalid leaves such rows out)"
                     fail(where[number], expected, repr(text))
-                if scaffolds:  # before the encoding, which may change the molecule
-                    scaffold = MurckoScaffoldSmiles(mol=molecule, includeChirality=False)
+                # Before the encoding, which may change the molecule.
+                scaffold = MurckoScaffoldSmiles(mol=molecule, includeChirality=False) if scaffolds else ""
                 its_atoms, its_bonds = encode(molecule, where[number])
             except ValueError:
                 if skip_invalid:
                     continue
                 raise
             rows.append(number)
-            atom_counts.append(molecule.GetNumAtoms())
-            bond_counts.append(2 * molecule.GetNumBonds())
+            all_scaffolds.append(scaffold)
+            atom_counts.append(len(its_atoms))
+            bond_counts.append(2 * len(its_bonds))
             atoms += its_atoms
-            for bond, columns in zip(molecule.GetBonds(), its_bonds, strict=True):
-                i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-                ends += [(i, j), (j, i)]
-                bonds += [columns, columns]
-            if scaffolds:
-                all_scaffolds.append(scaffold)
+            bonds += its_bonds
+            pairs += [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
     if not rows:
         fail("SMILES", "one or more molecules", f"none among {len(smiles)} rows")
     ptr, edge_ptr = (cumsum(torch.tensor(counts)) for counts in (atom_counts, bond_counts))
-    edge_index = torch.tensor(ends, dtype=torch.long).reshape(-1, 2).T.contiguous()
-    edge_attr = torch.tensor(bonds, dtype=torch.long).reshape(-1, width)
+    ends = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2)
+    edge_index = torch.stack([ends, ends.flip(1)], dim=1).reshape(-1, 2).T.contiguous()
+    edge_attr = torch.tensor(bonds, dtype=torch.long).reshape(-1, width).repeat_interleave(2, dim=0)
     graphs = FlatGraphs(ptr, edge_ptr, edge_index, torch.tensor(atoms), edge_attr, y=torch.empty(0))
     return Molecules(graphs, all_scaffolds, rows)
 
@@ -119,8 +115,7 @@ def _bond(bond: Any) -> list[int]:
 
 def _number(names: Sequence[str], value: Any) -> int:
     """Place of a value in a vocabulary, -1 where it has none."""
-    name = str(value)
-    return names.index(name) if name in names else -1
+    return names.index(str(value)) if str(value) in names else -1
 
 
 def _in_vocabulary(values: Sequence[int], sizes: Sequence[int]) -> list[int]:

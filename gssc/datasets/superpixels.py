@@ -18,70 +18,112 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import scipy.sparse as sp
 
-from gssc.datasets.columns import Columns
-
+Columns = dict[str, np.ndarray]
 K = 8
 DECIMALS = 10
-# Edges and weights this close to where rounding turns are stored: a thousand times the error of any exp().
-NEAR_TIE = 1e-3
-NEAR_ROUNDING = 2.0**-44
+# Edges and weights that change with A by this factor are stored: sixty times the error of any exp().
+ERROR = 2.0**-46
 # Pairs of nodes at a time.
 PAIRS = 1 << 20
 SIDES = (28, 32)
 MOST_PIXELS = 255
+MOST_NODES = 1000  # in a graph, of which every pair is looked at
 
 
-def encode_nodes(ptr: np.ndarray, x: np.ndarray) -> Columns | None:
-    """Pixels, sums of coordinates and of colours of every node as columns; None where ``x`` is not made up of them."""
-    if x.dtype != np.float32 or x.shape[1] < 3 or len(x) == 0 or not ((x >= 0) & (x <= 1)).all():
+def encode(
+    ptr: np.ndarray, edge_ptr: np.ndarray, edge_index: np.ndarray, x: np.ndarray | None, edge_attr: np.ndarray | None
+) -> Columns | None:
+    """Graphs with edges in canonical order as columns of integers; None where they are not of this kind."""
+    if x is None or edge_attr is None or x.dtype != np.float32 or edge_attr.dtype != np.float32:
+        return None
+    if x.shape[1] < 3 or edge_attr.shape[1] != 1 or not np.array_equal(edge_ptr, K * ptr) or not _fits(ptr):
+        return None
+    source = edge_index[0] + np.repeat(ptr[:-1], K * np.diff(ptr))
+    nodes = _encode_nodes(ptr, x)
+    if nodes is None or (np.bincount(source, minlength=len(x)) != K).any():
+        return None
+    by_source = np.argsort(source, kind="stable").reshape(-1, K)
+    neighbours, weights = edge_index[1][by_source], edge_attr[:, 0][by_source]
+    expected, expected_weights, safe = nearest(ptr, x[:, -2:])
+    odd = np.flatnonzero(~safe | (expected != neighbours).any(1) | (expected_weights != weights).any(1))
+    if len(odd) > 0.2 * len(x):
+        return None
+    return {**nodes, "odd_nodes": odd, "odd_neighbours": neighbours[odd], "odd_weights": weights[odd]}
+
+
+def decode(ptr: np.ndarray, columns: Columns) -> Columns:
+    """The arrays that `encode` was given."""
+    if not _fits(ptr) or len(columns["pixels"]) != ptr[-1] or columns["pixels"].min() < 1:
+        raise ValueError("pixels that do not fit the graphs")
+    x = _decode_nodes(ptr, columns)
+    neighbours, weights, _ = nearest(ptr, x[:, -2:])
+    neighbours[columns["odd_nodes"]] = columns["odd_neighbours"]
+    weights[columns["odd_nodes"]] = columns["odd_weights"]
+    if (neighbours < 0).any() or (neighbours >= np.repeat(np.diff(ptr), np.diff(ptr))[:, None]).any():
+        raise ValueError("an edge that leads out of its graph")
+    # From edges by source to edges by destination, in linear time, and in small integers since memory takes the time.
+    start = np.repeat(ptr[:-1], np.diff(ptr)).astype(np.int32)
+    by_source = (weights.reshape(-1), (neighbours + start[:, None]).reshape(-1), K * np.arange(len(x) + 1))
+    edges = sp.csr_array(by_source, shape=(len(x), len(x))).tocsc().tocoo()
+    edge_index = np.stack([edges.row, edges.col], dtype=np.int64)
+    edge_index -= start[edges.col]
+    return {"edge_ptr": K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edges.data[:, None]}
+
+
+def _fits(ptr: np.ndarray) -> bool:
+    sizes = np.diff(ptr)
+    return bool(len(sizes) and sizes.min() > K and sizes.max() <= MOST_NODES)
+
+
+def _encode_nodes(ptr: np.ndarray, x: np.ndarray) -> Columns | None:
+    """Pixels, sums of coordinates and of colours as columns; None where ``x`` is not made up of them.
+
+    Sums are in the order of the pixels, which say how large they may be; whole levels of colours along a path.
+    """
+    if not ((x >= 0) & (x <= 1)).all():
         return None
     for side in SIDES:
-        means = np.concatenate([x[:, -2:] * np.float32(side), x[:, :-2]], axis=1).astype(np.float16)
-        if np.array_equal(_features(means, side).view(np.uint32), x.view(np.uint32)):
+        scale = _units(x, 1, side)
+        means = (x * scale).astype(np.float16)
+        if np.array_equal((means.astype(np.float32) / scale).view(np.uint32), x.view(np.uint32)):
             break
     else:
         return None
-    units = np.r_[1, 1, np.full(x.shape[1] - 2, 255)]
-    if _pixels(means[:1000], units) is None or (pixels := _pixels(means, units)) is None:
+    pixels = _pixels(means)
+    if pixels is None:
         return None
-    sums = np.rint(means.astype(np.float64) * units * pixels[:, None]).astype(np.int64)
-    by_size, path = np.argsort(pixels, kind="stable"), _path(ptr, pixels, sums[:, :2])
-    size, colours = pixels[path, None], sums[path, 2:]
-    # Whole grey levels change little from node to node, and by about as much in every channel.
-    change = np.diff(np.diff(colours // size, axis=0, prepend=0), axis=1, prepend=0)
-    codes = ((change << 1) ^ (change >> 63)) * size + colours % size
-    codes = codes[np.argsort(size[:, 0], kind="stable")]
-    return {"side": np.array([side]), "pixels": pixels, "centres": sums[by_size, :2], "colours": codes}
+    sums = np.rint(means.astype(np.float64) * _units(x, 255, 1) * pixels).astype(np.int64)
+    by_size, path = np.argsort(pixels[:, 0], kind="stable"), _path(ptr, means[:, -2:])
+    levels, rest = np.divmod(sums[:, :-2], pixels)
+    # Levels change little from node to node, and by about as much in every channel; bytes wrap around.
+    change = np.diff(levels[path].astype(np.uint8), axis=0, prepend=np.uint8(0))
+    change = np.diff(change, axis=1, prepend=np.uint8(0))
+    centres = sums[by_size, -2:]
+    return {"side": np.array([side]), "pixels": pixels, "centres": centres, "levels": change, "rest": rest[by_size]}
 
 
-def decode_nodes(ptr: np.ndarray, columns: Columns) -> np.ndarray:
-    """The ``x`` that `encode_nodes` was given."""
-    pixels, colours = columns["pixels"], columns["colours"]
-    if len(pixels) != ptr[-1] or pixels.min(initial=1) < 1:
-        raise ValueError("pixels that do not fit the nodes")
-    channels = colours.shape[1]
-    sums = np.empty((len(pixels), 2 + channels), dtype=np.int64)
-    sums[np.argsort(pixels, kind="stable"), :2] = columns["centres"]
-    path = _path(ptr, pixels, sums[:, :2])
-    size, codes = pixels[path, None], np.empty_like(colours)
-    codes[np.argsort(size[:, 0], kind="stable")] = colours
-    change, remainder = np.divmod(codes, size)
-    levels = np.cumsum(np.cumsum((change >> 1) ^ -(change & 1), axis=1), axis=0)
-    sums[path, 2:] = levels * size + remainder
-    units = np.r_[1, 1, np.full(channels, 255)]
-    means = (sums / (units * pixels[:, None])).astype(np.float16)
-    return _features(means, int(columns["side"][0]))
+def _decode_nodes(ptr: np.ndarray, columns: Columns) -> np.ndarray:
+    """The ``x`` that `_encode_nodes` was given."""
+    pixels, change = columns["pixels"].astype(np.int64), columns["levels"]
+    by_size = np.argsort(pixels[:, 0], kind="stable")
+    sums = np.empty((len(pixels), change.shape[1] + 2), dtype=np.int64)
+    sums[by_size, -2:] = columns["centres"]
+    levels = np.cumsum(np.cumsum(change, axis=1, dtype=np.uint8), axis=0, dtype=np.uint8)
+    sums[_path(ptr, (sums[:, -2:] / pixels).astype(np.float16)), :-2] = levels
+    sums[:, :-2] *= pixels
+    sums[by_size, :-2] += columns["rest"]
+    means = (sums / (_units(sums, 255, 1) * pixels)).astype(np.float16)
+    x: np.ndarray = means.astype(np.float32) / _units(sums, 1, int(columns["side"][0]))
+    return x
 
 
-def _features(means: np.ndarray, side: int) -> np.ndarray:
-    """Colours, and coordinates divided by the side, in float32."""
-    means = means.astype(np.float32)
-    return np.concatenate([means[:, 2:], means[:, :2] / np.float32(side)], axis=1)
+def _units(columns: np.ndarray, colour: int, place: int) -> np.ndarray:
+    return np.r_[np.full(columns.shape[1] - 2, colour), place, place].astype(np.float32)
 
 
-def _pixels(means: np.ndarray, units: np.ndarray) -> np.ndarray | None:
-    """The smallest n of every node for which all means are whole sums divided by n; None where there is none."""
-    pixels, left = np.zeros(len(means), dtype=np.int64), np.arange(len(means))
+def _pixels(means: np.ndarray) -> np.ndarray | None:
+    """The smallest n of every node for which all means are whole sums divided by n, [N, 1]; None if there is none."""
+    units, pixels, left = _units(means, 255, 1), np.zeros((len(means), 1), dtype=np.int64), np.arange(len(means))
     for n in range(1, MOST_PIXELS + 1):
         wanted = means[left]
         sums = np.rint(wanted.astype(np.float64) * (units * n)).astype(np.int64)
@@ -93,56 +135,11 @@ def _pixels(means: np.ndarray, units: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _path(ptr: np.ndarray, pixels: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """The nodes of each graph along bands of three rows, there and back."""
-    graph = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-    band, across = sums[:, 0] // (3 * pixels), sums[:, 1] // pixels
-    across = np.where(band % 2 == 0, across, max(SIDES) - across)
-    order: np.ndarray = np.argsort((graph * max(SIDES) + band) * 2 * max(SIDES) + across, kind="stable")
+def _path(ptr: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """The nodes of each graph along bands of three rows."""
+    graph, (row, column) = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), centres.T.astype(np.float64)
+    order: np.ndarray = np.argsort((graph * max(SIDES) + row // 3) * max(SIDES) + column, kind="stable")
     return order
-
-
-def encode_edges(
-    ptr: np.ndarray, edge_ptr: np.ndarray, edge_index: np.ndarray, x: np.ndarray, edge_attr: np.ndarray
-) -> Columns | None:
-    """The edges of nodes which do not follow from positions, the last two columns of ``x``; None where too few do.
-
-    ``edge_index`` must be in canonical order.
-    """
-    if x.dtype != np.float32 or edge_attr.dtype != np.float32 or x.shape[1] < 3 or edge_attr.shape[1] != 1:
-        return None
-    if len(ptr) < 2 or np.diff(ptr).min() <= K or not np.array_equal(edge_ptr, K * ptr):
-        return None
-    source = edge_index[0] + np.repeat(ptr[:-1], K * np.diff(ptr))
-    if (np.bincount(source, minlength=len(x)) != K).any():
-        return None
-    by_source = np.argsort(source, kind="stable").reshape(-1, K)
-    neighbours, weight = edge_index[1][by_source], edge_attr[:, 0][by_source]
-    expected, expected_weight, safe = nearest(ptr, x[:, -2:])
-    odd = np.flatnonzero(~safe | (expected != neighbours).any(1) | (expected_weight != weight).any(1))
-    if len(odd) > 0.2 * len(x):
-        return None
-    return {"odd_nodes": odd, "odd_neighbours": neighbours[odd], "odd_weights": weight[odd]}
-
-
-def decode_edges(ptr: np.ndarray, x: np.ndarray, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """``edge_index`` and ``edge_attr`` that `encode_edges` was given."""
-    if len(x) != ptr[-1] or np.diff(ptr).min() <= K:
-        raise ValueError("positions that do not fit the graphs")
-    neighbours, weight, _ = nearest(ptr, x[:, -2:])
-    neighbours[columns["odd_nodes"]] = columns["odd_neighbours"]
-    weight[columns["odd_nodes"]] = columns["odd_weights"]
-    if (neighbours < 0).any() or (neighbours >= np.repeat(np.diff(ptr), np.diff(ptr))[:, None]).any():
-        raise ValueError("an edge that leads out of its graph")
-    # From edges by source to edges by destination, in linear time, and in small integers since memory takes the time.
-    number = np.arange(len(x), dtype=sp.get_index_dtype(maxval=K * len(x)))
-    start = np.repeat(ptr[:-1], np.diff(ptr)).astype(number.dtype)
-    every = (weight.reshape(-1), (neighbours + start[:, None]).reshape(-1), np.append(K * number, K * len(x)))
-    ordered = sp.csr_array(every, shape=(len(x), len(x))).tocsc()
-    into = np.diff(ordered.indptr)
-    edge_index = np.stack([ordered.indices, np.repeat(number, into)], dtype=np.int64)
-    edge_index -= np.repeat(start, into)
-    return edge_index, ordered.data[:, None]
 
 
 def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -150,7 +147,7 @@ def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
     Returns:
         The neighbours of every node in ascending order and the weights of the edges to them, [N, 8], and which nodes
-        are safe, [N]: where no error in the last bit of exp() changes any of that.
+        are safe, [N]: where no error in the last bits of A changes any of that.
     """
     nodes, sizes = len(pos), np.diff(ptr)
     neighbours, weights = np.empty((nodes, K), np.int32), np.empty((nodes, K), np.float32)
@@ -162,13 +159,11 @@ def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
         # The first that is left out, then all that are taken.
         last = np.argpartition(sort_keys(a), n - K - 1, axis=2)[..., n - K - 1 :]
         neighbours[rows] = chosen = np.sort(last[..., 1:], axis=2)
-        weights[rows] = exact = np.take_along_axis(a, chosen, axis=2)
-        low, high = ((exact * (1.0 + error)).astype(np.float32) for error in (-NEAR_ROUNDING, NEAR_ROUNDING))
-        # In units of the last decimal.
-        left = np.take_along_axis(a, last[..., :1], axis=2)[..., 0] * 10.0**DECIMALS
-        taken = exact.min(axis=2) * 10.0**DECIMALS
-        turning = np.minimum(np.abs(taken % 1.0 - 0.5), np.abs(left % 1.0 - 0.5)) < NEAR_TIE
-        safe[rows] = (low == high).all(2) & ~(turning & (taken - left < 1.0 + 2 * NEAR_TIE))
+        weights[rows] = np.take_along_axis(a, chosen, axis=2)
+        exact = np.take_along_axis(a, last, axis=2)
+        low, high = exact * (1.0 - ERROR), exact * (1.0 + ERROR)
+        same = (low.astype(np.float32) == high.astype(np.float32)) & (_decimals(low) == _decimals(high))
+        safe[rows] = same.all(2)
 
     # Graphs with equally many nodes, a few at a time. NumPy leaves the interpreter while it computes: threads do help.
     batches = []
@@ -199,4 +194,8 @@ def similarity(pos: np.ndarray) -> np.ndarray:
 def sort_keys(a: np.ndarray) -> np.ndarray:
     """Different integers for the entries of a row of A, the larger the earlier: by rounded value, then number."""
     n = a.shape[2]
-    return np.rint(a * 10.0**DECIMALS).astype(np.int64) * n + np.arange(n - 1, -1, -1)
+    return _decimals(a).astype(np.int64) * n + np.arange(n - 1, -1, -1)
+
+
+def _decimals(a: np.ndarray) -> np.ndarray:
+    return np.rint(a * 10.0**DECIMALS)

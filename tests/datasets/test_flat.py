@@ -66,7 +66,7 @@ def test_targets_may_be_plain_numbers(numbers, dtype, saved, tmp_path):
         graph.y = number
     if saved:
         InMemoryDataset.save(data, tmp_path / "mine.pt")
-    y = collect(load_saved(tmp_path / "mine.pt") if saved else data, "y")
+    y, _ = collect(load_saved(tmp_path / "mine.pt") if saved else data, "y")
     assert (y.dtype, y.tolist()) == (dtype, numbers)
 
 

@@ -1,12 +1,14 @@
+import lzma
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from typer.testing import CliRunner
 
 from gssc.cli import app
-from gssc.datasets import FlatGraphs, GraphDataset, cycles, load_pack, open_dataset, superpixels, write_pack
+from gssc.datasets import FlatGraphs, GraphDataset, cycles, load_pack, open_dataset, pack, superpixels, write_pack
 from gssc.files import load_tensors, save_tensors
 from gssc.tasks import Task
 from gssc.train.evaluate import default_dtype
@@ -123,57 +125,64 @@ def superpixel_dataset():
     rng = np.random.default_rng(0)
     splits = {}
     for name, sizes in {"train": (12, 40, 9), "val": (20,), "test": (33, 12)}.items():
-        pos = (rng.random((sum(sizes), 2)) * 28).astype(np.float16).astype(np.float32) / np.float32(28)
         ptr = np.array([0, *np.cumsum(sizes)])
-        edge_index, weight = superpixels.decode_edges(ptr, pos, NO_ODD_EDGES)
-        x = np.concatenate([rng.random((len(pos), 1)).astype(np.float16).astype(np.float32), pos], axis=1)
-        splits[name] = FlatGraphs(
-            torch.from_numpy(ptr),
-            torch.from_numpy(ptr * 8),
-            torch.from_numpy(edge_index),
-            torch.from_numpy(x),
-            torch.from_numpy(weight),
-            torch.randint(10, (len(sizes),)),
-        )
+        pixels = rng.integers(1, 30, (ptr[-1], 1))
+        colours = (rng.integers(0, 255 * pixels + 1) / (255 * pixels)).astype(np.float16).astype(np.float32)
+        pos = (rng.integers(0, 27 * pixels + 1, (ptr[-1], 2)) / pixels).astype(np.float16).astype(np.float32)
+        x = np.concatenate([colours, pos / np.float32(28)], axis=1)
+        arrays = superpixels.decode(ptr, superpixels._encode_nodes(ptr, x) | NO_ODD_EDGES)
+        tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+        splits[name] = FlatGraphs(torch.from_numpy(ptr), y=torch.randint(10, (len(sizes),)), **tensors)
     return GraphDataset("pixels", Task("graph", "multiclass", 10, "accuracy"), 3, 1, splits, {})
 
 
-def test_superpixels_need_no_edges_in_the_file(tmp_path):
-    dataset = superpixel_dataset()
-    assert_comes_back(dataset, tmp_path / "file")
-    tensors, about = load_tensors(tmp_path / "file")
-    assert about["edges"] == "superpixels"
-    assert not any(name.startswith("edge") for name in tensors)
+def columns_of(path):
+    """How edges are stored in a file, and its columns."""
+    tensors, about = load_tensors(path)
+    data = lzma.decompress(tensors["columns"].numpy().tobytes(), lzma.FORMAT_RAW, filters=pack.LZMA)
+    return about["edges"], safetensors.numpy.load(data)
 
 
-def test_superpixels_are_stored_as_pixels_and_sums(tmp_path):
-    dataset, rng = superpixel_dataset(), np.random.default_rng(1)
-    for name, flat in dataset.splits.items():
-        pixels = rng.integers(1, 30, (flat.num_nodes, 1))
-        colours = (rng.integers(0, 255 * pixels + 1) / (255 * pixels)).astype(np.float16).astype(np.float32)
-        pos = (rng.integers(0, 27 * pixels + 1, (flat.num_nodes, 2)) / pixels).astype(np.float16).astype(np.float32)
-        pos /= np.float32(28)
-        edge_index, weight = superpixels.decode_edges(flat.ptr.numpy(), pos, NO_ODD_EDGES)
-        x = torch.from_numpy(np.concatenate([colours, pos], axis=1))
-        edge_attr = torch.from_numpy(weight)
-        dataset.splits[name] = replace(flat, x=x, edge_index=torch.from_numpy(edge_index), edge_attr=edge_attr)
-    assert_comes_back(dataset, tmp_path / "file")
-    assert {"pixels", "centres", "colours"} <= set(load_tensors(tmp_path / "file")[0])
+def test_superpixels_are_stored_as_pixels_and_sums_without_edges(tmp_path):
+    assert_comes_back(superpixel_dataset(), tmp_path / "file")
+    edges, columns = columns_of(tmp_path / "file")
+    assert edges == "superpixels"
+    assert {"pixels", "centres", "levels"} <= set(columns)
+    assert not {"gap", "edge_attr", "x"} & set(columns)
 
 
-def test_arrays_that_would_not_fit_into_memory_are_refused_before_they_are_made(tmp_path):
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max, 0, -1]), "int64"),
+        (np.array([-1, 200]), "int16"),
+        (np.array([0, 2**31]), "uint32"),
+        (np.array([True, False]), "bool"),
+        (np.array([0.0, 1.0, 5.0], np.float32), "uint8"),
+        (np.array([0.0, -0.0, np.nan, np.inf, 3e9], np.float64), "float32"),
+        (np.array([0.1, 1.0]), "float64"),
+        (np.zeros((0, 3), np.int64), "uint8"),
+        (np.zeros((4, 0), np.float32), "uint8"),
+    ],
+)
+def test_numbers_are_stored_in_the_shortest_type_that_holds_them(values, dtype):
+    short = pack._shortest(values)
+    assert short.dtype == dtype
+    assert short.astype(values.dtype).tobytes() == values.tobytes()
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch, tmp_path):
+    """A stream of zeros without end is left at the limit."""
     path = tmp_path / "file"
     write_pack(random_dataset(), path)
-    tensors, about = load_tensors(path)
-    for shape in ([1 << 40, 3], [1 << 62, 1 << 62], [-1, 3]):
-        dtype, _, checksum = about["arrays"]["x"]
-        save_tensors(path, tensors, {**about, "arrays": {**about["arrays"], "x": [dtype, shape, checksum]}})
-        with pytest.raises(ValueError, match=r"\Apack: expected .* more than .* bytes\Z"):
+    _, about = load_tensors(path)
+    bomb = bytearray(lzma.compress(bytes(10**7), lzma.FORMAT_RAW, filters=pack.LZMA))
+    monkeypatch.setattr(pack, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(pack, "MOST_TIMES", 10)
+    for data in (bomb, bomb[: len(bomb) // 2]):
+        save_tensors(path, {"columns": torch.frombuffer(data, dtype=torch.uint8)}, about)
+        with pytest.raises(ValueError, match=r"\Apack: expected .* columns that were cut, or of more than .* bytes\Z"):
             load_pack(path)
-    how = {"dtype": "int64", "shape": [1 << 40], "low": 0, "bytes": 0}
-    save_tensors(path, tensors, {**about, "columns": {**about["columns"], "nodes": how}})
-    with pytest.raises(ValueError, match=r"\Apack: expected .* no array of .*\Z"):
-        load_pack(path)
 
 
 def test_superpixels_that_do_not_follow_the_rule_come_back_too(tmp_path):
@@ -184,7 +193,7 @@ def test_superpixels_that_do_not_follow_the_rule_come_back_too(tmp_path):
         attributes[5] *= damage
         one = replace(dataset, splits={**dataset.splits, "train": replace(flat, edge_attr=attributes)})
         assert_comes_back(one, tmp_path / "file")
-        assert load_tensors(tmp_path / "file")[1]["edges"] == "superpixels"
+        assert columns_of(tmp_path / "file")[0] == "superpixels"
     other = replace(flat, edge_index=flat.edge_index.flip(0)).sorted_by_destination()
     assert_comes_back(replace(dataset, splits={**dataset.splits, "train": other}), tmp_path / "file")
 
@@ -265,15 +274,19 @@ def test_foreign_files_are_errors_of_one_line(tmp_path):
     with pytest.raises(ValueError, match="of version 99"):
         load_pack(path)
     # Well-formed files with nonsense inside: nothing but ValueErrors.
-    for key in ("dataset", "splits", "arrays", "columns", "edges"):
+    for key in ("dataset", "splits", "arrays", "edges"):
         for nonsense in (None, [], {}, 3, {**about, "x": 1}):
             save_tensors(path, tensors, {**about, key: nonsense})
             with pytest.raises(ValueError, match=r"\Apack: expected .*\Z"):
                 load_pack(path)
-    for name in tensors:
-        save_tensors(path, {**tensors, name: torch.zeros(3, dtype=torch.uint8)}, about)
-        with pytest.raises(ValueError, match=r"\Apack: expected .*\Z"):
-            load_pack(path)
+    _, columns = columns_of(path)
+    for name in ("", *columns):
+        other = safetensors.numpy.save({**columns, name: np.zeros(3, np.uint8)}) if name else bytes(3)
+        data = bytearray(lzma.compress(other, lzma.FORMAT_RAW, filters=pack.LZMA))
+        for stored in ({}, {"columns": torch.zeros(3)}, {"columns": torch.frombuffer(data, dtype=torch.uint8)}):
+            save_tensors(path, stored, about)
+            with pytest.raises(ValueError, match=r"\Apack: expected .*\Z"):
+                load_pack(path)
 
 
 def test_an_error_leaves_the_file_that_was_there(monkeypatch, tmp_path):

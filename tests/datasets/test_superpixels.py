@@ -6,13 +6,29 @@ import pytest
 from gssc.datasets import superpixels
 
 
-def positions(seed=0):
-    """Centroids as superpixels have them: float16 multiples of a pixel, divided by the side; with exact ties."""
+def features(sizes=(12, 9, 30, 12, 40), channels=1, side=28, seed=0):
+    """Features as the datasets have them, means over n pixels of colours in 255ths and of coordinates; exact ties."""
     rng = np.random.default_rng(seed)
-    sizes = np.array([12, 9, 30, 12, 40])
-    pos = (rng.random((sizes.sum(), 2)) * 28).astype(np.float16)
-    pos[-40:] = np.stack(np.meshgrid(np.arange(8), np.arange(5)), -1).reshape(-1, 2) * 3
-    return np.concatenate([[0], np.cumsum(sizes)]), (pos.astype(np.float32) / np.float32(28))
+    nodes = sum(sizes)
+    pixels = rng.integers(1, 30, (nodes, 1))
+    colours = (rng.integers(0, 255 * pixels + 1, (nodes, channels)) / (255 * pixels)).astype(np.float16)
+    centres = (rng.integers(0, (side - 1) * pixels + 1, (nodes, 2)) / pixels).astype(np.float16)
+    centres[-40:] = np.stack(np.meshgrid(np.arange(8), np.arange(5)), -1).reshape(-1, 2) * 3
+    x = np.concatenate([colours.astype(np.float32), centres.astype(np.float32) / np.float32(side)], axis=1)
+    return np.concatenate([[0], np.cumsum(sizes)]), x
+
+
+def rebuilt(ptr, x):
+    """Columns of the features alone, and edges and weights by the rule."""
+    columns = superpixels._encode_nodes(ptr, x)
+    nobody, nothing = np.zeros(0, np.int64), np.zeros((0, superpixels.K))
+    columns |= {"odd_nodes": nobody, "odd_neighbours": nothing, "odd_weights": nothing}
+    arrays = superpixels.decode(ptr, columns)
+    return columns, arrays["edge_index"], arrays["edge_attr"]
+
+
+def encoded(ptr, x, edge_index, weight):
+    return superpixels.encode(ptr, superpixels.K * ptr, edge_index, x, weight)
 
 
 def reference(ptr, pos):
@@ -32,28 +48,17 @@ def reference(ptr, pos):
     return np.array(edges)
 
 
-def rebuilt(ptr, pos):
-    """Edges and weights by the rule alone."""
-    nobody, nothing = np.zeros(0, np.int64), np.zeros((0, superpixels.K))
-    return superpixels.decode_edges(ptr, pos, {"odd_nodes": nobody, "odd_neighbours": nothing, "odd_weights": nothing})
-
-
-def encoded(ptr, pos, edge_index, weight):
-    x = np.concatenate([np.zeros((len(pos), 1), np.float32), pos], axis=1)
-    return superpixels.encode_edges(ptr, superpixels.K * ptr, edge_index, x, weight)
-
-
 def test_rebuilt_edges_follow_the_definition():
-    ptr, pos = positions()
-    edge_index, weight = rebuilt(ptr, pos)
-    expected = reference(ptr, pos)
+    ptr, x = features()
+    _, edge_index, weight = rebuilt(ptr, x)
+    expected = reference(ptr, x[:, -2:])
     assert np.array_equal(edge_index.T, expected[:, :2])
     np.testing.assert_array_equal(weight[:, 0], expected[:, 2].astype(np.float32))
 
 
 def test_what_does_not_follow_the_rule_is_an_exception():
-    ptr, pos = positions()
-    edge_index, weight = rebuilt(ptr, pos)
+    ptr, x = features()
+    _, edge_index, weight = rebuilt(ptr, x)
     # Node 0 of the first graph leads elsewhere than to its nearest nodes.
     moved = edge_index.copy()
     far = sorted(set(range(1, 12)) - set(edge_index[1][:96][edge_index[0][:96] == 0].tolist()))[0]
@@ -64,53 +69,66 @@ def test_what_does_not_follow_the_rule_is_an_exception():
     weight = weight.copy()
     weight[:96] = weight[:96][order]
     weight[100] = np.nextafter(weight[100], np.float32(1))
-    columns = encoded(ptr, pos, moved, weight)
+    columns = encoded(ptr, x, moved, weight)
     assert columns["odd_nodes"].tolist() == [0, 12 + moved[0, 100]]
-    back, back_weight = superpixels.decode_edges(ptr, pos, columns)
-    assert np.array_equal(back, moved)
-    assert back_weight.tobytes() == weight.tobytes()
+    back = superpixels.decode(ptr, columns)
+    assert np.array_equal(back["edge_index"], moved)
+    assert back["edge_attr"].tobytes() == weight.tobytes()
 
 
 def test_edges_of_another_kind_are_no_superpixels():
-    ptr, pos = positions()
-    edge_index, weight = rebuilt(ptr, pos)
-    assert encoded(ptr, np.random.default_rng(9).permutation(pos), edge_index, weight) is None
-    assert encoded(ptr, pos, edge_index, weight)["odd_nodes"].size == 0
+    ptr, x = features()
+    _, edge_index, weight = rebuilt(ptr, x)
+    assert encoded(ptr, np.random.default_rng(9).permutation(x), edge_index, weight) is None
+    assert encoded(ptr, x, edge_index, weight)["odd_nodes"].size == 0
 
 
 def test_nodes_next_to_a_rounding_boundary_are_not_safe(monkeypatch):
-    ptr, pos = positions()
+    ptr, x = features()
     middle = np.float64(np.float32(0.5)) * (1 + 2.0**-24)
     tie = 0.3 + 0.5e-10
 
     def similarity(pos):
-        """Twelve nodes: a weight at a boundary of float32, one at a boundary of the decimals, and others at neither."""
+        """Twelve nodes: a weight at a boundary of float32, one at a boundary of the decimals, one that matters not."""
         a = np.tile(np.arange(1, 13) / 16, (1, 12, 1))
         a[0, 0, 11] = middle
         a[0, 1, 3:5] = tie, tie + 1e-11
-        a[0, 2, 5:7] = tie, tie + 1e-11
+        a[0, 2, 0] = tie - 0.2
         return a
 
     monkeypatch.setattr(superpixels, "similarity", similarity)
-    _, _, safe = superpixels.nearest(ptr[:2], pos[:12])
+    _, _, safe = superpixels.nearest(ptr[:2], x[:12, -2:])
     assert np.flatnonzero(~safe).tolist() == [0, 1]
 
 
-def test_positions_of_other_graphs_are_refused():
-    ptr, pos = positions()
-    for graph, nodes in ((5, 10**12), (1, 10**12), (1, 10)):
+def test_pixels_of_other_graphs_are_refused():
+    ptr, x = features()
+    columns, _, _ = rebuilt(ptr, x)
+    for graph, nodes in ((5, 10**12), (1, 10**12), (1, 10), (5, 1)):
         other = ptr.copy()
         other[graph] += nodes
-        with pytest.raises(ValueError, match="positions that do not fit the graphs"):
-            rebuilt(other, pos)
+        with pytest.raises(ValueError, match="pixels that do not fit the graphs"):
+            superpixels.decode(other, columns)
+    with pytest.raises(ValueError, match="pixels that do not fit the graphs"):
+        superpixels.decode(ptr, {**columns, "pixels": np.zeros_like(columns["pixels"])})
+
+
+def test_graphs_that_are_too_large_or_too_small_are_no_superpixels():
+    for sizes in ((1001,), (40, 8)):
+        ptr, x = features(sizes)
+        anything = np.zeros((2, 8 * len(x)), np.int64)
+        assert encoded(ptr, x, anything, np.zeros((8 * len(x), 1), np.float32)) is None
+        with pytest.raises(ValueError, match="pixels that do not fit the graphs"):
+            superpixels.decode(ptr, {"pixels": np.ones((len(x), 1), np.int64)})
 
 
 def test_neighbours_outside_of_a_graph_are_refused():
-    ptr, pos = positions()
+    ptr, x = features()
+    columns, _, _ = rebuilt(ptr, x)
     for wrong in (12, -1):
         odd = {"odd_nodes": np.array([0]), "odd_neighbours": np.full(8, wrong), "odd_weights": np.ones(8)}
         with pytest.raises(ValueError, match="an edge that leads out of its graph"):
-            superpixels.decode_edges(ptr, pos, odd)
+            superpixels.decode(ptr, columns | odd)
 
 
 def test_ties_go_to_the_smaller_number():
@@ -118,29 +136,19 @@ def test_ties_go_to_the_smaller_number():
     assert np.argsort(-superpixels.sort_keys(a)).tolist() == [[[3, 1, 2, 0]]]
 
 
-def images(channels, side, seed=0):
-    """Features as the datasets have them: means over n pixels of colours in 255ths and of coordinates, as float16."""
-    rng = np.random.default_rng(seed)
-    ptr = np.array([0, 12, 12, 40, 90])
-    pixels = rng.integers(1, 30, (90, 1))
-    colours = (rng.integers(0, 255 * pixels + 1, (90, channels)) / (255 * pixels)).astype(np.float16)
-    centres = (rng.integers(0, (side - 1) * pixels + 1, (90, 2)) / pixels).astype(np.float16)
-    return ptr, np.concatenate([colours.astype(np.float32), centres.astype(np.float32) / np.float32(side)], axis=1)
-
-
 @pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32), (12, 32)])
 def test_means_of_pixels_come_back_from_sums(channels, side):
-    ptr, x = images(channels, side)
-    columns = superpixels.encode_nodes(ptr, x)
-    assert set(columns) == {"side", "pixels", "centres", "colours"}
-    assert superpixels.decode_nodes(ptr, columns).tobytes() == x.tobytes()
+    ptr, x = features((12, 28, 50), channels, side)
+    columns, _, _ = rebuilt(ptr, x)
+    assert {"side", "pixels", "centres", "levels", "rest"} < set(columns)
+    assert superpixels.decode(ptr, columns)["x"].tobytes() == x.tobytes()
 
 
 def test_other_features_are_not_taken_for_means_of_pixels():
-    ptr, x = images(3, 32)
+    ptr, x = features((12, 28, 50), 3, 32)
     for column, value in ((0, 0.1), (4, 0.1), (1, -0.0), (0, -0.5), (3, 2000.0), (2, np.nan)):
         other = x.copy()
         other[7, column] = value
-        columns = superpixels.encode_nodes(ptr, other)
-        assert columns is None or superpixels.decode_nodes(ptr, columns).tobytes() == other.tobytes()
-    assert superpixels.encode_nodes(ptr, np.random.default_rng(0).random((90, 5), dtype=np.float32)) is None
+        columns = superpixels._encode_nodes(ptr, other)
+        assert columns is None or superpixels._decode_nodes(ptr, columns).tobytes() == other.tobytes()
+    assert superpixels._encode_nodes(ptr, np.random.default_rng(0).random((90, 5), dtype=np.float32)) is None
