@@ -58,7 +58,7 @@ def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         for module in ops:
             monkeypatch.setattr(module, "can_fuse", lambda *tensors: on)
         if not torch.cuda.is_available():
-            torch.overrides.get_testing_overrides()  # what Dynamo asks for at its first look, which must be without this
+            torch.overrides.get_testing_overrides()  # Dynamo asks for it at its first look, which must not see this
             monkeypatch.setattr(torch.Tensor, "is_cuda", on)
 
     return switch

@@ -62,7 +62,7 @@ def collect(runs: Sequence[Path], results: Path, name: str = "main", remark: str
         written[out] = recipe, variant
     for out, (_, variant) in written.items():
         kept = {f"seed-{run.seed}/{file}": data for run in variant.runs for file, data in _kept(run).items()}
-        replace_folder(out, kept | {"run.json": json_bytes(_description(variant, remark))}, "results")
+        replace_folder(out, kept | {"run.json": json_bytes(_description(variant, remark))})
     return list(written)
 
 

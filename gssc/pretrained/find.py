@@ -163,7 +163,7 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
         check_bytes(contents[file], size, expected, f"{base}/{file}")
     try:
         if not final.is_dir():
-            replace_folder(final, contents, "cache")
+            replace_folder(final, contents)
     except ValueError:
         if not final.is_dir():  # else another process was first, with the same bytes
             raise
