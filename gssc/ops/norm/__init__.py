@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gssc.checks import check_choice, check_probability, check_shape, fail
 from gssc.ops.context import check_seed, new_seeds
 from gssc.ops.norm import naive, rowwise, triton
-from gssc.ops.norm.types import Branch, NormState
+from gssc.ops.norm.naive import Branch, Inputs, NormState
 from gssc.ops.triton_support import can_fuse, check_on_gpu
 
 __all__ = ["Branch", "NormState", "degree_scale", "dropout", "norm_state", "relu_dropout", "residual_norm"]
@@ -53,11 +53,19 @@ def residual_norm(
         y, [N, C].
     """
     if backend in ("naive", "triton"):
-        return _by_state(x, branches, mask, training, seed, site, activation, backend)
+        states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
+        if not training:
+            branches, seed = [branch._replace(dropout=0.0) for branch in branches], None
+        inputs = Inputs(x, branches, states, mask, seed, site, activation)
+        _check(inputs)
+        if backend == "triton":
+            check_on_gpu("rows", branches[0].rows)
+        return (naive if backend == "naive" else triton).residual_norm(inputs)
     if branches[0].rows.is_cuda and backend == "auto":
-        states = _fusible(x, branches, training)
-        if states is not None:
-            return triton.residual_norm(x, branches, states, mask, _drawn(seed, branches, training), site, activation)
+        fusible = _fusible(x, branches, training)
+        if fusible is not None:
+            drawn = _drawn(seed, branches, training)
+            return triton.residual_norm(Inputs(x, branches, fusible, mask, drawn, site, activation))
     total: Tensor | None = None
     for rows, norm, p, residual in branches:
         added = x if residual else None
@@ -120,18 +128,9 @@ def _drawn(seed: Tensor | None, branches: Sequence[Branch], training: bool) -> T
     return None
 
 
-def _by_state(
-    x: Tensor | None,
-    branches: Sequence[Branch],
-    mask: Tensor | None,
-    training: bool,
-    seed: Tensor | None,
-    site: int,
-    activation: bool,
-    backend: str,
-) -> Tensor:
-    """By the backends that need a `NormState`, after a check of everything."""
-    states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
+def _check(inputs: Inputs) -> None:
+    """Fail where something does not fit."""
+    x, branches, states, mask, seed, _, activation = inputs
     if len(branches) not in (1, 2) or (activation and len(branches) == 2):
         fail("branches", "one, or two without activation", len(branches))
     if len(states) != len(branches):
@@ -148,13 +147,7 @@ def _by_state(
         check_shape("mask", mask, rows)
         if mask.dtype != torch.bool:
             fail("mask", "a boolean tensor (True = real)", mask.dtype)
-    if not training:
-        branches, seed = [branch._replace(dropout=0.0) for branch in branches], None
     check_seed(seed, any(branch.dropout for branch in branches))
-    if backend == "triton":
-        check_on_gpu("rows", branches[0].rows)
-    form = naive if backend == "naive" else triton
-    return form.residual_norm(x, branches, states, mask, seed, site, activation)
 
 
 def relu_dropout(

@@ -2,27 +2,61 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
-from gssc.ops.norm.types import Branch, NormState
+from torch import Tensor, nn
 
 LIMIT = 1 << 24  # random numbers are 24 bits wide, so that float32 could hold them
 WORD = 0xFFFFFFFF
 
 
-def residual_norm(
-    x: Tensor | None,
-    branches: Sequence[Branch],
-    states: Sequence[NormState],
-    mask: Tensor | None,
-    seed: Tensor | None,
-    site: int,
-    activation: bool,
-) -> Tensor:
+class NormState(NamedTuple):
+    """A batch normalisation as kernels need it.
+
+    γ, β, running mean and variance [C], and the number of batches that these have seen [], as ``nn.BatchNorm1d`` holds
+    them; the last three move on in training.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    mean: Tensor
+    variance: Tensor
+    batches: Tensor
+    eps: float = 1e-5
+    momentum: float | None = 0.1  # None: the running statistics are the mean over all batches
+    training: bool = True
+
+
+class Branch(NamedTuple):
+    """What is normalised, rows [N, C], and by what.
+
+    ``norm`` is a module, called with the rows (and the mask, if it is a `gssc.nn.BatchNorm`) unless `norm_state` tells
+    its numbers; or such a state itself.
+    """
+
+    rows: Tensor
+    norm: nn.Module | NormState
+    dropout: float = 0.0
+    residual: bool = True  # whether x, where it is given, is added
+
+
+class Inputs(NamedTuple):
+    """Arguments of ``gssc.ops.residual_norm``, checked, as the forms take them that need the states of the norms."""
+
+    x: Tensor | None
+    branches: Sequence[Branch]  # with dropout as it is here and now: zero where nothing trains
+    states: Sequence[NormState]
+    mask: Tensor | None
+    seed: Tensor | None
+    site: int
+    activation: bool
+
+
+def residual_norm(inputs: Inputs) -> Tensor:
     """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
+    x, branches, states, mask, seed, site, activation = inputs
     out: Tensor | None = None
     for number, (branch, state) in enumerate(zip(branches, states, strict=True)):
         hidden = branch.rows

@@ -18,42 +18,33 @@ HELD = 2048  # rows that one program may hold
 HELD_CHANNELS = 4  # then: one load of a thread, and many programs
 
 
-def _launch_relu(kernel: Any, x: Tensor, tensors: tuple[Any, ...], p: float, site: int, dropout: bool) -> None:
-    rows, c = x.shape
-    block_c = min(power_of_two(c, 16), 64)
-    launch(
-        kernel, (-(-rows // 32), -(-c // block_c)), *tensors, rows, naive.threshold(p), naive.scale(p),
-        SITE=site, C=c, BLOCK_N=32, BLOCK_C=block_c, DROPOUT=dropout, num_warps=4,
-    )  # fmt: skip
+def _relu(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: int) -> Tensor:
+    """drop(ReLU(x)) or, from the gradient of that, the one of x."""
+    from gssc.ops.norm.kernels.rows import relu_rows
+
+    (rows, c), out = x.shape, empty_like(x)
+    if x.numel():
+        block_c = min(power_of_two(c, 16), 64)
+        launch(
+            relu_rows, (-(-rows // 32), -(-c // block_c)), x.contiguous(), grad, seed, out,
+            rows, naive.threshold(p), naive.scale(p), SITE=site, C=c, BLOCK_N=32, BLOCK_C=block_c, num_warps=4,
+        )  # fmt: skip
+    return out
 
 
 @op("gssc::relu_dropout")
 def _relu_forward(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
     """drop(ReLU(x)), [N, C]."""
-    from gssc.ops.norm.kernels import rows as kernels
-
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    if x.numel():
-        _launch_relu(kernels.relu_rows, x, (x, seed, out), p, site, seed is not None)
-    return out
-
-
-_relu_forward.register_fake(empty_like)
+    return _relu(x, None, seed, p, site)
 
 
 @op("gssc::relu_dropout_backward")
 def _relu_backward(grad: Tensor, x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
     """∂x."""
-    from gssc.ops.norm.kernels import rows as kernels
-
-    out = empty_like(x)
-    if x.numel():
-        tensors = (grad.contiguous(), x.contiguous(), seed, out)
-        _launch_relu(kernels.relu_rows_backward, x, tensors, p, site, seed is not None)
-    return out
+    return _relu(x, grad.contiguous(), seed, p, site)
 
 
+_relu_forward.register_fake(empty_like)
 _relu_backward.register_fake(lambda grad, x, *_: empty_like(x))
 
 
