@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gssc.ops.launch import launch
+from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive as random
 from gssc.ops.norm.naive import Inputs
 from gssc.ops.op import composed_gradients, empty_like, op, promoted
@@ -37,7 +37,7 @@ class _Job:
     ) -> None:  # fmt: skip
         self.rows, self.c = first.shape
         self.held = self.rows <= HELD
-        x, first, second = _contiguous(x, first, second)
+        x, first, second = contiguous(x, first, second)
         added = [x if residual else None for residual in residuals]
         seeds = [seed if p > 0 else None for p in dropouts]
         known = None if mask is None else mask.contiguous().view(torch.uint8)
@@ -59,10 +59,6 @@ class _Job:
             kernel, grid, *self.tensors, *arguments, *self.numbers,
             C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps,
         )  # fmt: skip
-
-
-def _contiguous(*tensors: Tensor | None) -> list[Any]:
-    return [None if tensor is None else tensor.contiguous() for tensor in tensors]
 
 
 @op("gssc::residual_norm")
