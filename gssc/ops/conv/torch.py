@@ -36,7 +36,10 @@ def eigenvectors_once(vectors: Tensor, ptr: Tensor, *others: Tensor | None) -> t
     layers and passes share it. As autograd does, this goes by the tensors' versions: what is written through ``.data``
     or NumPy is not noticed.
     """
-    dtype = promoted(vectors, *others, least=torch.float32)
+    dtype = torch.float32
+    for tensor in (vectors, *others):  # as `promoted`, without a call in every pass of every layer
+        if tensor is not None and tensor.dtype != dtype:
+            dtype = torch.promote_types(dtype, tensor.dtype)
     # Those that may change without telling: inference tensors, and what a numerical derivative moves.
     lasting = not (vectors.dtype != dtype or vectors.requires_grad or vectors.is_inference() or ptr.is_inference())
     if lasting:
