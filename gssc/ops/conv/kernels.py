@@ -64,12 +64,6 @@ def load_gains(gains, graph, k, c, K: tl.constexpr, C: tl.constexpr, SHARED: tl.
 
 
 @triton.jit
-def load_mix(gains, state, graph, k, c, K: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr):
-    """A ⊙ U of one graph."""
-    return load_gains(gains, graph, k, c, K, C, SHARED) * load_gains(state, graph, k, c, K, C, False)
-
-
-@triton.jit
 def store_state(base, index, k, c, value, K: tl.constexpr, C: tl.constexpr):
     """One state [K, C] of many."""
     mask = (k < K)[:, None] & (c < C)[None, :]
@@ -87,46 +81,63 @@ def self_scale(p, own, SHARED: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def apply_forward(
-    x_s, vectors, bias, out, start, length, c, k, mix, own,
+def apply(
+    features, vectors, bias, out, self_out, start, length, c, k, mix, own,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SELF_SHARED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
+    SELF_SHARED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """H = P · mix + ((P⊙P) own) ⊙ X_s + bias for the nodes of one tile."""
+    """P · mix and ((P⊙P) own) ⊙ features for the nodes of one tile.
+
+    Forward the features are X_s, and H is the sum of both and the bias; backward they are G, and ∂X_o and ∂X_s are one
+    of both each.
+    """
     for first in range(0, length, BLOCK_N):
         rows = first + tl.arange(0, BLOCK_N)
         valid = rows < length
         p = load_rows(vectors + start * K, rows, valid, k, K, BLOCK_K)
-        if own is not None:
-            x = load_rows(x_s + start * (C * PARTS), rows * PARTS, valid, c, C, BLOCK_C)
-            h = self_scale(p, own, SELF_SHARED, PRECISION) * x
+        if BACKWARD:
             if mix is not None:
-                h = tl.dot(p, mix, h, input_precision=PRECISION)
+                d = tl.dot(p, mix, input_precision=PRECISION)
+                store_rows(out + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
+            if own is not None:
+                g = load_rows(features + start * C, rows, valid, c, C, BLOCK_C)
+                d = self_scale(p, own, SELF_SHARED, PRECISION) * g
+                store_rows(self_out + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
         else:
-            h = tl.dot(p, mix, input_precision=PRECISION)
-        if bias is not None:
-            h += tl.load(bias + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
-        store_rows(out + start * C, rows, valid, c, h, C, BLOCK_C)
+            if own is not None:
+                x = load_rows(features + start * (C * PARTS), rows * PARTS, valid, c, C, BLOCK_C)
+                h = self_scale(p, own, SELF_SHARED, PRECISION) * x
+                if mix is not None:
+                    h = tl.dot(p, mix, h, input_precision=PRECISION)
+            else:
+                h = tl.dot(p, mix, input_precision=PRECISION)
+            if bias is not None:
+                h += tl.load(bias + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
+            store_rows(out + start * C, rows, valid, c, h, C, BLOCK_C)
 
 
-@triton.jit
-def apply_backward(
-    grad, vectors, d_o, d_s, start, length, c, k, mix, own,
+@triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
+def apply_tiles(
+    features, vectors, gains, self_gains, bias, ptr, state, out, self_out, nodes, graphs, steps, chunk,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SELF_SHARED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
+    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
+    EVERY: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """∂X_o = P · mix and ∂X_s = ((P⊙P) own) ⊙ G for the nodes of one tile."""
-    for first in range(0, length, BLOCK_N):
-        rows = first + tl.arange(0, BLOCK_N)
-        valid = rows < length
-        p = load_rows(vectors + start * K, rows, valid, k, K, BLOCK_K)
-        if mix is not None:
-            d = tl.dot(p, mix, input_precision=PRECISION)
-            store_rows(d_o + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
-        if own is not None:
-            g = load_rows(grad + start * C, rows, valid, c, C, BLOCK_C)
-            d = self_scale(p, own, SELF_SHARED, PRECISION) * g
-            store_rows(d_s + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
+    """The second pass for a tile of a graph with several, or of EVERY graph; ``state`` is U, or V backward."""
+    # From the last tile to the first: what the sums read last is still in the cache.
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    graph, start, length, size = locate(tile, ptr, nodes, graphs, steps, chunk)
+    if (length > 0) & ((size > chunk) | EVERY):
+        c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+        k = tl.arange(0, BLOCK_K)
+        mix = None
+        if gains is not None:
+            mix = load_gains(gains, graph, k, c, K, C, SHARED) * load_gains(state, graph, k, c, K, C, False)
+        own = None if self_gains is None else load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
+        apply(
+            features, vectors, bias, out, self_out, start, length, c, k, mix, own,
+            K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION, BACKWARD,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
@@ -153,34 +164,13 @@ def forward_tiles(
             store_state(state, graph, k, c, total, K, C)
             mix = load_gains(gains, graph, k, c, K, C, SHARED) * total
             own = None if self_gains is None else load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
-            apply_forward(
-                x_s, vectors, bias, out, start, length, c, k, mix, own,
-                K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION,
+            apply(
+                x_s, vectors, bias, out, None, start, length, c, k, mix, own,
+                K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION, False,
             )  # fmt: skip
     if LARGE_GRAPHS:
         if (length > 0) & (size > chunk):
             store_state(partial, tile, k, c, total, K, C)
-
-
-@triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
-def forward_apply(
-    x_s, vectors, gains, self_gains, bias, ptr, state, out, nodes, graphs, steps, chunk,
-    K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """H of a tile of a graph with several, whose U is known; without the global term, of any tile."""
-    # From the last tile to the first: what the sums read last is still in the cache.
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)
-    graph, start, length, size = locate(tile, ptr, nodes, graphs, steps, chunk)
-    if (length > 0) & ((size > chunk) | (gains is None)):
-        c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-        k = tl.arange(0, BLOCK_K)
-        mix = None if gains is None else load_mix(gains, state, graph, k, c, K, C, SHARED)
-        own = None if self_gains is None else load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
-        apply_forward(
-            x_s, vectors, bias, out, start, length, c, k, mix, own,
-            K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION,
-        )  # fmt: skip
 
 
 @triton.jit
@@ -238,9 +228,9 @@ def backward_tiles(
                 store_gain_gradient(d_self_gains, graph, block, blocks, k, c, self_total, K, C, SELF_SHARED)
             mix = None if gains is None else load_gains(gains, graph, k, c, K, C, SHARED) * total
             own = None if self_gains is None else load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
-            apply_backward(
-                grad, vectors, d_o, d_s, start, length, c, k, mix, own,
-                K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION,
+            apply(
+                grad, vectors, None, d_o, d_s, start, length, c, k, mix, own,
+                K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION, True,
             )  # fmt: skip
     if LARGE_GRAPHS:
         if (length > 0) & (size > chunk):
@@ -248,26 +238,6 @@ def backward_tiles(
                 store_state(partial, tile, k, c, total, K, C)
             if self_gains is not None:
                 store_gain_gradient(self_partial, tile, block, blocks, k, c, self_total, K, C, SELF_SHARED)
-
-
-@triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
-def backward_apply(
-    grad, vectors, gains, self_gains, ptr, state, d_o, d_s, nodes, graphs, steps, chunk,
-    K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """∂X_o and ∂X_s of a tile of a graph with several, whose V (``state``) is known."""
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)
-    graph, start, length, size = locate(tile, ptr, nodes, graphs, steps, chunk)
-    if (length > 0) & (size > chunk):
-        c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-        k = tl.arange(0, BLOCK_K)
-        mix = None if gains is None else load_mix(gains, state, graph, k, c, K, C, SHARED)
-        own = None if self_gains is None else load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
-        apply_backward(
-            grad, vectors, d_o, d_s, start, length, c, k, mix, own,
-            K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION,
-        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["chunk"])

@@ -130,12 +130,13 @@ def conv_triton(
     flags = _flags(gains, self_gains, parts)
     if x_o is not None:
         partial = plan.partial(state)
-        tensors = (x_o, x_s, vectors, gains, self_gains, bias, ptr, partial, state, out)
-        plan.launch(kernels.forward_tiles, *tensors, **plan.kinds, **flags)
+        inputs = (x_o, x_s, vectors, gains, self_gains, bias, ptr, partial, state, out)
+        plan.launch(kernels.forward_tiles, *inputs, **plan.kinds, **flags)
         if partial is None:
             return out, state
         plan.reduce(partial, ptr, state, numbers=REDUCED)
-    plan.launch(kernels.forward_apply, x_s, vectors, gains, self_gains, bias, ptr, state, out, **flags)
+    tensors = (x_s, vectors, gains, self_gains, bias, ptr, state, out, None)
+    plan.launch(kernels.apply_tiles, *tensors, EVERY=x_o is None, BACKWARD=False, **flags)
     return out, state
 
 
@@ -202,7 +203,8 @@ def _launch_backward(
         plan.reduce(partial, ptr, answer, **extra, widest=plan.block_c, numbers=REDUCED)
     if self_partial is not None:
         plan.reduce(self_partial, ptr, d_self, numbers=REDUCED)
-    plan.launch(kernels.backward_apply, grad, vectors, gains, self_gains, ptr, answer, d_o, d_s, **flags)
+    inputs = (grad, vectors, gains, self_gains, None, ptr, answer, d_o, d_s)
+    plan.launch(kernels.apply_tiles, *inputs, EVERY=False, BACKWARD=True, **flags)
 
 
 conv_triton_backward.register_fake(collapsed.empty_gradients)

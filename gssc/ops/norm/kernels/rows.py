@@ -101,37 +101,21 @@ def relu_rows(
     store(out, rows, valid, c, value, C)
 
 
-@triton.jit
-def log_degree(degree, rows, valid, ACC: tl.constexpr):
-    """log(1 + d) of a block of rows."""
-    return tl.log(1.0 + tl.load(degree + rows, mask=valid, other=0.0).to(ACC))
-
-
 @triton.jit(do_not_specialize=["nodes"])
 def scale_rows(
-    x, a, b, degree, out, nodes, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr
+    x, grad, a, b, degree, out, sums, nodes, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr
 ):  # fmt: skip
-    """Y for a block."""
+    """X ⊙ (a + b log(1 + d)) for a block; with ``grad``, ∂x, and its part of ∂a and ∂b into ``sums`` [blocks, 2, C]."""
+    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
     valid = rows < nodes
-    factor = (
-        vector(a, c, C, ACC)[None, :] + vector(b, c, C, ACC)[None, :] * log_degree(degree, rows, valid, ACC)[:, None]
-    )
-    store(out, rows, valid, c, load(x, rows, valid, c, C, ACC) * factor, C)
-
-
-@triton.jit(do_not_specialize=["nodes"])
-def scale_rows_backward(
-    grad, x, a, b, degree, dx, sums, nodes,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """∂x for a block, and its part of ∂a and ∂b into ``sums`` [blocks, 2, C]."""
-    rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
-    valid = rows < nodes
-    logs = log_degree(degree, rows, valid, ACC)[:, None]
-    g = load(grad, rows, valid, c, C, ACC)
-    along = g * load(x, rows, valid, c, C, ACC)
-    own = sums + tl.program_id(0).to(tl.int64) * (2 * C)
-    put(own, c, tl.sum(along, 0), C, True)
-    put(own + C, c, tl.sum(along * logs, 0), C, True)
-    store(dx, rows, valid, c, g * (vector(a, c, C, ACC)[None, :] + vector(b, c, C, ACC)[None, :] * logs), C)
+    logs = tl.log(1.0 + tl.load(degree + rows, mask=valid, other=0.0).to(acc))[:, None]
+    value = load(x, rows, valid, c, C, acc)
+    if grad is not None:
+        g = load(grad, rows, valid, c, C, acc)
+        along = g * value
+        block = sums + tl.program_id(0).to(tl.int64) * (2 * C)
+        put(block, c, tl.sum(along, 0), C, True)
+        put(block + C, c, tl.sum(along * logs, 0), C, True)
+        value = g
+    store(out, rows, valid, c, value * (vector(a, c, C, acc)[None, :] + vector(b, c, C, acc)[None, :] * logs), C)
