@@ -10,6 +10,8 @@ pass is itself to be differentiated, that consists of the ops of ``graph_sums``.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -188,7 +190,7 @@ def backward(
     *saved, x_o = ctx.saved_tensors
     x_s, vectors, gains, self_gains, ptr, state = saved
     need_o, need_s, need_p, need_a, need_as, need_bias, _ = ctx.needs_input_grad
-    d_o = d_s = d_p = d_a = d_as = d_bias = None
+    d_o = d_s = d_a = d_as = d_bias = None
     if need_bias and grad is not None:
         d_bias = grad.sum(0).to(ctx.dtype_bias)
     if grad is not None and grad_state is None and not need_p and not torch.is_grad_enabled():
@@ -196,6 +198,7 @@ def backward(
         d_o, d_a = d_o.to(ctx.dtype_o) if need_o else None, d_a.to(gains.dtype) if need_a else None
         d_s, d_as = d_s.to(x_s.dtype) if need_s else None, d_as.to(self_gains.dtype) if need_as else None
         return d_o, d_s, None, d_a, d_as, d_bias, None
+    d_p: list[Tensor] = []  # terms of it
     # A second derivative reaches U twice: through the gradients below, which used it, and as an output of its own.
     d_state = grad_state
     if gains is not None and grad is not None:
@@ -204,12 +207,12 @@ def backward(
         if need_a:
             d_a = (state * answer).sum_to_size(gains.shape).to(gains.dtype)
         if need_p:
-            d_p = from_state(grad, (gains * state).transpose(1, 2), ptr)
+            d_p.append(from_state(grad, (gains * state).transpose(1, 2), ptr))
     if gains is not None and d_state is not None:
         if need_o:
             d_o = from_state(vectors, d_state, ptr).to(ctx.dtype_o)
         if need_p:
-            d_p = _add(d_p, from_state(x_o, d_state.transpose(1, 2), ptr))
+            d_p.append(from_state(x_o, d_state.transpose(1, 2), ptr))
     if self_gains is not None and grad is not None and (need_s or need_as or need_p):
         squares = vectors.to(promoted(vectors, least=torch.float32)).square()
         if need_s:
@@ -221,12 +224,8 @@ def backward(
             if need_as:
                 d_as = to_state(squares, product, ptr).to(self_gains.dtype)
             if need_p:
-                d_p = _add(d_p, 2.0 * vectors * from_state(product, self_gains.transpose(1, 2), ptr))
-    return d_o, d_s, None if d_p is None else d_p.to(vectors.dtype), d_a, d_as, d_bias, None
-
-
-def _add(left: Tensor | None, right: Tensor) -> Tensor:
-    return right if left is None else left + right
+                d_p.append(2.0 * vectors * from_state(product, self_gains.transpose(1, 2), ptr))
+    return d_o, d_s, reduce(add, d_p).to(vectors.dtype) if d_p else None, d_a, d_as, d_bias, None
 
 
 conv.register_autograd(backward, setup_context=setup)

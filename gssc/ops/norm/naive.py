@@ -1,6 +1,6 @@
 """The judge: norms by PyTorch's batch_norm on the real rows alone, and the random numbers of the kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -57,18 +57,29 @@ class Inputs(NamedTuple):
 def residual_norm(inputs: Inputs) -> Tensor:
     """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
     x, branches, states, mask, seed, site, activation = inputs
-    out: Tensor | None = None
-    for number, (branch, state) in enumerate(zip(branches, states, strict=True)):
-        hidden = branch.rows
+    rows, _, dropouts, residuals = zip(*branches, strict=True)
+
+    def norm(hidden: Tensor, number: int) -> Tensor:
+        return _normalized(hidden, states[number], mask)
+
+    return composed(norm, x, rows, seed, dropouts, residuals, activation, site)
+
+
+def composed(
+    norm: Callable[[Tensor, int], Tensor], x: Tensor | None, rows: Sequence[Tensor], seed: Tensor | None,
+    dropouts: Sequence[float], residuals: Sequence[bool], activation: bool, site: int,
+) -> Tensor:  # fmt: skip
+    """The equations; ``norm`` is told what it normalises and the number of the branch."""
+    parts = []
+    for number, hidden in enumerate(rows):
         if not activation:
-            hidden = dropped(hidden, seed, site + number, branch.dropout)
-            hidden = x + hidden if x is not None and branch.residual else hidden
-        part = _normalized(hidden, state, mask)
-        out = part if out is None else out + part
-    assert out is not None
+            hidden = dropped(hidden, seed, site + number, dropouts[number])
+            hidden = x + hidden if x is not None and residuals[number] else hidden
+        parts.append(norm(hidden, number))
+    out = parts[0] if len(parts) == 1 else parts[0] + parts[1]
     if activation:
-        out = dropped(out.relu(), seed, site, branches[0].dropout)
-        out = x + out if x is not None and branches[0].residual else out
+        out = dropped(out.relu(), seed, site, dropouts[0])
+        out = x + out if x is not None and residuals[0] else out
     return out
 
 

@@ -138,7 +138,8 @@ def _empty_gradients(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.dropouts, ctx.residuals, ctx.eps, ctx.activation, ctx.site = inputs[13:18]
+    *drops, ctx.eps, activation, site = inputs[13:18]
+    ctx.form = (*drops, activation, site)
     # Not the running statistics, which move on: what was used of them is in the output.
     ctx.save_for_backward(*inputs[:7], *inputs[11:13], output[1])
     ctx.mark_non_differentiable(output[1])
@@ -154,47 +155,36 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
         wide_grad = grad.to(promoted(grad, stats))
         gradients = composed_gradients(lambda *views: _composed(ctx, *views), ctx.saved_tensors[:7], needed, wide_grad)
         return (*gradients, *[None] * 12)
-    form = (ctx.dropouts, ctx.residuals, ctx.activation, ctx.site)
-    sums, d_first, *rest = norm_backward(grad, ctx.saved_tensors, *form)
+    sums, d_first, *rest = norm_backward(grad, ctx.saved_tensors, *ctx.form)
     d_second = None if second is None else rest.pop(0)
     d_x = rest[0] if rest else None
-    if ctx.activation and x is not None and ctx.residuals[0]:
+    _, residuals, activation, _ = ctx.form
+    if activation and x is not None and residuals[0]:
         d_x = grad.to(x.dtype)
     # In the order of the sums: of the second branch only where there is one.
-    parameters = [
+    d_bias, d_weight, d_bias2, d_weight2 = (
         None if parameter is None else row.to(parameter.dtype)
         for parameter, row in zip((bias, weight, bias2, weight2), sums, strict=True)
-    ]
-    d_bias, d_weight, d_bias2, d_weight2 = parameters
+    )
     return d_first, d_second, d_x, d_weight, d_bias, d_weight2, d_bias2, *[None] * 12
 
 
 def _composed(ctx: Any, first: Tensor, second: Tensor | None, x: Tensor | None, *parameters: Tensor) -> Tensor:
     """The op made of PyTorch's, differentiable through statistics of the batch; those in use without it are known."""
     *_, mask, seed, stats = ctx.saved_tensors
-    total: Tensor | None = None
-    for number, h in enumerate((first, second)):
-        if h is None:
-            continue
+
+    def norm(hidden: Tensor, number: int) -> Tensor:
         scale, shift = parameters[2 * number :][:2]
-        hidden = h.to(stats.dtype)
-        if not ctx.activation:
-            hidden = random.dropped(hidden, seed, ctx.site + number, ctx.dropouts[number])
-            hidden = hidden + x if x is not None and ctx.residuals[number] else hidden
         real = torch.ones_like(hidden[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
         mean, inverse, _, _, n = stats[number]
         center = torch.where(real, hidden, 0.0).sum(0) / n.clamp(min=1)
         squares = torch.where(real, hidden - center, 0.0).square().sum(0)
         enough = n >= 2
         inverse = torch.where(enough, torch.rsqrt(squares / n.clamp(min=1) + ctx.eps), inverse)
-        part = (hidden - torch.where(enough, center, mean)) * inverse * scale + shift
-        part = torch.where(real, part, 0.0)
-        total = part if total is None else total + part
-    assert total is not None
-    if ctx.activation:
-        total = random.dropped(total.relu(), seed, ctx.site, ctx.dropouts[0])
-        total = total + x if x is not None and ctx.residuals[0] else total
-    return total
+        return torch.where(real, (hidden - torch.where(enough, center, mean)) * inverse * scale + shift, 0.0)
+
+    rows = [part.to(stats.dtype) for part in (first, second) if part is not None]
+    return random.composed(norm, x, rows, seed, *ctx.form)
 
 
 norm_forward.register_autograd(_backward, setup_context=_setup)
