@@ -37,14 +37,18 @@ class _Job:
     ) -> None:  # fmt: skip
         self.rows, self.c = first.shape
         self.held = self.rows <= HELD
-        x, first, second = contiguous(x, first, second)
-        added = [x if residual else None for residual in residuals]
-        seeds = [seed if p > 0 else None for p in dropouts]
         known = None if mask is None else mask.contiguous().view(torch.uint8)
-        self.tensors = (*added, first, second, known, *seeds)
+        self.tensors = (*contiguous(x, first, second), known, seed)
         # Thresholds and scales of dropout, and the number of rows.
         self.numbers = (*map(random.threshold, dropouts), *map(random.scale, dropouts), self.rows)
-        self.flags = {"SITE": site, "ACTIVATION": activation}
+        self.flags = {
+            "SITE": site,
+            "ACTIVATION": activation,
+            "RESIDUAL1": x is not None and residuals[0],
+            "RESIDUAL2": x is not None and residuals[1],
+            "DROPOUT1": seed is not None and dropouts[0] > 0,
+            "DROPOUT2": seed is not None and dropouts[1] > 0,
+        }
 
     def launch(
         self, kernel: Any, *arguments: Any, held: bool = False, programs: int | None = None, **more: Any

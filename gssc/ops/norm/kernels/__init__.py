@@ -2,8 +2,7 @@
 
 Blocks are [rows, channels]. Of padding rows nothing is read. ``stats`` [B, 5, C] holds for each branch the mean and
 1/√(variance + ε) in use, and mean, Σ (u - mean)² and number of the rows (zero where statistics are not the batch's).
-Each branch has its x and its seed, None where nothing is added or dropped; h2 is None where there is one branch. ACC is
-the dtype of sums: float64 for float64, else float32.
+h2 is None where there is one branch. ACC is the dtype of sums: float64 for float64, else float32.
 """
 
 from gssc.ops.norm.kernels.backward import backward_rows

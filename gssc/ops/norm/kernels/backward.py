@@ -51,8 +51,9 @@ def standardized(u, stats, c, C: tl.constexpr, ACC: tl.constexpr):
 
 @triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
 def backward_rows(
-    x1, x2, h1, h2, mask, seed1, seed2, grad, w1, b1, w2, stats, dx, d1, d2, sums, t1, t2, s1, s2, nodes,
+    x, h1, h2, mask, seed, grad, w1, b1, w2, stats, dx, d1, d2, sums, t1, t2, s1, s2, nodes,
     C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr, ACTIVATION: tl.constexpr,
+    RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr, DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr,
     SUM: tl.constexpr, SPREAD: tl.constexpr,
 ):  # fmt: skip
     """The backward pass for a block of rows and channels.
@@ -60,6 +61,8 @@ def backward_rows(
     With SUM Σg and Σgû go into row ``chunk`` of ``sums`` [chunks, 4, C] as β, γ of the first, β, γ of the second; with
     SPREAD gradients of rows are written, from the sums just made or, without SUM, from ``sums`` [4, C].
     """
+    x1, x2 = x if RESIDUAL1 else None, x if RESIDUAL2 else None
+    seed1, seed2 = seed if DROPOUT1 else None, seed if DROPOUT2 else None
     ACC: tl.constexpr = stats.dtype.element_ty
     rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
     valid, real = real_rows(mask, rows, nodes)

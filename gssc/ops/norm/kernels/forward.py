@@ -8,14 +8,14 @@ from gssc.ops.norm.kernels.rows import columns, entering, kept, load, put, real_
 
 @triton.jit
 def settled(
-    n, mean, squares, running_mean, running_variance, stats, c, EPS: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr
-):
-    """Mean and 1/√(variance + ε) to normalise by, from the moments of the batch; the first program writes all five."""
+    n, mean, squares, running_mean, running_variance, stats, c, writes,
+    EPS: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Mean and 1/√(variance + ε) to normalise by, from the moments of the batch; one program writes all five rows."""
     enough = n >= 2.0
     used = tl.where(enough, mean, vector(running_mean, c, C, ACC))
     variance = tl.where(enough, squares / tl.maximum(n, 1.0), vector(running_variance, c, C, ACC))
     inverse = 1.0 / tl.sqrt(variance + EPS)
-    writes = tl.program_id(0) == 0
     put(stats, c, used, C, writes)
     put(stats + C, c, inverse, C, writes)
     put(stats + 2 * C, c, mean, C, writes)
@@ -42,12 +42,10 @@ def normalized(
     """γ û + β, by the moments of u (HELD, where it is all there is), the running statistics, or those in ``stats``."""
     if HELD:
         n, mean, squares = moments(u, real, ACC)
-        mean, inverse = settled(n, mean, squares, running_mean, running_variance, stats, c, EPS, C, ACC)
+        mean, inverse = settled(n, mean, squares, running_mean, running_variance, stats, c, True, EPS, C, ACC)
     elif RUNNING:
-        none = tl.zeros([BLOCK_C], dtype=ACC)
-        mean, inverse = settled(
-            tl.zeros([], dtype=ACC), none, none, running_mean, running_variance, stats, c, EPS, C, ACC
-        )
+        n, none, writes = tl.zeros([], dtype=ACC), tl.zeros([BLOCK_C], dtype=ACC), tl.program_id(0) == 0
+        mean, inverse = settled(n, none, none, running_mean, running_variance, stats, c, writes, EPS, C, ACC)
     else:
         mean, inverse = vector(stats, c, C, ACC), vector(stats + C, c, C, ACC)
     factor = inverse * vector(weight, c, C, ACC)
@@ -56,13 +54,18 @@ def normalized(
 
 @triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
 def forward_rows(
-    x1, x2, h1, h2, mask, seed1, seed2, w1, b1, m1, v1, w2, b2, m2, v2, stats, out, t1, t2, s1, s2, nodes,
+    x, h1, h2, mask, seed, w1, b1, m1, v1, w2, b2, m2, v2, stats, out, t1, t2, s1, s2, nodes,
     C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr, ACTIVATION: tl.constexpr,
+    RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr, DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr,
     EPS: tl.constexpr, HELD: tl.constexpr, RUNNING: tl.constexpr,
 ):  # fmt: skip
     """The op for a block: all rows of a few channels (HELD), or from statistics that are known."""
+    x1, x2 = x if RESIDUAL1 else None, x if RESIDUAL2 else None
+    seed1, seed2 = seed if DROPOUT1 else None, seed if DROPOUT2 else None
     ACC: tl.constexpr = stats.dtype.element_ty
-    rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
+    rows, c = tl.arange(0, BLOCK_N), columns(BLOCK_C)
+    if not HELD:
+        rows += tl.program_id(0) * BLOCK_N
     valid, real = real_rows(mask, rows, nodes)
     u = entering(x1, h1, rows, real, c, seed1, t1, s1, SITE, ACTIVATION, C, ACC)
     value = normalized(u, real, w1, b1, m1, v1, stats, c, HELD, RUNNING, EPS, C, BLOCK_C, ACC)
@@ -108,10 +111,13 @@ def put_moments(
 
 @triton.jit(do_not_specialize=["share", "nodes", "t1", "t2", "s1", "s2"])
 def forward_moments(
-    x1, x2, h1, h2, mask, seed1, seed2, partial, share, t1, t2, s1, s2, nodes,
+    x, h1, h2, mask, seed, partial, share, t1, t2, s1, s2, nodes,
     C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr, ACTIVATION: tl.constexpr,
+    RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr, DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr,
 ):  # fmt: skip
     """Moments of a share of the rows into ``partial`` [chunks, B, 3, C]."""
+    x1, x2 = x if RESIDUAL1 else None, x if RESIDUAL2 else None
+    seed1, seed2 = seed if DROPOUT1 else None, seed if DROPOUT2 else None
     ACC: tl.constexpr = partial.dtype.element_ty
     c, chunk = columns(BLOCK_C), tl.program_id(0).to(tl.int64)
     first = tl.program_id(0) * share
@@ -149,7 +155,7 @@ def merged(
         inside = (chunk < chunks)[:, None] & (c < C)[None, :]
         away = tl.load(at + C, mask=inside, other=0.0) - mean[None, :]
         total += tl.load(at + 2 * C, mask=inside, other=0.0) + tl.load(at, mask=inside, other=0.0) * away * away
-    settled(n_all, mean, tl.sum(total, 0), running_mean, running_variance, stats, c, EPS, C, ACC)
+    settled(n_all, mean, tl.sum(total, 0), running_mean, running_variance, stats, c, True, EPS, C, ACC)
 
 
 @triton.jit(do_not_specialize=["chunks"])
