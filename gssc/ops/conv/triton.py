@@ -104,7 +104,7 @@ def _side_by_side(*features: Tensor | None) -> tuple[int, list[Tensor | None]]:
         c, far, near = strides.pop()
         if near == 1 and far >= c > 0 and far % c == 0:
             return far // c, list(features)
-    return 1, [None if tensor is None else tensor.contiguous() for tensor in features]
+    return 1, contiguous(*features)
 
 
 def _flags(gains: Tensor | None, self_gains: Tensor | None, parts: int) -> dict[str, int]:
@@ -203,8 +203,8 @@ def _launch_backward(
         plan.reduce(partial, ptr, answer, **extra, widest=plan.block_c, numbers=REDUCED)
     if self_partial is not None:
         plan.reduce(self_partial, ptr, d_self, numbers=REDUCED)
-    inputs = (grad, vectors, gains, self_gains, None, ptr, answer, d_o, d_s)
-    plan.launch(kernels.apply_tiles, *inputs, EVERY=False, BACKWARD=True, **flags)
+    outer = (grad, vectors, gains, self_gains, None, ptr, answer, d_o, d_s)
+    plan.launch(kernels.apply_tiles, *outer, EVERY=False, BACKWARD=True, **flags)
 
 
 conv_triton_backward.register_fake(collapsed.empty_gradients)

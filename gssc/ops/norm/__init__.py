@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.checks import check_choice, check_probability, check_shape, fail
+from gssc.checks import check_choice, check_probability, check_shape, check_shapes, fail
 from gssc.ops.context import check_seed, new_seeds
 from gssc.ops.norm import naive, rowwise, triton
 from gssc.ops.norm.naive import Branch, Inputs, NormState
@@ -64,8 +64,11 @@ def residual_norm(
     if branches[0].rows.is_cuda and backend == "auto":
         fusible = _fusible(x, branches, training)
         if fusible is not None:
-            drawn = _drawn(seed, branches, training)
-            return triton.residual_norm(Inputs(x, branches, fusible, mask, drawn, site, activation))
+            if not (training and any(branch.dropout for branch in branches)):
+                seed = None
+            elif seed is None:
+                seed = new_seeds(1, branches[0].rows.device)[0]
+            return triton.residual_norm(Inputs(x, branches, fusible, mask, seed, site, activation))
     total: Tensor | None = None
     for rows, norm, p, residual in branches:
         added = x if residual else None
@@ -121,13 +124,6 @@ def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> li
     return states
 
 
-def _drawn(seed: Tensor | None, branches: Sequence[Branch], training: bool) -> Tensor | None:
-    for branch in branches:
-        if branch.dropout and training:
-            return new_seeds(1, branch.rows.device)[0] if seed is None else seed
-    return None
-
-
 def _check(inputs: Inputs) -> None:
     """Fail where something does not fit."""
     x, branches, states, mask, seed, _, activation = inputs
@@ -141,12 +137,9 @@ def _check(inputs: Inputs) -> None:
         check_probability("dropout", branch.dropout)
         for name in ("weight", "bias", "mean", "variance"):
             check_shape(name, getattr(state, name), channels)
-    if x is not None:
-        check_shape("x", x, rows, channels)
-    if mask is not None:
-        check_shape("mask", mask, rows)
-        if mask.dtype != torch.bool:
-            fail("mask", "a boolean tensor (True = real)", mask.dtype)
+    check_shapes(("x", x, (rows, channels)), ("mask", mask, (rows,)))
+    if mask is not None and mask.dtype != torch.bool:
+        fail("mask", "a boolean tensor (True = real)", mask.dtype)
     check_seed(seed, any(branch.dropout for branch in branches))
 
 
@@ -185,9 +178,8 @@ def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor, ba
     if backend != "auto":
         check_choice("backend", backend, BACKENDS)
         check_shape("x", x, None, None)
-        check_shape("degree", degree, x.shape[0])
-        for name, row in (("scale", scale), ("log_scale", log_scale)):
-            check_shape(name, row, x.shape[1])
+        rows, channels = x.shape
+        check_shapes(("degree", degree, (rows,)), ("scale", scale, (channels,)), ("log_scale", log_scale, (channels,)))
         if backend == "triton":
             check_on_gpu("x", x)
     if backend == "triton" or (backend == "auto" and x.is_cuda and can_fuse(x)):

@@ -135,7 +135,7 @@ def norm_backward(
 def _empty_gradients(
     grad: Tensor, saved: Sequence[Any], dropouts: Any, residuals: Sequence[bool], activation: bool, *_: Any
 ) -> list[Tensor]:
-    first, second, x, *_, stats = saved
+    (first, second, x), stats = saved[:3], saved[-1]
     before = any(residuals) and not activation
     rows = [part for part in (first, second, x if before else None) if part is not None]
     return [stats.new_empty(4, first.shape[1]), *map(empty_like, rows)]
