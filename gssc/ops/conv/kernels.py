@@ -12,6 +12,8 @@ X_o and X_s, and their gradients, are tensors of their own (PARTS = 1), or colum
 import triton
 import triton.language as tl
 
+from gssc.ops.edges.kernels import inside
+
 
 @triton.jit
 def locate(tile, ptr, nodes, graphs, steps, chunk):
@@ -37,19 +39,15 @@ def locate(tile, ptr, nodes, graphs, steps, chunk):
 @triton.jit
 def load_rows(base, rows, valid, columns, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Rows of a [·, WIDTH] tensor as float32, zero outside."""
-    mask = valid[:, None]
-    if BLOCK != WIDTH:
-        mask = mask & (columns < WIDTH)[None, :]
-    return tl.load(base + rows[:, None] * WIDTH + columns[None, :], mask=mask, other=0.0).to(tl.float32)
+    at = base + rows[:, None] * WIDTH + columns[None, :]
+    return tl.load(at, mask=inside(valid, columns, WIDTH, BLOCK), other=0.0).to(tl.float32)
 
 
 @triton.jit
 def store_rows(base, rows, valid, columns, value, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Rows of a [·, WIDTH] tensor, in its dtype."""
-    mask = valid[:, None]
-    if BLOCK != WIDTH:
-        mask = mask & (columns < WIDTH)[None, :]
-    tl.store(base + rows[:, None] * WIDTH + columns[None, :], value.to(base.dtype.element_ty), mask=mask)
+    at = base + rows[:, None] * WIDTH + columns[None, :]
+    tl.store(at, value.to(base.dtype.element_ty), mask=inside(valid, columns, WIDTH, BLOCK))
 
 
 @triton.jit

@@ -122,19 +122,13 @@ def register_gradients(to_state: Op, from_state: Op) -> None:
 register_gradients(to_state, from_state)
 
 
-def _columns(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    k = vectors.shape[1]
-    row, column = torch.triu_indices(k, k, device=vectors.device)
-    return row, column
-
-
 def pairs_to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
     """Σ_v P_vj P_vk x_v: vectors [N, K], x [N, C] -> [G, K, K, C].
 
     A product with the row-wise outer product of P, of which only the K (K + 1) / 2 columns j <= k are distinct.
     """
     k = vectors.shape[1]
-    row, column = _columns(vectors)
+    row, column = torch.triu_indices(k, k, device=vectors.device)
     index = torch.empty(k, k, dtype=torch.int64, device=vectors.device)
     index[row, column] = index[column, row] = torch.arange(row.shape[0], device=vectors.device)
     distinct: Tensor = to_state(vectors[:, row] * vectors[:, column], x, ptr)
@@ -143,7 +137,7 @@ def pairs_to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
 
 def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     """Σ_jk P_vj P_vk S_jk: vectors [N, K], state [G, K, K, C] -> [N, C]."""
-    row, column = _columns(vectors)
+    row, column = torch.triu_indices(*state.shape[1:3], device=vectors.device)
     # S[j,k] and S[k,j] meet the same column P_vj P_vk: it takes their sum, the diagonal itself.
     both = state + state.transpose(1, 2)
     packed = both[:, row, column] * torch.where(row == column, 0.5, 1.0).to(state.dtype).unsqueeze(1)
