@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gssc.ops.op import op
+from gssc.ops.op import empty_like, op
 from gssc.ops.segments import buckets
 
 
@@ -88,7 +88,7 @@ def _backward_padded(
 
 
 def _like(*rows: Tensor) -> tuple[Tensor, ...]:
-    return tuple([row.new_empty(row.shape) for row in rows])
+    return tuple(map(empty_like, rows))
 
 
 @op("gssc::attention")
@@ -105,14 +105,8 @@ def _attention_backward(
     return gradients
 
 
-@_attention.register_fake
-def _(q: Tensor, *_: Any) -> Tensor:
-    return q.new_empty(q.shape)
-
-
-@_attention_backward.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    return _like(q, k, v)
+_attention.register_fake(empty_like)
+_attention_backward.register_fake(lambda grad, q, k, v, *_: _like(q, k, v))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

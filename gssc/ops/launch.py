@@ -44,3 +44,8 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     stream = torch._C._cuda_getCurrentRawStream(device)
     x, y, z = (*grid, 1, 1)[:3]
     run(x, y, z, stream, function, metadata, None, None, None, *arguments, *values)
+
+
+def contiguous(*tensors: Tensor | None) -> list[Any]:
+    """Tensors as kernels take them."""
+    return [None if tensor is None else tensor.contiguous() for tensor in tensors]

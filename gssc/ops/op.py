@@ -58,6 +58,16 @@ def empty_like(x: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def promoted(*tensors: Tensor | None, least: torch.dtype | None = None) -> torch.dtype:
+    """The dtype that tensors, one at least, are promoted to, and ``least`` with them."""
+    dtype = least
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype != dtype:
+            dtype = tensor.dtype if dtype is None else torch.promote_types(dtype, tensor.dtype)
+    assert dtype is not None
+    return dtype
+
+
 def is_traced(*values: Any) -> bool:
     """Whether something watches the program instead of running it: a compiler, a mode, ``torch.func``, a subclass."""
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:

@@ -6,11 +6,13 @@ the host never has to look at the sizes. A graph that fits into one tile is fini
 summed it; larger graphs leave one partial sum per tile, which ``reduce`` adds in a fixed order.
 
 X_o and X_s, and their gradients, are tensors of their own (PARTS = 1), or columns of one [N, PARTS · C]: seen as one
-[PARTS · N, C], row PARTS · u of its pointer is what node u has there.
+[PARTS · N, C], row PARTS · u of its pointer is what node u has there. What belongs to a term that is not there is None.
 """
 
 import triton
 import triton.language as tl
+
+from gssc.ops.edges.kernels import inside
 
 
 @triton.jit
@@ -37,30 +39,26 @@ def locate(tile, ptr, nodes, graphs, steps, chunk):
 @triton.jit
 def load_rows(base, rows, valid, columns, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Rows of a [·, WIDTH] tensor as float32, zero outside."""
-    mask = valid[:, None]
-    if BLOCK != WIDTH:
-        mask = mask & (columns < WIDTH)[None, :]
-    return tl.load(base + rows[:, None] * WIDTH + columns[None, :], mask=mask, other=0.0).to(tl.float32)
+    at = base + rows[:, None] * WIDTH + columns[None, :]
+    return tl.load(at, mask=inside(valid, columns, WIDTH, BLOCK), other=0.0).to(tl.float32)
 
 
 @triton.jit
 def store_rows(base, rows, valid, columns, value, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Rows of a [·, WIDTH] tensor, in its dtype."""
-    mask = valid[:, None]
-    if BLOCK != WIDTH:
-        mask = mask & (columns < WIDTH)[None, :]
-    tl.store(base + rows[:, None] * WIDTH + columns[None, :], value.to(base.dtype.element_ty), mask=mask)
+    at = base + rows[:, None] * WIDTH + columns[None, :]
+    tl.store(at, value.to(base.dtype.element_ty), mask=inside(valid, columns, WIDTH, BLOCK))
 
 
 @triton.jit
 def load_gains(gains, graph, k, c, K: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr):
     """Gains of one graph, [K, C] or, shared by all channels, [K, 1]."""
     if SHARED:
-        found = tl.load(gains + graph * K + k, mask=k < K, other=0.0).to(tl.float32)[:, None]
+        value = tl.load(gains + graph * K + k, mask=k < K, other=0.0).to(tl.float32)[:, None]
     else:
         mask = (k < K)[:, None] & (c < C)[None, :]
-        found = tl.load(gains + graph * K * C + k[:, None] * C + c[None, :], mask=mask, other=0.0).to(tl.float32)
-    return found
+        value = tl.load(gains + graph * K * C + k[:, None] * C + c[None, :], mask=mask, other=0.0).to(tl.float32)
+    return value
 
 
 @triton.jit
@@ -81,56 +79,70 @@ def self_scale(p, own, SHARED: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def apply_forward(
-    x_s, vectors, bias, out, start, length, c, k, mix, own,
+def apply(
+    features, vectors, bias, out, self_out, start, length, c, k, mix, own,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr, HAS_BIAS: tl.constexpr, SELF_SHARED: tl.constexpr,
-    PARTS: tl.constexpr, PRECISION: tl.constexpr,
+    SELF_SHARED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """H = P · mix + ((P⊙P) own) ⊙ X_s + bias for the nodes of one tile."""
+    """P · mix and ((P⊙P) own) ⊙ features for the nodes of one tile.
+
+    Forward the features are X_s, and H is the sum of both and the bias; backward they are G, and ∂X_o and ∂X_s are one
+    of both each.
+    """
     for first in range(0, length, BLOCK_N):
         rows = first + tl.arange(0, BLOCK_N)
         valid = rows < length
         p = load_rows(vectors + start * K, rows, valid, k, K, BLOCK_K)
-        if HAS_SELF:
-            x = load_rows(x_s + start * (C * PARTS), rows * PARTS, valid, c, C, BLOCK_C)
-            h = self_scale(p, own, SELF_SHARED, PRECISION) * x
-            if HAS_GLOBAL:
-                h = tl.dot(p, mix, h, input_precision=PRECISION)
+        if BACKWARD:
+            if mix is not None:
+                d = tl.dot(p, mix, input_precision=PRECISION)
+                store_rows(out + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
+            if own is not None:
+                g = load_rows(features + start * C, rows, valid, c, C, BLOCK_C)
+                d = self_scale(p, own, SELF_SHARED, PRECISION) * g
+                store_rows(self_out + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
         else:
-            h = tl.dot(p, mix, input_precision=PRECISION)
-        if HAS_BIAS:
-            h += tl.load(bias + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
-        store_rows(out + start * C, rows, valid, c, h, C, BLOCK_C)
+            if own is not None:
+                x = load_rows(features + start * (C * PARTS), rows * PARTS, valid, c, C, BLOCK_C)
+                h = self_scale(p, own, SELF_SHARED, PRECISION) * x
+                if mix is not None:
+                    h = tl.dot(p, mix, h, input_precision=PRECISION)
+            else:
+                h = tl.dot(p, mix, input_precision=PRECISION)
+            if bias is not None:
+                h += tl.load(bias + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
+            store_rows(out + start * C, rows, valid, c, h, C, BLOCK_C)
 
 
-@triton.jit
-def apply_backward(
-    grad, vectors, d_o, d_s, start, length, c, k, mix, own,
+@triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
+def apply_tiles(
+    features, vectors, gains, self_gains, bias, ptr, state, out, self_out, nodes, graphs, steps, chunk,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr, SELF_SHARED: tl.constexpr, PARTS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
+    EVERY: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """∂X_o = P · mix and ∂X_s = ((P⊙P) own) ⊙ G for the nodes of one tile."""
-    for first in range(0, length, BLOCK_N):
-        rows = first + tl.arange(0, BLOCK_N)
-        valid = rows < length
-        p = load_rows(vectors + start * K, rows, valid, k, K, BLOCK_K)
-        if HAS_GLOBAL:
-            d = tl.dot(p, mix, input_precision=PRECISION)
-            store_rows(d_o + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
-        if HAS_SELF:
-            g = load_rows(grad + start * C, rows, valid, c, C, BLOCK_C)
-            d = self_scale(p, own, SELF_SHARED, PRECISION) * g
-            store_rows(d_s + start * (C * PARTS), rows * PARTS, valid, c, d, C, BLOCK_C)
+    """The second pass for a tile of a graph with several, or of EVERY graph; ``state`` is U, or V backward."""
+    # From the last tile to the first: what the sums read last is still in the cache.
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    graph, start, length, size = locate(tile, ptr, nodes, graphs, steps, chunk)
+    if (length > 0) & ((size > chunk) | EVERY):
+        c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+        k = tl.arange(0, BLOCK_K)
+        mix = None
+        if gains is not None:
+            mix = load_gains(gains, graph, k, c, K, C, SHARED) * load_gains(state, graph, k, c, K, C, False)
+        own = None if self_gains is None else load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
+        apply(
+            features, vectors, bias, out, self_out, start, length, c, k, mix, own,
+            K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION, BACKWARD,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
 def forward_tiles(
     x_o, x_s, vectors, gains, self_gains, bias, ptr, partial, state, out, nodes, graphs, steps, chunk,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_SELF: tl.constexpr, HAS_BIAS: tl.constexpr,
-    PARTS: tl.constexpr,
+    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, PARTS: tl.constexpr,
     SMALL_GRAPHS: tl.constexpr, LARGE_GRAPHS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """U = PᵀX_o of a tile; where the graph has no other tile, H too."""
@@ -149,44 +161,25 @@ def forward_tiles(
         if size <= chunk:
             store_state(state, graph, k, c, total, K, C)
             mix = load_gains(gains, graph, k, c, K, C, SHARED) * total
-            own = mix
-            if HAS_SELF:
-                own = load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
-            apply_forward(
-                x_s, vectors, bias, out, start, length, c, k, mix, own,
-                K, C, BLOCK_N, BLOCK_K, BLOCK_C, True, HAS_SELF, HAS_BIAS, SELF_SHARED, PARTS, PRECISION,
+            own = None if self_gains is None else load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
+            apply(
+                x_s, vectors, bias, out, None, start, length, c, k, mix, own,
+                K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION, False,
             )  # fmt: skip
     if LARGE_GRAPHS:
         if (length > 0) & (size > chunk):
             store_state(partial, tile, k, c, total, K, C)
 
 
-@triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk", "limit"])
-def forward_apply(
-    x_s, vectors, gains, self_gains, bias, ptr, state, out, nodes, graphs, steps, chunk, limit,
-    K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr,
-    HAS_BIAS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
+@triton.jit
+def store_gain_gradient(
+    base, index, block, blocks, k, c, value, K: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr
 ):  # fmt: skip
-    """H of a tile of a graph with more than ``limit`` nodes, whose U is known."""
-    # From the last tile to the first: what the sums read last is still in the cache.
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)
-    graph, start, length, size = locate(tile, ptr, nodes, graphs, steps, chunk)
-    if (length > 0) & (size > limit):
-        c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-        k = tl.arange(0, BLOCK_K)
-        if HAS_GLOBAL:
-            mix = load_gains(gains, graph, k, c, K, C, SHARED) * load_gains(state, graph, k, c, K, C, False)
-        else:
-            mix = 0.0
-        if HAS_SELF:
-            own = load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
-        else:
-            own = 0.0
-        apply_forward(
-            x_s, vectors, bias, out, start, length, c, k, mix, own,
-            K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, HAS_BIAS, SELF_SHARED, PARTS, PRECISION,
-        )  # fmt: skip
+    """∂A, [·, K, C]; where gains are shared, its sum over the channels of this block, [·, K, blocks]."""
+    if SHARED:
+        tl.store(base + (index.to(tl.int64) * K + k) * blocks + block, value, mask=k < K)
+    else:
+        store_state(base, index, k, c, value, K, C)
 
 
 @triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
@@ -194,8 +187,8 @@ def backward_tiles(
     grad, x_s, vectors, gains, self_gains, ptr, state, partial, self_partial, d_o, d_s, d_gains, d_self_gains,
     nodes, graphs, steps, chunk,
     K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr,
-    SMALL_GRAPHS: tl.constexpr, LARGE_GRAPHS: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
+    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, PARTS: tl.constexpr,
+    SMALL_GRAPHS: tl.constexpr, LARGE_GRAPHS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """V = PᵀG and ∂A_s = (P⊙P)ᵀ(G⊙X_s) of a tile; where the graph has no other tile, all gradients."""
     tile = tl.program_id(0)
@@ -214,9 +207,9 @@ def backward_tiles(
         valid = rows < length
         p = load_rows(vectors + start * K, rows, valid, k, K, BLOCK_K)
         g = load_rows(grad + start * C, rows, valid, c, C, BLOCK_C)
-        if HAS_GLOBAL:
+        if gains is not None:
             total = tl.dot(tl.trans(p), g, total, input_precision=PRECISION)
-        if HAS_SELF:
+        if self_gains is not None:
             x = load_rows(x_s + start * (C * PARTS), rows * PARTS, valid, c, C, BLOCK_C)
             if SELF_SHARED:
                 self_total += tl.sum(p * p * tl.sum(g * x, 1)[:, None], 0)
@@ -224,78 +217,33 @@ def backward_tiles(
                 self_total = tl.dot(tl.trans(p * p), g * x, self_total, input_precision=PRECISION)
     if SMALL_GRAPHS:
         if size <= chunk:
-            mix = total
-            own = total
-            if HAS_GLOBAL:
-                product = load_gains(state, graph, k, c, K, C, False) * total
-                store_gain_gradient(d_gains, graph, block, blocks, k, c, product, K, C, SHARED)
-                mix = load_gains(gains, graph, k, c, K, C, SHARED) * total
-            if HAS_SELF:
-                if SELF_SHARED:
-                    tl.store(d_self_gains + (graph * K + k) * blocks + block, self_total, mask=k < K)
-                else:
-                    store_gain_gradient(d_self_gains, graph, block, blocks, k, c, self_total, K, C, False)
-                own = load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
-            apply_backward(
-                grad, vectors, d_o, d_s, start, length, c, k, mix, own,
-                K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, SELF_SHARED, PARTS, PRECISION,
+            if gains is not None:
+                change = load_gains(state, graph, k, c, K, C, False) * total
+                if SHARED:
+                    change = tl.sum(change, 1)
+                store_gain_gradient(d_gains, graph, block, blocks, k, c, change, K, C, SHARED)
+            if self_gains is not None:
+                store_gain_gradient(d_self_gains, graph, block, blocks, k, c, self_total, K, C, SELF_SHARED)
+            mix = None if gains is None else load_gains(gains, graph, k, c, K, C, SHARED) * total
+            own = None if self_gains is None else load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
+            apply(
+                grad, vectors, None, d_o, d_s, start, length, c, k, mix, own,
+                K, C, BLOCK_N, BLOCK_K, BLOCK_C, SELF_SHARED, PARTS, PRECISION, True,
             )  # fmt: skip
     if LARGE_GRAPHS:
         if (length > 0) & (size > chunk):
-            if HAS_GLOBAL:
+            if gains is not None:
                 store_state(partial, tile, k, c, total, K, C)
-            if HAS_SELF:
-                if SELF_SHARED:
-                    tl.store(self_partial + (tile.to(tl.int64) * K + k) * blocks + block, self_total, mask=k < K)
-                else:
-                    store_state(self_partial, tile, k, c, self_total, K, C)
-
-
-@triton.jit
-def store_gain_gradient(
-    base, graph, block, blocks, k, c, value, K: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr
-):  # fmt: skip
-    """∂A [G, K, C]; where gains are shared, its sum over the channels of this block, [G, K, blocks]."""
-    if SHARED:
-        tl.store(base + (graph * K + k) * blocks + block, tl.sum(value, 1), mask=k < K)
-    else:
-        store_state(base, graph, k, c, value, K, C)
-
-
-@triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
-def backward_apply(
-    grad, vectors, gains, self_gains, ptr, state, d_o, d_s, nodes, graphs, steps, chunk, limit,
-    K: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
-    SHARED: tl.constexpr, SELF_SHARED: tl.constexpr, HAS_GLOBAL: tl.constexpr, HAS_SELF: tl.constexpr,
-    PARTS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """∂X_o and ∂X_s of a tile of a graph with more than ``limit`` nodes, whose V (``state``) is known."""
-    tile = tl.num_programs(0) - 1 - tl.program_id(0)
-    graph, start, length, size = locate(tile, ptr, nodes, graphs, steps, chunk)
-    if (length > 0) & (size > limit):
-        c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-        k = tl.arange(0, BLOCK_K)
-        if HAS_GLOBAL:
-            mix = load_gains(gains, graph, k, c, K, C, SHARED) * load_gains(state, graph, k, c, K, C, False)
-        else:
-            mix = 0.0
-        if HAS_SELF:
-            own = load_gains(self_gains, graph, k, c, K, C, SELF_SHARED)
-        else:
-            own = 0.0
-        apply_backward(
-            grad, vectors, d_o, d_s, start, length, c, k, mix, own,
-            K, C, BLOCK_N, BLOCK_K, BLOCK_C, HAS_GLOBAL, HAS_SELF, SELF_SHARED, PARTS, PRECISION,
-        )  # fmt: skip
+            if self_gains is not None:
+                store_gain_gradient(self_partial, tile, block, blocks, k, c, self_total, K, C, SELF_SHARED)
 
 
 @triton.jit(do_not_specialize=["chunk"])
 def reduce(
     partial, ptr, state, total, product, chunk,
-    K: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
-    MULTIPLY: tl.constexpr, SHARED: tl.constexpr,
+    K: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Sum over the tiles of one graph, [tiles, K, C] -> [K, C]; with MULTIPLY also the gradient of gains, U ⊙ sum."""
+    """Sum over the tiles of one graph, [tiles, K, C] -> [K, C], and into ``product`` the gradient of gains, U ⊙ sum."""
     graph = tl.program_id(0)
     begin = tl.load(ptr + graph)
     length = tl.load(ptr + graph + 1) - begin
@@ -313,7 +261,7 @@ def reduce(
             sums = tl.sum(acc, 0)
             where = graph.to(tl.int64) * (K * C) + k * C + c
             tl.store(total + where, sums, mask=c < C)
-            if MULTIPLY:
+            if product is not None:
                 change = tl.load(state + where, mask=c < C, other=0.0) * sums
                 if SHARED:
                     tl.store(product + (graph * K + k) * tl.num_programs(2) + block, tl.sum(change, 0))

@@ -7,14 +7,9 @@ from gssc.ops.segments import graph_slices
 
 
 def conv(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    bias: Tensor | None,
-    ptr: Tensor,
-) -> tuple[Tensor]:
+    x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, gains: Tensor | None, self_gains: Tensor | None,
+    bias: Tensor | None, ptr: Tensor,
+) -> tuple[Tensor]:  # fmt: skip
     """h_u = Σ_v (Σ_k P_uk A_k P_vk) ⊙ x_o,v + (Σ_k P_uk A_s,k P_uk) ⊙ x_s,u + bias, graph by graph."""
     rows = []
     for g, nodes in enumerate(graph_slices(ptr)):

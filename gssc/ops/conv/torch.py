@@ -10,18 +10,21 @@ pass is itself to be differentiated, that consists of the ops of ``graph_sums``.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gssc.ops.graph_sums.torch import accumulate_dtype, from_state, to_state
-from gssc.ops.op import op
+from gssc.ops.graph_sums.torch import from_state, to_state
+from gssc.ops.op import op, promoted
 from gssc.ops.segments import Bucket, buckets
 
 Piece = tuple[Bucket, Tensor, Tensor]  # a group of graphs with its part of P and of P⊙P, padded: [B, size, K]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
+Saved = Sequence[Tensor | None]  # what gradients are made of: X_s, P, A, A_s, ptr, U
 
 # By tensor of eigenvectors: `ptr`, the versions of both, and what was made of them; for a few batches at most.
 _KEPT: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -36,7 +39,7 @@ def eigenvectors_once(vectors: Tensor, ptr: Tensor, *others: Tensor | None) -> t
     or NumPy is not noticed.
     """
     dtype = torch.float32
-    for tensor in (vectors, *others):
+    for tensor in (vectors, *others):  # as `promoted`, without a call in every pass of every layer
         if tensor is not None and tensor.dtype != dtype:
             dtype = torch.promote_types(dtype, tensor.dtype)
     # Those that may change without telling: inference tensors, and what a numerical derivative moves.
@@ -57,14 +60,9 @@ def eigenvectors_once(vectors: Tensor, ptr: Tensor, *others: Tensor | None) -> t
 
 @op("gssc::conv")
 def conv(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    bias: Tensor | None,
-    ptr: Tensor,
-) -> tuple[Tensor, Tensor]:
+    x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, gains: Tensor | None, self_gains: Tensor | None,
+    bias: Tensor | None, ptr: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """H [N, C] and U [G, K, C] (empty without the global term)."""
     if torch.is_autocast_enabled(vectors.device.type):
         with torch.autocast(vectors.device.type, enabled=False):
@@ -94,7 +92,7 @@ def conv(
             _put((out, bucket.nodes, part), (state, bucket.graphs, u))
     if bias is not None:
         out += bias
-    return (out if like.dtype == dtype else out.to(output_dtype(x_o, x_s, bias))), state
+    return (out if like.dtype == dtype else out.to(promoted(x_o, x_s, bias))), state
 
 
 def _of(bucket: Bucket, node_rows: Sequence[Any], graph_rows: Sequence[Any]) -> list[Any]:
@@ -111,47 +109,31 @@ def _put(*parts: tuple[Tensor, Tensor | None, Tensor]) -> None:
             target.index_copy_(0, index, rows)
 
 
-def output_dtype(*tensors: Tensor | None) -> torch.dtype:
-    """Of H: what features, and the bias, are promoted to."""
-    dtype: torch.dtype | None = None
-    for tensor in tensors:
-        if tensor is not None and tensor.dtype != dtype:
-            dtype = tensor.dtype if dtype is None else torch.promote_types(dtype, tensor.dtype)
-    assert dtype is not None
-    return dtype
-
-
 def empty_results(inputs: Sequence[Any], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """H, and U of this type, for inputs as of `conv`: their shapes."""
     x_o, x_s, vectors, _, _, bias, ptr = inputs
     like = x_o if x_o is not None else x_s
     shape = (0,) if x_o is None else (ptr.shape[0] - 1, vectors.shape[1], x_o.shape[1])
-    return like.new_empty(like.shape, dtype=output_dtype(x_o, x_s, bias)), vectors.new_empty(shape, dtype=dtype)
+    return like.new_empty(like.shape, dtype=promoted(x_o, x_s, bias)), vectors.new_empty(shape, dtype=dtype)
 
 
-conv.register_fake(lambda *inputs: empty_results(inputs, accumulate_dtype(*inputs[:6])))
+conv.register_fake(lambda *inputs: empty_results(inputs, promoted(*inputs[:6], least=torch.float32)))
 
 
 @op("gssc::conv_backward")
-def conv_backward(
-    grad: Tensor,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    ptr: Tensor,
-    state: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def conv_backward(grad: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s [N, C], ∂A and ∂A_s like A and A_s; empty for a term that is not there. Not differentiable."""
-    if torch.is_autocast_enabled(vectors.device.type):
-        with torch.autocast(vectors.device.type, enabled=False):
-            return conv_backward.function(grad, x_s, vectors, gains, self_gains, ptr, state)
+    if torch.is_autocast_enabled(grad.device.type):
+        with torch.autocast(grad.device.type, enabled=False):
+            return conv_backward.function(grad, saved)
+    tensors: Any = saved
+    x_s, vectors, gains, self_gains, ptr, state = tensors
     pieces, dtype = eigenvectors_once(vectors, ptr, grad, x_s, gains, self_gains, state)
     whole = len(pieces) == 1 and pieces[0][0].graphs is None
     wanted, grad = grad.dtype, grad.to(dtype)
     d_o = d_s = d_a = d_as = grad.new_empty(0)
     if not whole:
-        d_o, d_s, d_a, d_as = empty_gradients(grad, x_s, gains, self_gains)
+        d_o, d_s, d_a, d_as = empty_gradients(grad, saved)
         d_a.zero_()
         d_as.zero_()
     for bucket, p, squares in pieces:
@@ -178,18 +160,17 @@ def conv_backward(
         else:
             _put((d_o, bucket.nodes, part_o), (d_s, bucket.nodes, part_s))
             _put((d_a, bucket.graphs, part_a), (d_as, bucket.graphs, part_as))
-    return d_o.to(wanted), d_s.to(wanted), d_a.to(wanted), d_as.to(wanted)
+    return d_o.to(wanted), d_s.to(wanted), d_a, d_as
 
 
-def empty_gradients(grad: Tensor, x_s: Tensor | None, gains: Tensor | None, self_gains: Tensor | None) -> Gradients:
-    """∂X_o, ∂X_s, ∂A and ∂A_s, uninitialised; empty for a term that is not there."""
-    shapes = [None if gains is None else grad.shape, None if x_s is None else grad.shape]
-    shapes += [None if gain is None else gain.shape for gain in (gains, self_gains)]
-    d_o, d_s, d_a, d_as = (grad.new_empty(0 if shape is None else shape) for shape in shapes)
+@conv_backward.register_fake
+def empty_gradients(grad: Tensor, saved: Saved) -> Gradients:
+    """∂X_o and ∂X_s, ∂A and ∂A_s of the type of U, uninitialised; empty for a term that is not there."""
+    tensors: Any = saved
+    x_s, _, gains, self_gains, _, state = tensors
+    d_o, d_s = (grad.new_empty(0 if like is None else grad.shape) for like in (gains, x_s))
+    d_a, d_as = (state.new_empty(0 if gain is None else gain.shape) for gain in (gains, self_gains))
     return d_o, d_s, d_a, d_as
-
-
-conv_backward.register_fake(lambda grad, x_s, _, *rest: empty_gradients(grad, x_s, *rest[:2]))
 
 
 def setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -198,7 +179,7 @@ def setup(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, Ten
     # The gradient of P alone needs X_o: otherwise its memory is free as soon as nobody else needs it.
     kept_o = x_o if ctx.needs_input_grad[2] else None
     ctx.dtype_o, ctx.dtype_bias = None if x_o is None else x_o.dtype, None if bias is None else bias.dtype
-    ctx.save_for_backward(kept_o, x_s, vectors, gains, self_gains, ptr, output[1])
+    ctx.save_for_backward(x_s, vectors, gains, self_gains, ptr, output[1], kept_o)
     ctx.set_materialize_grads(False)
 
 
@@ -206,16 +187,18 @@ def backward(
     ctx: Any, grad: Tensor | None, grad_state: Tensor | None, gradients: Callable[..., Gradients] = conv_backward
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the inputs of `conv`: ``gradients``, where neither P nor another derivative asks for more."""
-    x_o, x_s, vectors, gains, self_gains, ptr, state = ctx.saved_tensors
+    *saved, x_o = ctx.saved_tensors
+    x_s, vectors, gains, self_gains, ptr, state = saved
     need_o, need_s, need_p, need_a, need_as, need_bias, _ = ctx.needs_input_grad
-    d_o = d_s = d_p = d_a = d_as = d_bias = None
+    d_o = d_s = d_a = d_as = d_bias = None
     if need_bias and grad is not None:
         d_bias = grad.sum(0).to(ctx.dtype_bias)
     if grad is not None and grad_state is None and not need_p and not torch.is_grad_enabled():
-        d_o, d_s, d_a, d_as = gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
+        d_o, d_s, d_a, d_as = gradients(grad, saved)
         d_o, d_a = d_o.to(ctx.dtype_o) if need_o else None, d_a.to(gains.dtype) if need_a else None
         d_s, d_as = d_s.to(x_s.dtype) if need_s else None, d_as.to(self_gains.dtype) if need_as else None
         return d_o, d_s, None, d_a, d_as, d_bias, None
+    d_p: list[Tensor] = []  # terms of it
     # A second derivative reaches U twice: through the gradients below, which used it, and as an output of its own.
     d_state = grad_state
     if gains is not None and grad is not None:
@@ -224,14 +207,14 @@ def backward(
         if need_a:
             d_a = (state * answer).sum_to_size(gains.shape).to(gains.dtype)
         if need_p:
-            d_p = from_state(grad, (gains * state).transpose(1, 2), ptr)
+            d_p.append(from_state(grad, (gains * state).transpose(1, 2), ptr))
     if gains is not None and d_state is not None:
         if need_o:
             d_o = from_state(vectors, d_state, ptr).to(ctx.dtype_o)
         if need_p:
-            d_p = _add(d_p, from_state(x_o, d_state.transpose(1, 2), ptr))
+            d_p.append(from_state(x_o, d_state.transpose(1, 2), ptr))
     if self_gains is not None and grad is not None and (need_s or need_as or need_p):
-        squares = vectors.to(accumulate_dtype(vectors)).square()
+        squares = vectors.to(promoted(vectors, least=torch.float32)).square()
         if need_s:
             d_s = (from_state(squares, self_gains, ptr) * grad).to(x_s.dtype)
         if need_as or need_p:
@@ -241,12 +224,8 @@ def backward(
             if need_as:
                 d_as = to_state(squares, product, ptr).to(self_gains.dtype)
             if need_p:
-                d_p = _add(d_p, 2.0 * vectors * from_state(product, self_gains.transpose(1, 2), ptr))
-    return d_o, d_s, None if d_p is None else d_p.to(vectors.dtype), d_a, d_as, d_bias, None
-
-
-def _add(left: Tensor | None, right: Tensor) -> Tensor:
-    return right if left is None else left + right
+                d_p.append(2.0 * vectors * from_state(product, self_gains.transpose(1, 2), ptr))
+    return d_o, d_s, reduce(add, d_p).to(vectors.dtype) if d_p else None, d_a, d_as, d_bias, None
 
 
 conv.register_autograd(backward, setup_context=setup)

@@ -21,13 +21,16 @@ import torch
 from torch import Tensor
 
 from gssc.ops.conv import torch as collapsed
-from gssc.ops.launch import launch
+from gssc.ops.conv.torch import Gradients, Saved
+from gssc.ops.launch import contiguous, launch
 from gssc.ops.linears import empty_columns
 from gssc.ops.op import is_traced, op
-from gssc.ops.triton_support import multiprocessors, power_of_two, search_steps, wants_exact
+from gssc.ops.tiles import Tiles
+from gssc.ops.triton_support import multiprocessors, power_of_two, wants_exact
 
 MAX_FREQUENCIES = 256
 STATE = 4096  # numbers of a state that one program holds in registers
+REDUCED = 8192  # numbers of partial sums that one program adds at a time
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,12 @@ BACKWARD = Tuning(rows=32, tiles=8)  # it holds twice as many blocks in register
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Sizes of one launch: numbers only, made without a look at ``ptr``."""
+class _Plan(Tiles):
+    """Tiles, and blocks of frequencies and channels."""
 
     tuning: Tuning
-    nodes: int
-    graphs: int
     k: int
     c: int
-    chunk: int
     precision: str
 
     @cached_property
@@ -74,25 +74,6 @@ class _Plan:
         return -(-self.c // self.block_c)
 
     @cached_property
-    def tiles(self) -> int:
-        return self.nodes // self.chunk + self.graphs
-
-    @cached_property
-    def large_graphs(self) -> bool:
-        """Whether a graph may have more than one tile."""
-        return self.nodes > self.chunk
-
-    @cached_property
-    def small_graphs(self) -> bool:
-        """Whether a graph may have one tile only."""
-        return self.graphs > 1 or not self.large_graphs
-
-    @cached_property
-    def sizes(self) -> dict[str, bool]:
-        """Which kinds of graphs pass 1 may meet: code for the others is left out of it."""
-        return {"SMALL_GRAPHS": self.small_graphs, "LARGE_GRAPHS": self.large_graphs}
-
-    @cached_property
     def constants(self) -> dict[str, Any]:
         """What all launches have in common."""
         wide = self.block_k > 64  # a block of P must fit into shared memory
@@ -102,28 +83,8 @@ class _Plan:
         return {"K": self.k, "C": self.c, "PRECISION": self.precision} | blocks | effort
 
     def launch(self, kernel: Any, *arguments: Any, **flags: Any) -> None:
-        """One pass over the tiles; ``limit`` is an argument, other ``flags`` are constants."""
-        numbers = (self.nodes, self.graphs, search_steps(self.graphs), self.chunk)
-        limit = (flags.pop("limit"),) if "limit" in flags else ()
-        launch(kernel, (self.tiles, self.blocks), *arguments, *numbers, *limit, **flags, **self.constants)
-
-    def reduce(
-        self, partial: Tensor, ptr: Tensor, total: Tensor, state: Tensor | None = None, product: Tensor | None = None
-    ) -> None:
-        """Add partial states [tiles, K, C'] of large graphs into ``total``; ``product`` takes state ⊙ total."""
-        from gssc.ops.conv import kernels
-
-        k, c = partial.shape[1:]
-        if product is None:  # nothing depends on which column is which channel
-            k, c = (1, k * c) if k * c <= 128 else (k, c)
-        block_c = min(power_of_two(c, 16), self.block_c if product is not None else 128)
-        shared = product is not None and product.shape[2] != c
-        programs = max(1, min(k, 4096 // self.graphs))
-        launch(
-            kernels.reduce, (self.graphs, programs, -(-c // block_c)), partial, ptr, state, total, product, self.chunk,
-            K=k, C=c, ROWS=max(8192 // block_c, 1), BLOCK_C=block_c,
-            MULTIPLY=product is not None, SHARED=shared, num_warps=8,
-        )  # fmt: skip
+        """One pass over the tiles."""
+        launch(kernel, (self.count, self.blocks), *arguments, *self.numbers, **flags, **self.constants)
 
 
 @lru_cache(maxsize=256)
@@ -133,7 +94,7 @@ def _plan(tuning: Tuning, nodes: int, graphs: int, k: int, channels: int, proces
     else:
         share = -(-nodes // (tuning.tiles * processors))
         chunk = max(tuning.least, -(-share // tuning.rows) * tuning.rows)
-    return _Plan(tuning, nodes, graphs, k, channels, chunk, tuning.exact if exact else "tf32")
+    return _Plan(nodes, graphs, chunk, tuning, k, channels, tuning.exact if exact else "tf32")
 
 
 def _side_by_side(*features: Tensor | None) -> tuple[int, list[Tensor | None]]:
@@ -143,167 +104,110 @@ def _side_by_side(*features: Tensor | None) -> tuple[int, list[Tensor | None]]:
         c, far, near = strides.pop()
         if near == 1 and far >= c > 0 and far % c == 0:
             return far // c, list(features)
-    return 1, [None if tensor is None else tensor.contiguous() for tensor in features]
+    return 1, contiguous(*features)
+
+
+def _flags(gains: Tensor | None, self_gains: Tensor | None, parts: int) -> dict[str, int]:
+    shared, self_shared = (gain is not None and gain.shape[2] == 1 for gain in (gains, self_gains))
+    return {"SHARED": shared, "SELF_SHARED": self_shared, "PARTS": parts}
 
 
 @op("gssc::conv_triton")
 def conv_triton(
-    x_o: Tensor | None,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    bias: Tensor | None,
-    ptr: Tensor,
-) -> tuple[Tensor, Tensor]:
+    x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, gains: Tensor | None, self_gains: Tensor | None,
+    bias: Tensor | None, ptr: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """H [N, C] and U [G, K, C] in float32 (empty without the global term)."""
-    like = x_o if x_o is not None else x_s
-    assert like is not None
-    (nodes, k), graphs, c = vectors.shape, ptr.shape[0] - 1, like.shape[1]
-    plan = _plan(FORWARD, nodes, graphs, k, c, multiprocessors(like.device), wants_exact(x_o, x_s, vectors))
-    out = like.new_empty((nodes, c), dtype=collapsed.output_dtype(x_o, x_s, bias))
-    state = like.new_empty((0,) if x_o is None else (graphs, k, c), dtype=torch.float32)
+    out, state = _empty_results(x_o, x_s, vectors, gains, self_gains, bias, ptr)
+    (nodes, c), k, graphs = out.shape, vectors.shape[1], ptr.shape[0] - 1
     if nodes == 0 or k == 0 or c == 0:
         return (out.zero_() if bias is None else out.copy_(bias.expand_as(out))), state.zero_()
     from gssc.ops.conv import kernels
 
+    plan = _plan(FORWARD, nodes, graphs, k, c, multiprocessors(out.device), wants_exact(x_o, x_s, vectors))
     parts, (x_o, x_s) = _side_by_side(x_o, x_s)
-    vectors, ptr = vectors.contiguous(), ptr.contiguous()
-    gains = None if gains is None else gains.contiguous()
-    self_gains = None if self_gains is None else self_gains.contiguous()
-    flags = {
-        "SHARED": gains is not None and gains.shape[2] == 1,
-        "SELF_SHARED": self_gains is not None and self_gains.shape[2] == 1,
-        "HAS_SELF": x_s is not None,
-        "HAS_BIAS": bias is not None,
-        "PARTS": parts,
-    }
+    vectors, gains, self_gains, ptr = contiguous(vectors, gains, self_gains, ptr)
+    flags = _flags(gains, self_gains, parts)
     if x_o is not None:
-        partial = state.new_empty((plan.tiles, k, c)) if plan.large_graphs else None
-        tensors = (x_o, x_s, vectors, gains, self_gains, bias, ptr, partial, state, out)
-        plan.launch(kernels.forward_tiles, *tensors, **plan.sizes, **flags)
+        partial = plan.partial(state)
+        inputs = (x_o, x_s, vectors, gains, self_gains, bias, ptr, partial, state, out)
+        plan.launch(kernels.forward_tiles, *inputs, **plan.kinds, **flags)
         if partial is None:
             return out, state
-        plan.reduce(partial, ptr, state)
-    inputs = (x_s, vectors, gains, self_gains, bias, ptr, state, out)
-    limit = plan.chunk if x_o is not None else -1
-    plan.launch(kernels.forward_apply, *inputs, limit=limit, HAS_GLOBAL=x_o is not None, **flags)
+        plan.reduce(partial, ptr, state, numbers=REDUCED)
+    tensors = (x_s, vectors, gains, self_gains, bias, ptr, state, out, None)
+    plan.launch(kernels.apply_tiles, *tensors, EVERY=x_o is None, BACKWARD=False, **flags)
     return out, state
 
 
-conv_triton.register_fake(lambda *inputs: collapsed.empty_results(inputs, torch.float32))
+@conv_triton.register_fake
+def _empty_results(*inputs: Any) -> tuple[Tensor, Tensor]:
+    return collapsed.empty_results(inputs, torch.float32)
 
 
 @op("gssc::conv_triton_backward")
-def conv_triton_backward(
-    grad: Tensor,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    ptr: Tensor,
-    state: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def conv_triton_backward(grad: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s, ∂A and ∂A_s; empty for a term that is not there. Not differentiable."""
-    x_s = None if x_s is None else x_s.contiguous()  # results of an op must not share their memory
-    return _gradients(grad, x_s, vectors, gains, self_gains, ptr, state)
+    x_s, *others = saved
+    return _gradients(grad, (*contiguous(x_s), *others))  # results of an op must not share their memory
 
 
-def _gradients(
-    grad: Tensor,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    ptr: Tensor,
-    state: Tensor,
-) -> collapsed.Gradients:
+def _gradients(grad: Tensor, saved: Saved) -> Gradients:
     """The same, with ∂X_o and ∂X_s side by side in one tensor where X_s stands so with another."""
+    tensors: Any = saved
+    x_s, vectors, gains, self_gains, ptr, state = tensors
     (nodes, k), graphs, c = vectors.shape, ptr.shape[0] - 1, grad.shape[1]
     plan = _plan(BACKWARD, nodes, graphs, k, c, multiprocessors(grad.device), wants_exact(grad, x_s, vectors))
     parts, (x_s,) = _side_by_side(x_s)
     if parts == 2:
         d_o, d_s = empty_columns(grad, 2)
     else:
-        parts, x_s = 1, None if x_s is None else x_s.contiguous()
-        d_o = grad.new_empty(grad.shape if gains is not None else (0,))
-        d_s = grad.new_empty(grad.shape if x_s is not None else (0,))
-    d_gains, d_self = _gain_buffer(gains, plan, state), _gain_buffer(self_gains, plan, state)
+        parts, (x_s,) = 1, contiguous(x_s)
+        d_o, d_s = (grad.new_empty(0 if like is None else grad.shape) for like in (gains, x_s))
+    flags = _flags(gains, self_gains, parts)
+    # Of gains that channels share, one sum per block of channels.
+    d_gains, d_self = (
+        state.new_empty(0 if gain is None else (graphs, k, plan.blocks if gain.shape[2] == 1 else c))
+        for gain in (gains, self_gains)
+    )
+    buffers = (d_o, d_s, d_gains, d_self)
     if nodes == 0 or k == 0 or c == 0:
-        for buffer in (d_o, d_s, d_gains, d_self):
+        for buffer in buffers:
             buffer.zero_()
     else:
-        buffers = (d_o, d_s, d_gains, d_self)
-        _launch_backward(plan, parts, grad, x_s, vectors, gains, self_gains, ptr, state, *buffers)
-    return d_o, d_s, _gain_gradient(d_gains, gains), _gain_gradient(d_self, self_gains)
+        _launch_backward(plan, flags, contiguous(grad, vectors, gains, self_gains, ptr, state), x_s, buffers)
+    return d_o, d_s, _over_blocks(d_gains, gains), _over_blocks(d_self, self_gains)
 
 
-def _gain_buffer(gains: Tensor | None, plan: _Plan, state: Tensor) -> Tensor:
-    """For ∂A in float32; of gains that channels share, one sum per block of channels."""
-    if gains is None:
-        return state.new_empty(0)
-    return state.new_empty(plan.graphs, plan.k, plan.blocks if gains.shape[2] == 1 else plan.c)
-
-
-def _gain_gradient(buffer: Tensor, gains: Tensor | None) -> Tensor:
-    if gains is None:
-        return buffer
-    if gains.shape[2] == 1 and buffer.shape[2] != 1:
-        buffer = buffer.sum(2, keepdim=True)
-    return buffer.to(gains.dtype)
+def _over_blocks(sums: Tensor, gains: Tensor | None) -> Tensor:
+    return sums if gains is None or sums.shape[2] == gains.shape[2] else sums.sum(2, keepdim=True)
 
 
 def _launch_backward(
-    plan: _Plan,
-    parts: int,
-    grad: Tensor,
-    x_s: Tensor | None,
-    vectors: Tensor,
-    gains: Tensor | None,
-    self_gains: Tensor | None,
-    ptr: Tensor,
-    state: Tensor,
-    d_o: Tensor,
-    d_s: Tensor,
-    d_gains: Tensor,
-    d_self: Tensor,
+    plan: _Plan, flags: dict[str, int], tensors: list[Any], x_s: Tensor | None, buffers: Gradients
 ) -> None:
     from gssc.ops.conv import kernels
 
-    grad, vectors, ptr, state = grad.contiguous(), vectors.contiguous(), ptr.contiguous(), state.contiguous()
-    gains = None if gains is None else gains.contiguous()
-    self_gains = None if self_gains is None else self_gains.contiguous()
-    flags = {
-        "SHARED": gains is not None and gains.shape[2] == 1,
-        "SELF_SHARED": self_gains is not None and self_gains.shape[2] == 1,
-        "HAS_GLOBAL": gains is not None,
-        "HAS_SELF": x_s is not None,
-        "PARTS": parts,
-    }
-    partial = self_partial = None
-    if plan.large_graphs:
-        partial = None if gains is None else state.new_empty((plan.tiles, plan.k, plan.c))
-        self_partial = None if self_gains is None else state.new_empty((plan.tiles, *d_self.shape[1:]))
-    inputs = (grad, x_s, vectors, gains, self_gains, ptr, state, partial, self_partial, d_o, d_s, d_gains, d_self)
-    plan.launch(kernels.backward_tiles, *inputs, **plan.sizes, **flags)
-    if not plan.large_graphs:
+    grad, vectors, gains, self_gains, ptr, state = tensors
+    d_o, d_s, d_gains, d_self = buffers
+    partial = None if gains is None else plan.partial(state)
+    self_partial = None if self_gains is None else plan.partial(d_self)
+    inputs = (grad, x_s, vectors, gains, self_gains, ptr, state, partial, self_partial, *buffers)
+    plan.launch(kernels.backward_tiles, *inputs, **plan.kinds, **flags)
+    if not plan.kinds["LARGE_GRAPHS"]:
         return
     answer = None
     if partial is not None:
         answer = torch.empty_like(state)
-        plan.reduce(partial, ptr, answer, state, d_gains)
+        extra = {"state": state, "product": d_gains}
+        plan.reduce(partial, ptr, answer, **extra, widest=plan.block_c, numbers=REDUCED)
     if self_partial is not None:
-        plan.reduce(self_partial, ptr, d_self)
-    outer = (grad, vectors, gains, self_gains, ptr, answer, d_o, d_s)
-    plan.launch(kernels.backward_apply, *outer, limit=plan.chunk, **flags)
+        plan.reduce(self_partial, ptr, d_self, numbers=REDUCED)
+    outer = (grad, vectors, gains, self_gains, None, ptr, answer, d_o, d_s)
+    plan.launch(kernels.apply_tiles, *outer, EVERY=False, BACKWARD=True, **flags)
 
 
-@conv_triton_backward.register_fake
-def _(grad: Tensor, x_s: Tensor | None, *rest: Any) -> collapsed.Gradients:
-    _, gains, self_gains, _, state = rest
-    d_o, d_s = collapsed.empty_gradients(grad, x_s, gains, self_gains)[:2]
-    d_a = state.new_empty(0) if gains is None else gains.new_empty(gains.shape)
-    return d_o, d_s, d_a, state.new_empty(0) if self_gains is None else self_gains.new_empty(self_gains.shape)
+conv_triton_backward.register_fake(collapsed.empty_gradients)
 
 
 def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -36,9 +36,9 @@ from gssc.ops.gated_gcn.naive import Inputs
 from gssc.ops.gated_gcn.torch import composed
 from gssc.ops.launch import launch
 from gssc.ops.linears import MERGED
+from gssc.ops.norm import NormState
 from gssc.ops.norm import naive as random
 from gssc.ops.norm.triton import move_running_statistics
-from gssc.ops.norm.types import NormState
 from gssc.ops.op import composed_gradients, is_traced, op, unmodified
 from gssc.ops.triton_support import exporting
 
@@ -62,8 +62,6 @@ def _messages(
     use, then mean, Σ(ℓ - mean)² and n of the batch. The last are d and, in half precision or with a, h unrounded
     [1 or 2, N, C].
     """
-    import triton.language as tl
-
     from gssc.ops.gated_gcn import kernels
     from gssc.ops.norm.kernels import forward_merge as merge_moments
 
@@ -82,7 +80,7 @@ def _messages(
     if scale is not None:
         launch(
             merge_moments, (1, -(-c // 32)), moments, running_mean, running_variance, None, None, stats, len(moments),
-            EPS=norm_eps, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, ACC=tl.float32, TWO=False, num_warps=8,
+            EPS=norm_eps, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
         )  # fmt: skip
     if need_edges:
         grid.over_rows(

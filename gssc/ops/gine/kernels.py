@@ -1,4 +1,7 @@
-"""Triton kernels of GINE's messages, m = ReLU(x_j + e_ij), and of GCN's sum. Imported only where they run."""
+"""Triton kernels of GINE's messages, m = ReLU(x_j + e_ij), and of GCN's sum. Imported only where they run.
+
+What is not there, edge features or ε, is None.
+"""
 
 import triton
 import triton.language as tl
@@ -9,9 +12,9 @@ from gssc.ops.edges.kernels import channels, edge_block, gather, put_row, row, s
 @triton.jit(do_not_specialize=["nodes", "share"])
 def forward_nodes(
     x, attr, eps, order, others, ptr, out, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr, HAS_SELF: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j ReLU(x_j + e_ij), plus (1 + ε) x_i where there is an ε, for a share of the nodes i."""
+    """Σ_j ReLU(x_j + e_ij), plus (1 + ε) x_i where there is an ε, for a share of the nodes i; GCN's is without ReLU."""
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     for node in range(first, tl.minimum(first + share, nodes)):
@@ -21,10 +24,12 @@ def forward_nodes(
             position = at + tl.arange(0, BLOCK_E)
             valid = position < end
             message = gather(x, tl.load(others + position, mask=valid, other=0), valid, c, C, BLOCK_C)
-            if HAS_EDGES:
+            if attr is not None:
                 message += gather(attr, tl.load(order + position, mask=valid, other=0), valid, c, C, BLOCK_C)
-            total += tl.sum(tl.maximum(message, 0.0), 0)
-        if HAS_SELF:
+            if RELU:
+                message = tl.maximum(message, 0.0)
+            total += tl.sum(message, 0)
+        if eps is not None:
             total += row(x, node, c, C, BLOCK_C) * (1.0 + tl.load(eps).to(tl.float32))
         put_row(out, node, c, total, C, BLOCK_C)
 
@@ -32,24 +37,24 @@ def forward_nodes(
 @triton.jit(do_not_specialize=["nodes", "share"])
 def backward_nodes(
     x, attr, grad, eps, order, others, ptr, out, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, HAS_EDGES: tl.constexpr, HAS_SELF: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """∂x_j = Σ_i [m_ij > 0] ⊙ ∂h_i, plus (1 + ε) ∂h_j where there is an ε, for a share of the nodes j."""
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     for node in range(first, tl.minimum(first + share, nodes)):
         total = tl.zeros([BLOCK_C], dtype=tl.float32)
-        own = row(x, node, c, C, BLOCK_C)
+        told = row(x, node, c, C, BLOCK_C)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             position = at + tl.arange(0, BLOCK_E)
             valid = position < end
             change = gather(grad, tl.load(others + position, mask=valid, other=0), valid, c, C, BLOCK_C)
-            message = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32) + own[None, :]
-            if HAS_EDGES:
+            message = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32) + told[None, :]
+            if attr is not None:
                 message += gather(attr, tl.load(order + position, mask=valid, other=0), valid, c, C, BLOCK_C)
             total += tl.sum(tl.where(message > 0.0, change, 0.0), 0)
-        if HAS_SELF:
+        if eps is not None:
             total += row(grad, node, c, C, BLOCK_C) * (1.0 + tl.load(eps).to(tl.float32))
         put_row(out, node, c, total, C, BLOCK_C)
 
@@ -66,21 +71,3 @@ def backward_edges(
     message = gather(x, source, valid, c, C, BLOCK_C) + gather(attr, rows, valid, c, C, BLOCK_C)
     change = tl.where(message > 0.0, gather(grad, target, valid, c, C, BLOCK_C), 0.0)
     scatter(out, rows, valid, c, change, C, BLOCK_C)
-
-
-@triton.jit(do_not_specialize=["nodes", "share"])
-def sum_of_neighbors(
-    x, others, ptr, out, nodes, share, C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr
-):  # fmt: skip
-    """Σ_j x_j for a share of the nodes."""
-    c = channels(BLOCK_C)
-    first = tl.program_id(0) * share
-    for node in range(first, tl.minimum(first + share, nodes)):
-        total = tl.zeros([BLOCK_C], dtype=tl.float32)
-        end = tl.load(ptr + node + 1)
-        for at in range(tl.load(ptr + node), end, BLOCK_E):
-            position = at + tl.arange(0, BLOCK_E)
-            valid = position < end
-            other = tl.load(others + position, mask=valid, other=0)
-            total += tl.sum(gather(x, other, valid, c, C, BLOCK_C), 0)
-        put_row(out, node, c, total, C, BLOCK_C)

@@ -8,6 +8,7 @@ The term with ε is there where an ε is. m is computed anew in each pass. GCN's
 backward pass over reversed edges. Sums are float32 inside, made by one program in order: no atomics.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,31 +17,23 @@ from torch import Tensor
 from gssc.ops.context import EdgePlan
 from gssc.ops.edges.launch import Grid
 from gssc.ops.gine.naive import gathered_messages
+from gssc.ops.launch import contiguous
 from gssc.ops.op import composed_gradients, empty_like, op
 
 
 @op("gssc::gine_messages")
 def _messages(
-    x: Tensor,
-    edge_attr: Tensor | None,
-    eps: Tensor | None,
-    edge_index: Tensor,
-    by_target: Tensor,
-    sources: Tensor,
-    target_ptr: Tensor,
-    by_source: Tensor,
-    targets: Tensor,
-    source_ptr: Tensor,
-) -> Tensor:
+    x: Tensor, edge_attr: Tensor | None, eps: Tensor | None, edge_index: Tensor,
+    by_target: Tensor, sources: Tensor, target_ptr: Tensor, by_source: Tensor, targets: Tensor, source_ptr: Tensor,
+) -> Tensor:  # fmt: skip
     """H [N, C]; what follows ``edge_index`` is an ``EdgePlan``."""
     out = empty_like(x)
     if x.numel():
         from gssc.ops.gine import kernels
 
         grid = Grid(x.shape[0], edge_index.shape[1], x.shape[1], x.device)
-        rows = None if edge_attr is None else edge_attr.contiguous()
-        tensors = (x.contiguous(), rows, eps, by_target, sources, target_ptr, out)
-        grid.over_nodes(kernels.forward_nodes, *tensors, HAS_EDGES=rows is not None, HAS_SELF=eps is not None)
+        features = contiguous(x, edge_attr)
+        grid.over_nodes(kernels.forward_nodes, *features, eps, by_target, sources, target_ptr, out, RELU=True)
     return out
 
 
@@ -48,53 +41,39 @@ _messages.register_fake(empty_like)
 
 
 @op("gssc::gine_messages_backward")
-def _messages_backward(
-    grad: Tensor,
-    x: Tensor,
-    edge_attr: Tensor | None,
-    eps: Tensor | None,
-    edge_index: Tensor,
-    by_source: Tensor,
-    targets: Tensor,
-    source_ptr: Tensor,
-    need_edges: bool,
-) -> list[Tensor]:
+def _messages_backward(grad: Tensor, saved: Sequence[Tensor | None], need_edges: bool) -> list[Tensor]:
     """∂x and, where needed, ∂e."""
-    gradients = _empty_gradients(grad, x, edge_attr, need_edges)
+    tensors: Any = saved
+    x, edge_attr, eps, edge_index, *by_source = tensors
+    gradients = _empty_gradients(grad, saved, need_edges)
     if x.numel():
         from gssc.ops.gine import kernels
 
         grid = Grid(x.shape[0], edge_index.shape[1], x.shape[1], x.device)
-        rows = None if edge_attr is None else edge_attr.contiguous()
-        tensors = (x.contiguous(), rows, grad.contiguous())
-        flags = {"HAS_EDGES": rows is not None, "HAS_SELF": eps is not None}
-        grid.over_nodes(kernels.backward_nodes, *tensors, eps, by_source, targets, source_ptr, gradients[0], **flags)
+        features = contiguous(x, edge_attr, grad)
+        grid.over_nodes(kernels.backward_nodes, *features, eps, *by_source, gradients[0])
         if need_edges and grid.edges:
-            grid.over_rows(kernels.backward_edges, grid.edges, *tensors, edge_index.contiguous(), gradients[1])
+            grid.over_rows(kernels.backward_edges, grid.edges, *features, edge_index.contiguous(), gradients[1])
     return gradients
 
 
 @_messages_backward.register_fake
-def _empty_gradients(grad: Tensor, x: Tensor, edge_attr: Tensor | None, *rest: Any) -> list[Tensor]:
-    need_edges = rest[-1]
-    like = [x] if edge_attr is None or not need_edges else [x, edge_attr]
-    return [empty_like(tensor) for tensor in like]
+def _empty_gradients(grad: Tensor, saved: Sequence[Any], need_edges: bool) -> list[Tensor]:
+    return [empty_like(tensor) for tensor in saved[: 1 + need_edges]]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, edge_attr, eps, edge_index, _, _, _, *by_source = inputs
-    ctx.save_for_backward(x, edge_attr, eps, edge_index, *by_source)
+    ctx.save_for_backward(*inputs[:4], *inputs[7:])  # the order of edges by their sources is what backward needs
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    x, edge_attr, eps, edge_index, *by_source = ctx.saved_tensors
+    x, _, eps, *_ = inputs = ctx.saved_tensors
     needed = ctx.needs_input_grad
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        inputs = (x, edge_attr, eps, edge_index)
-        return *composed_gradients(gathered_messages, inputs, needed[:4], grad), *[None] * 6
-    gradients = _messages_backward(grad, x, edge_attr, eps, edge_index, *by_source, needed[1])
+        return *composed_gradients(gathered_messages, inputs[:4], needed[:4], grad), *[None] * 6
+    d_x, *d_edges = _messages_backward(grad, inputs, needed[1])
     d_eps = (grad * x).sum(dtype=torch.float32).to(eps.dtype).view_as(eps) if needed[2] else None
-    return gradients[0], gradients[1] if needed[1] else None, d_eps, *[None] * 7
+    return d_x, d_edges[0] if d_edges else None, d_eps, *[None] * 7
 
 
 _messages.register_autograd(_backward, setup_context=_setup)
@@ -118,7 +97,8 @@ def _sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor, source
         from gssc.ops.gine import kernels
 
         grid = Grid(x.shape[0], sources.shape[0], x.shape[1], x.device)
-        grid.over_nodes(kernels.sum_of_neighbors, x.contiguous(), sources, target_ptr, out)
+        tensors = (x.contiguous(), None, None, None, sources, target_ptr, out)
+        grid.over_nodes(kernels.forward_nodes, *tensors, RELU=False)
     return out
 
 

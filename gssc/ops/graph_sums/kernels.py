@@ -11,17 +11,16 @@ from gssc.ops.conv.kernels import load_gains, load_rows, locate, store_rows, sto
 
 
 @triton.jit
-def load_vectors(base, rows, valid, s, K: tl.constexpr, S: tl.constexpr, BLOCK_S: tl.constexpr, PAIRS: tl.constexpr):
+def load_vectors(base, rows, valid, s, K: tl.constexpr, S: tl.constexpr, PAIRS: tl.constexpr):
     """Columns s of P or, for pairs, of P⊗P: [rows, columns] as float32."""
+    mask = valid[:, None] & (s < S)[None, :]
+    at = base + rows[:, None] * K
     if PAIRS:
-        mask = valid[:, None] & (s < S)[None, :]
-        at = base + rows[:, None] * K
         left = tl.load(at + (s // K)[None, :], mask=mask, other=0.0).to(tl.float32)
-        found = left * tl.load(at + (s % K)[None, :], mask=mask, other=0.0).to(tl.float32)
+        columns = left * tl.load(at + (s % K)[None, :], mask=mask, other=0.0).to(tl.float32)
     else:
-        found = tl.load(base + rows[:, None] * K + s[None, :], mask=valid[:, None] & (s < K)[None, :], other=0.0)
-        found = found.to(tl.float32)
-    return found
+        columns = tl.load(at + s[None, :], mask=mask, other=0.0).to(tl.float32)
+    return columns
 
 
 @triton.jit(do_not_specialize=["nodes", "graphs", "steps", "chunk"])
@@ -40,7 +39,7 @@ def to_state(
     for first in range(0, length, BLOCK_N):
         rows = first + tl.arange(0, BLOCK_N)
         valid = rows < length
-        p = load_vectors(vectors + start * K, rows, valid, s, K, S, BLOCK_S, PAIRS)
+        p = load_vectors(vectors + start * K, rows, valid, s, K, S, PAIRS)
         features = load_rows(x + start * C, rows, valid, c, C, BLOCK_C)
         total = tl.dot(tl.trans(p), features, total, input_precision=PRECISION)
     if SMALL_GRAPHS:
@@ -66,7 +65,7 @@ def from_state(
         total = tl.zeros([BLOCK_N, BLOCK_C], dtype=tl.float32)
         for at in range(0, S, BLOCK_S):
             s = at + tl.arange(0, BLOCK_S)
-            p = load_vectors(vectors + start * K, rows, valid, s, K, S, BLOCK_S, PAIRS)
+            p = load_vectors(vectors + start * K, rows, valid, s, K, S, PAIRS)
             part = load_gains(state, graph, s, c, S, C, False)
             total = tl.dot(p, part, total, input_precision=PRECISION)
         store_rows(out + start * C, rows, valid, c, total, C, BLOCK_C)

@@ -8,158 +8,80 @@ by bit: graphs of several tiles are summed in two stages. Derivatives are again 
 with pairs store [N, K²], and are not what training needs. Nothing looks at the sizes of graphs on the host.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gssc.ops.graph_sums.torch import register_gradients
 from gssc.ops.launch import launch
 from gssc.ops.op import op
-from gssc.ops.triton_support import multiprocessors, power_of_two, search_steps, wants_exact
+from gssc.ops.tiles import Tiles
+from gssc.ops.triton_support import multiprocessors, power_of_two, wants_exact
 
 ROWS, BLOCK_S, STAGES = 32, 32, 2
 TILES, LEAST = 4, 128  # tiles per processor, and nodes of one at least
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Sizes of one launch: numbers only."""
-
-    nodes: int
-    graphs: int
-    k: int
-    s: int
-    c: int
-    chunk: int
-    exact: bool
-
-    @property
-    def tiles(self) -> int:
-        return self.nodes // self.chunk + self.graphs
-
-    @property
-    def block_c(self) -> int:
-        return min(power_of_two(self.c, 16), 64)
-
-    def launch(self, kernel: Any, grid: tuple[int, ...], *tensors: Tensor | None, **flags: Any) -> None:
-        numbers = (self.nodes, self.graphs, search_steps(self.graphs), self.chunk)
-        launch(
-            kernel, grid, *tensors, *numbers,
-            K=self.k, S=self.s, C=self.c, BLOCK_N=ROWS, BLOCK_S=BLOCK_S, BLOCK_C=self.block_c,
-            PAIRS=self.s != self.k, PRECISION="tf32x3" if self.exact else "tf32", num_warps=4, num_stages=STAGES,
-            **flags,
-        )  # fmt: skip
+def _tiles(rows: Tensor, ptr: Tensor) -> Tiles:
+    nodes = rows.shape[0]
+    share = -(-nodes // (TILES * multiprocessors(rows.device)))
+    return Tiles(nodes, ptr.shape[0] - 1, max(LEAST, -(-share // ROWS) * ROWS))
 
 
-def _tile_size(nodes: int, device: torch.device) -> int:
-    """Nodes of a tile."""
-    share = -(-nodes // (TILES * multiprocessors(device)))
-    return max(LEAST, -(-share // ROWS) * ROWS)
-
-
-def _plan(vectors: Tensor, c: int, ptr: Tensor, pairs: bool, exact: bool) -> _Plan:
-    nodes, k = vectors.shape
-    chunk = _tile_size(nodes, vectors.device)
-    # One vector is its own square: K = 1 makes no difference between the two kinds but in what is multiplied.
-    return _Plan(nodes, ptr.shape[0] - 1, k, k * k if pairs else k, c, chunk, exact)
+def _constants(vectors: Tensor, other: Tensor, pairs: bool) -> dict[str, Any]:
+    """Of a product of P with what has C channels."""
+    k, c = vectors.shape[1], other.shape[-1]
+    blocks = {"BLOCK_N": ROWS, "BLOCK_S": BLOCK_S, "BLOCK_C": min(power_of_two(c, 16), 64)}
+    effort = {"PRECISION": "tf32x3" if wants_exact(vectors, other) else "tf32", "num_warps": 4, "num_stages": STAGES}
+    return {"K": k, "S": k * k if pairs else k, "C": c, "PAIRS": pairs} | blocks | effort
 
 
 @op("gssc::to_state_triton")
 def to_state_triton(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
     """U [G, S, C] in float32."""
-    if pairs and vectors.shape[1] == 1:
-        vectors, pairs = vectors.float().square(), False
-    plan = _plan(vectors, x.shape[1], ptr, pairs, wants_exact(vectors, x))
-    state = x.new_empty((plan.graphs, plan.s, plan.c), dtype=torch.float32)
-    if plan.nodes == 0 or state.numel() == 0:
+    state = _empty_state(vectors, x, ptr, pairs)
+    if x.shape[0] == 0 or state.numel() == 0:
         return state.zero_()
     from gssc.ops.graph_sums import kernels
 
-    several = plan.nodes > plan.chunk
-    partial = state.new_empty((plan.tiles, plan.s, plan.c)) if several else None
-    grid = (plan.tiles, -(-plan.s // BLOCK_S), -(-plan.c // plan.block_c))
-    tensors = (vectors.contiguous(), x.contiguous(), ptr.contiguous(), partial, state)
-    sizes = {"SMALL_GRAPHS": plan.graphs > 1 or not several, "LARGE_GRAPHS": several}
-    plan.launch(kernels.to_state, grid, *tensors, **sizes)
+    tiles, constants = _tiles(x, ptr), _constants(vectors, x, pairs)
+    partial, ptr = tiles.partial(state), ptr.contiguous()
+    grid = (tiles.count, -(-state.shape[1] // BLOCK_S), -(-x.shape[1] // constants["BLOCK_C"]))
+    tensors = (vectors.contiguous(), x.contiguous(), ptr, partial, state)
+    launch(kernels.to_state, grid, *tensors, *tiles.numbers, **tiles.kinds, **constants)
     if partial is not None:
-        _add_tiles(partial, tensors[2], state, plan.chunk)
+        tiles.reduce(partial, ptr, state)
     return state
 
 
-def _add_tiles(partial: Tensor, ptr: Tensor, total: Tensor, chunk: int) -> None:
-    """Partial sums [tiles, S, C] of graphs with more than one tile, added into ``total`` [G, S, C] in their order."""
-    from gssc.ops.conv.kernels import reduce
-
-    graphs, s, c = total.shape
-    block_c = min(power_of_two(c, 16), 128)
-    programs = max(1, min(s, 4096 // graphs))
-    launch(
-        reduce, (graphs, programs, -(-c // block_c)), partial, ptr, None, total, None, chunk,
-        K=s, C=c, ROWS=max(4096 // block_c, 1), BLOCK_C=block_c, MULTIPLY=False, SHARED=False, num_warps=8,
-    )  # fmt: skip
+@to_state_triton.register_fake
+def _empty_state(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
+    k = vectors.shape[1]
+    return x.new_empty((ptr.shape[0] - 1, k * k if pairs else k, x.shape[1]), dtype=torch.float32)
 
 
 @op("gssc::from_state_triton")
 def from_state_triton(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
     """Y [N, C] in float32."""
-    if pairs and vectors.shape[1] == 1:
-        vectors, pairs = vectors.float().square(), False
-    plan = _plan(vectors, state.shape[2], ptr, pairs, wants_exact(vectors, state))
-    out = state.new_empty((plan.nodes, plan.c), dtype=torch.float32)
-    if out.numel() == 0 or plan.s == 0:
+    out = _empty_rows(vectors, state)
+    if out.numel() == 0 or state.shape[1] == 0:
         return out.zero_()
     from gssc.ops.graph_sums import kernels
 
+    tiles, constants = _tiles(out, ptr), _constants(vectors, state, pairs)
+    grid = (tiles.count, -(-out.shape[1] // constants["BLOCK_C"]))
     tensors = (vectors.contiguous(), state.contiguous(), ptr.contiguous(), out)
-    plan.launch(kernels.from_state, (plan.tiles, -(-plan.c // plan.block_c)), *tensors)
+    launch(kernels.from_state, grid, *tensors, *tiles.numbers, **constants)
     return out
 
 
-@to_state_triton.register_fake
-def _(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
-    k = vectors.shape[1]
-    return x.new_empty((ptr.shape[0] - 1, k * k if pairs else k, x.shape[1]), dtype=torch.float32)
-
-
 @from_state_triton.register_fake
-def _(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
+def _empty_rows(vectors: Tensor, state: Tensor, *_: Any) -> Tensor:
     return state.new_empty((vectors.shape[0], state.shape[2]), dtype=torch.float32)
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.pairs = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _to_state_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-    vectors, x, ptr = ctx.saved_tensors
-    need_vectors, need_x, *_ = ctx.needs_input_grad
-    d_vectors = _vector_gradient(vectors, x, grad, ptr, ctx.pairs) if need_vectors else None
-    return d_vectors, from_state_triton(vectors, grad, ptr, ctx.pairs).to(x.dtype) if need_x else None, None, None
-
-
-def _from_state_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-    vectors, state, ptr = ctx.saved_tensors
-    need_vectors, need_state, *_ = ctx.needs_input_grad
-    d_vectors = _vector_gradient(vectors, grad, state, ptr, ctx.pairs) if need_vectors else None
-    d_state = to_state_triton(vectors, grad, ptr, ctx.pairs).to(state.dtype) if need_state else None
-    return d_vectors, d_state, None, None
-
-
-def _vector_gradient(vectors: Tensor, rows: Tensor, state: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
-    """∂P_vj = Σ_c rows_vc state_jc; with pairs Σ_kc rows_vc (state_jkc + state_kjc) P_vk."""
-    if not pairs:
-        return from_state_triton(rows, state.transpose(1, 2), ptr, False).to(vectors.dtype)
-    k = vectors.shape[1]
-    square = state.unflatten(1, (k, k))
-    both = (square + square.transpose(1, 2)).flatten(1, 2)
-    spread = from_state_triton(rows, both.transpose(1, 2), ptr, False).unflatten(1, (k, k))
-    return (spread * vectors.unsqueeze(1)).sum(2).to(vectors.dtype)
-
-
-to_state_triton.register_autograd(_to_state_backward, setup_context=_setup)
-from_state_triton.register_autograd(_from_state_backward, setup_context=_setup)
+register_gradients(to_state_triton, from_state_triton)
 
 
 def to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
@@ -190,27 +112,24 @@ def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
 @op("gssc::segment_sum_triton")
 def segment_sum_triton(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
     """[G, C] in float32, whatever the precision of matrix products is."""
-    (nodes, c), graphs = x.shape, ptr.shape[0] - 1
-    out = x.new_empty((graphs, c), dtype=torch.float32)
-    if nodes == 0 or out.numel() == 0:
+    out = _empty_sums(x, batch, ptr)
+    if x.shape[0] == 0 or out.numel() == 0:
         return out.zero_()
     from gssc.ops.graph_sums.kernels import sum_tiles
 
-    chunk, block_c, ptr = _tile_size(nodes, x.device), min(power_of_two(c, 16), 128), ptr.contiguous()
-    several, tiles = nodes > chunk, nodes // chunk + graphs
-    partial = out.new_empty((tiles, 1, c)) if several else None
+    tiles, c, ptr = _tiles(x, ptr), x.shape[1], ptr.contiguous()
+    block_c, partial = min(power_of_two(c, 16), 128), tiles.partial(out.unsqueeze(1))
     launch(
-        sum_tiles, (tiles, -(-c // block_c)),
-        x.contiguous(), ptr, partial, out, nodes, graphs, search_steps(graphs), chunk,
-        C=c, BLOCK_N=16, BLOCK_C=block_c, SMALL_GRAPHS=graphs > 1 or not several, LARGE_GRAPHS=several,
+        sum_tiles, (tiles.count, -(-c // block_c)), x.contiguous(), ptr, partial, out, *tiles.numbers,
+        C=c, BLOCK_N=16, BLOCK_C=block_c, **tiles.kinds,
     )  # fmt: skip
     if partial is not None:
-        _add_tiles(partial, ptr, out.unsqueeze(1), chunk)
+        tiles.reduce(partial, ptr, out)
     return out
 
 
 @segment_sum_triton.register_fake
-def _(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
+def _empty_sums(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
     return x.new_empty((ptr.shape[0] - 1, x.shape[1]), dtype=torch.float32)
 
 

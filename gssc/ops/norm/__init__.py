@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.checks import check_choice, check_probability, check_shape, fail
+from gssc.checks import check_choice, check_probability, check_shape, check_shapes, fail
 from gssc.ops.context import check_seed, new_seeds
 from gssc.ops.norm import naive, rowwise, triton
-from gssc.ops.norm.types import Branch, NormState
+from gssc.ops.norm.naive import Branch, Inputs, NormState
 from gssc.ops.triton_support import can_fuse, check_on_gpu
 
 __all__ = ["Branch", "NormState", "degree_scale", "dropout", "norm_state", "relu_dropout", "residual_norm"]
@@ -53,11 +53,22 @@ def residual_norm(
         y, [N, C].
     """
     if backend in ("naive", "triton"):
-        return _by_state(x, branches, mask, training, seed, site, activation, backend)
+        states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
+        if not training:
+            branches, seed = [branch._replace(dropout=0.0) for branch in branches], None
+        inputs = Inputs(x, branches, states, mask, seed, site, activation)
+        _check(inputs)
+        if backend == "triton":
+            check_on_gpu("rows", branches[0].rows)
+        return (naive if backend == "naive" else triton).residual_norm(inputs)
     if branches[0].rows.is_cuda and backend == "auto":
-        states = _fusible(x, branches, training)
-        if states is not None:
-            return triton.residual_norm(x, branches, states, mask, _drawn(seed, branches, training), site, activation)
+        fusible = _fusible(x, branches, training)
+        if fusible is not None:
+            if not (training and any(branch.dropout for branch in branches)):
+                seed = None
+            elif seed is None:
+                seed = new_seeds(1, branches[0].rows.device)[0]
+            return triton.residual_norm(Inputs(x, branches, fusible, mask, seed, site, activation))
     total: Tensor | None = None
     for rows, norm, p, residual in branches:
         added = x if residual else None
@@ -113,25 +124,9 @@ def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> li
     return states
 
 
-def _drawn(seed: Tensor | None, branches: Sequence[Branch], training: bool) -> Tensor | None:
-    for branch in branches:
-        if branch.dropout and training:
-            return new_seeds(1, branch.rows.device)[0] if seed is None else seed
-    return None
-
-
-def _by_state(
-    x: Tensor | None,
-    branches: Sequence[Branch],
-    mask: Tensor | None,
-    training: bool,
-    seed: Tensor | None,
-    site: int,
-    activation: bool,
-    backend: str,
-) -> Tensor:
-    """By the backends that need a `NormState`, after a check of everything."""
-    states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
+def _check(inputs: Inputs) -> None:
+    """Fail where something does not fit."""
+    x, branches, states, mask, seed, _, activation = inputs
     if len(branches) not in (1, 2) or (activation and len(branches) == 2):
         fail("branches", "one, or two without activation", len(branches))
     if len(states) != len(branches):
@@ -142,19 +137,10 @@ def _by_state(
         check_probability("dropout", branch.dropout)
         for name in ("weight", "bias", "mean", "variance"):
             check_shape(name, getattr(state, name), channels)
-    if x is not None:
-        check_shape("x", x, rows, channels)
-    if mask is not None:
-        check_shape("mask", mask, rows)
-        if mask.dtype != torch.bool:
-            fail("mask", "a boolean tensor (True = real)", mask.dtype)
-    if not training:
-        branches, seed = [branch._replace(dropout=0.0) for branch in branches], None
+    check_shapes(("x", x, (rows, channels)), ("mask", mask, (rows,)))
+    if mask is not None and mask.dtype != torch.bool:
+        fail("mask", "a boolean tensor (True = real)", mask.dtype)
     check_seed(seed, any(branch.dropout for branch in branches))
-    if backend == "triton":
-        check_on_gpu("rows", branches[0].rows)
-    form = naive if backend == "naive" else triton
-    return form.residual_norm(x, branches, states, mask, seed, site, activation)
 
 
 def relu_dropout(
@@ -192,9 +178,8 @@ def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor, ba
     if backend != "auto":
         check_choice("backend", backend, BACKENDS)
         check_shape("x", x, None, None)
-        check_shape("degree", degree, x.shape[0])
-        for name, row in (("scale", scale), ("log_scale", log_scale)):
-            check_shape(name, row, x.shape[1])
+        rows, channels = x.shape
+        check_shapes(("degree", degree, (rows,)), ("scale", scale, (channels,)), ("log_scale", log_scale, (channels,)))
         if backend == "triton":
             check_on_gpu("x", x)
     if backend == "triton" or (backend == "auto" and x.is_cuda and can_fuse(x)):

@@ -1,40 +1,85 @@
 """The judge: norms by PyTorch's batch_norm on the real rows alone, and the random numbers of the kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
-from gssc.ops.norm.types import Branch, NormState
+from torch import Tensor, nn
 
 LIMIT = 1 << 24  # random numbers are 24 bits wide, so that float32 could hold them
 WORD = 0xFFFFFFFF
 
 
-def residual_norm(
-    x: Tensor | None,
-    branches: Sequence[Branch],
-    states: Sequence[NormState],
-    mask: Tensor | None,
-    seed: Tensor | None,
-    site: int,
-    activation: bool,
-) -> Tensor:
+class NormState(NamedTuple):
+    """A batch normalisation as kernels need it.
+
+    γ, β, running mean and variance [C], and the number of batches that these have seen [], as ``nn.BatchNorm1d`` holds
+    them; the last three move on in training.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    mean: Tensor
+    variance: Tensor
+    batches: Tensor
+    eps: float = 1e-5
+    momentum: float | None = 0.1  # None: the running statistics are the mean over all batches
+    training: bool = True
+
+
+class Branch(NamedTuple):
+    """What is normalised, rows [N, C], and by what.
+
+    ``norm`` is a module, called with the rows (and the mask, if it is a `gssc.nn.BatchNorm`) unless `norm_state` tells
+    its numbers; or such a state itself.
+    """
+
+    rows: Tensor
+    norm: nn.Module | NormState
+    dropout: float = 0.0
+    residual: bool = True  # whether x, where it is given, is added
+
+
+class Inputs(NamedTuple):
+    """Arguments of ``gssc.ops.residual_norm``, checked, as the forms take them that need the states of the norms."""
+
+    x: Tensor | None
+    branches: Sequence[Branch]  # with dropout as it is here and now: zero where nothing trains
+    states: Sequence[NormState]
+    mask: Tensor | None
+    seed: Tensor | None
+    site: int
+    activation: bool
+
+
+def residual_norm(inputs: Inputs) -> Tensor:
     """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
-    out: Tensor | None = None
-    for number, (branch, state) in enumerate(zip(branches, states, strict=True)):
-        hidden = branch.rows
+    x, branches, states, mask, seed, site, activation = inputs
+    rows, _, dropouts, residuals = zip(*branches, strict=True)
+
+    def norm(hidden: Tensor, number: int) -> Tensor:
+        return _normalized(hidden, states[number], mask)
+
+    return composed(norm, x, rows, seed, dropouts, residuals, activation, site)
+
+
+def composed(
+    norm: Callable[[Tensor, int], Tensor], x: Tensor | None, rows: Sequence[Tensor], seed: Tensor | None,
+    dropouts: Sequence[float], residuals: Sequence[bool], activation: bool, site: int,
+) -> Tensor:  # fmt: skip
+    """The equations; ``norm`` is told what it normalises and the number of the branch."""
+    parts = []
+    for number, hidden in enumerate(rows):
         if not activation:
-            hidden = dropped(hidden, seed, site + number, branch.dropout)
-            hidden = x + hidden if x is not None and branch.residual else hidden
-        part = _normalized(hidden, state, mask)
-        out = part if out is None else out + part
-    assert out is not None
+            hidden = dropped(hidden, seed, site + number, dropouts[number])
+            hidden = x + hidden if x is not None and residuals[number] else hidden
+        parts.append(norm(hidden, number))
+    out = parts[0] if len(parts) == 1 else parts[0] + parts[1]
     if activation:
-        out = dropped(out.relu(), seed, site, branches[0].dropout)
-        out = x + out if x is not None and branches[0].residual else out
+        out = dropped(out.relu(), seed, site, dropouts[0])
+        out = x + out if x is not None and residuals[0] else out
     return out
 
 

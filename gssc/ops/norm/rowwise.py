@@ -9,51 +9,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gssc.ops.launch import launch
+from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive
-from gssc.ops.op import empty_like, op
+from gssc.ops.op import empty_like, op, promoted
 from gssc.ops.triton_support import power_of_two
 
 HELD = 2048  # rows that one program may hold
 HELD_CHANNELS = 4  # then: one load of a thread, and many programs
 
 
-def _launch_relu(kernel: Any, x: Tensor, tensors: tuple[Any, ...], p: float, site: int, dropout: bool) -> None:
-    rows, c = x.shape
-    block_c = min(power_of_two(c, 16), 64)
-    launch(
-        kernel, (-(-rows // 32), -(-c // block_c)), *tensors, rows, naive.threshold(p), naive.scale(p),
-        SITE=site, C=c, BLOCK_N=32, BLOCK_C=block_c, DROPOUT=dropout, num_warps=4,
-    )  # fmt: skip
+def _relu(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: int) -> Tensor:
+    """drop(ReLU(x)) or, from the gradient of that, the one of x."""
+    from gssc.ops.norm.kernels.rows import relu_rows
+
+    (rows, c), out = x.shape, empty_like(x)
+    if x.numel():
+        block_c = min(power_of_two(c, 16), 64)
+        launch(
+            relu_rows, (-(-rows // 32), -(-c // block_c)), x.contiguous(), grad, seed, out,
+            rows, naive.threshold(p), naive.scale(p), SITE=site, C=c, BLOCK_N=32, BLOCK_C=block_c, num_warps=4,
+        )  # fmt: skip
+    return out
 
 
 @op("gssc::relu_dropout")
 def _relu_forward(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
     """drop(ReLU(x)), [N, C]."""
-    from gssc.ops.norm.kernels import rows as kernels
-
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    if x.numel():
-        _launch_relu(kernels.relu_rows, x, (x, seed, out), p, site, seed is not None)
-    return out
-
-
-_relu_forward.register_fake(empty_like)
+    return _relu(x, None, seed, p, site)
 
 
 @op("gssc::relu_dropout_backward")
 def _relu_backward(grad: Tensor, x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
     """∂x."""
-    from gssc.ops.norm.kernels import rows as kernels
-
-    out = empty_like(x)
-    if x.numel():
-        tensors = (grad.contiguous(), x.contiguous(), seed, out)
-        _launch_relu(kernels.relu_rows_backward, x, tensors, p, site, seed is not None)
-    return out
+    return _relu(x, grad.contiguous(), seed, p, site)
 
 
+_relu_forward.register_fake(empty_like)
 _relu_backward.register_fake(lambda grad, x, *_: empty_like(x))
 
 
@@ -78,26 +69,28 @@ def relu_dropout(x: Tensor, p: float, seed: Tensor | None, site: int) -> Tensor:
     return out
 
 
-def _launch_degree(kernel: Any, x: Tensor, held: bool, *arguments: Any) -> None:
-    import triton.language as tl
+def _scale(x: Tensor, grad: Tensor | None, a: Tensor, b: Tensor, degree: Tensor, sums: Tensor | None) -> Tensor:
+    """X ⊙ (a + b log(1 + d)) or, from the gradient of that, the one of x and, in ``sums``, those of a and b."""
+    from gssc.ops.norm.kernels.rows import scale_rows
 
-    (rows, c), double = x.shape, x.dtype == torch.float64
-    block_n, block_c = (power_of_two(rows, 16), HELD_CHANNELS) if held else (64, min(power_of_two(c, 16), 64))
-    sizes = {"C": c, "BLOCK_N": block_n, "BLOCK_C": block_c, "ACC": tl.float64 if double else tl.float32}
-    warps = max(1, min(block_n * block_c // 512, 16))
-    launch(kernel, (-(-rows // block_n), -(-c // block_c)), *arguments, rows, **sizes, num_warps=warps)
+    (rows, c), out = x.shape, empty_like(x)
+    if x.numel():
+        block_n, block_c = 64, min(power_of_two(c, 16), 64)
+        if sums is not None and sums.shape[0] == 1:
+            block_n, block_c = power_of_two(rows, 16), HELD_CHANNELS
+        launch(
+            scale_rows, (-(-rows // block_n), -(-c // block_c)), *contiguous(x, grad, a, b, degree), out, sums, rows,
+            C=c, BLOCK_N=block_n, BLOCK_C=block_c, num_warps=max(1, min(block_n * block_c // 512, 16)),
+        )  # fmt: skip
+    elif sums is not None:
+        sums.zero_()
+    return out
 
 
 @op("gssc::degree_scale")
 def _degree_forward(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
     """Y [N, C]."""
-    from gssc.ops.norm.kernels import rows as kernels
-
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    if x.numel():
-        _launch_degree(kernels.scale_rows, x, False, x, scale, log_scale, degree.contiguous(), out)
-    return out
+    return _scale(x, None, scale, log_scale, degree, None)
 
 
 _degree_forward.register_fake(empty_like)
@@ -108,23 +101,15 @@ def _degree_backward(
     grad: Tensor, x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor
 ) -> tuple[Tensor, Tensor]:
     """∂x [N, C], and ∂a and ∂b [2, C]."""
-    from gssc.ops.norm.kernels import rows as kernels
-
-    d_x = empty_like(x)
-    held = x.shape[0] <= HELD
-    sums = x.new_empty(
-        (1 if held else -(-x.shape[0] // 64), 2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32)
-    )
-    if not x.numel():
-        return d_x, sums[0].zero_()
-    tensors = (grad.contiguous(), x.contiguous(), scale, log_scale, degree.contiguous(), d_x, sums)
-    _launch_degree(kernels.scale_rows_backward, x, held, *tensors)
-    return d_x, sums.view(2, -1) if held else sums.sum(0)
+    blocks = 1 if x.shape[0] <= HELD else -(-x.shape[0] // 64)
+    sums = x.new_empty((blocks, 2, x.shape[1]), dtype=promoted(x, least=torch.float32))
+    d_x = _scale(x, grad, scale, log_scale, degree, sums)
+    return d_x, sums.view(2, -1) if blocks == 1 else sums.sum(0)
 
 
 @_degree_backward.register_fake
 def _(grad: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return empty_like(x), x.new_empty((2, x.shape[1]), dtype=torch.promote_types(x.dtype, torch.float32))
+    return empty_like(x), x.new_empty((2, x.shape[1]), dtype=promoted(x, least=torch.float32))
 
 
 def _setup_degree(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

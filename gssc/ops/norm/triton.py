@@ -11,16 +11,15 @@ made of PyTorch's ops.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gssc.ops.launch import launch
+from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive as random
-from gssc.ops.norm.types import Branch, NormState
-from gssc.ops.op import composed_gradients, empty_like, op
+from gssc.ops.norm.naive import Inputs
+from gssc.ops.op import composed_gradients, empty_like, op, promoted
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
 HELD = 2048  # rows that one program may hold
@@ -29,327 +28,193 @@ SHARES = 2  # of the rows, per processor, where there are more
 MERGED = 64  # partial moments that one step merges
 
 
-def wide(*tensors: Tensor | None) -> torch.dtype:
-    """The dtype of sums and statistics."""
-    double = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
-    return torch.float64 if double else torch.float32
-
-
-@dataclass(frozen=True)
 class _Job:
-    """One call: sizes, flags and numbers of its kernels."""
+    """One call: what all of its kernels take, and how they are cut."""
 
-    first: Tensor
-    second: Tensor | None
-    mask: Tensor | None
-    seed: Tensor | None
-    p1: float
-    p2: float
-    flags: dict[str, Any]
+    def __init__(
+        self, first: Tensor, second: Tensor | None, x: Tensor | None, mask: Tensor | None, seed: Tensor | None,
+        dropouts: Sequence[float], residuals: Sequence[bool], activation: bool, site: int,
+    ) -> None:  # fmt: skip
+        self.rows, self.c = first.shape
+        self.held = self.rows <= HELD
+        known = None if mask is None else mask.contiguous().view(torch.uint8)
+        self.tensors = (*contiguous(x, first, second), known, seed)
+        # Thresholds and scales of dropout, and the number of rows.
+        self.numbers = (*map(random.threshold, dropouts), *map(random.scale, dropouts), self.rows)
+        self.flags = {
+            "SITE": site,
+            "ACTIVATION": activation,
+            "RESIDUAL1": x is not None and residuals[0],
+            "RESIDUAL2": x is not None and residuals[1],
+            "DROPOUT1": seed is not None and dropouts[0] > 0,
+            "DROPOUT2": seed is not None and dropouts[1] > 0,
+        }
 
-    @property
-    def rows(self) -> int:
-        return self.first.shape[0]
-
-    @property
-    def c(self) -> int:
-        return self.first.shape[1]
-
-    @property
-    def held(self) -> bool:
-        return self.rows <= HELD
-
-    @property
-    def numbers(self) -> tuple[int, int, float, float, int]:
-        """Thresholds and scales of dropout, and the number of rows."""
-        p1, p2 = self.p1, self.p2
-        return random.threshold(p1), random.threshold(p2), random.scale(p1), random.scale(p2), self.rows
-
-    def launch(self, kernel: Any, *arguments: Any, **more: Any) -> None:
+    def launch(
+        self, kernel: Any, *arguments: Any, held: bool = False, programs: int | None = None, **more: Any
+    ) -> None:
         """Blocks of 64 rows by up to 64 channels; where they are held, all rows by few channels."""
         block_n, block_c = 64, min(power_of_two(self.c, 16), 64)
-        if more.pop("held", False):
+        if held:
             block_n, block_c = power_of_two(self.rows, 16), HELD_CHANNELS
-        grid = more.pop("programs", max(1, -(-self.rows // block_n))), -(-self.c // block_c)
+        grid = max(1, -(-self.rows // block_n)) if programs is None else programs, -(-self.c // block_c)
         warps = max(1, min(block_n * block_c // 512, 16))  # 16 numbers per thread: no spills
         launch(
-            kernel, grid, *arguments, C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps
-        )
-
-
-def _job(
-    first: Tensor,
-    second: Tensor | None,
-    x: Tensor | None,
-    mask: Tensor | None,
-    seed: Tensor | None,
-    dropouts: Sequence[float],
-    residuals: Sequence[bool],
-    eps: float,
-    activation: bool,
-    site: int,
-) -> _Job:
-    import triton.language as tl
-
-    known = None if mask is None else mask.contiguous().view(torch.uint8)
-    flags = {
-        "ACC": tl.float64 if wide(first, second, x) == torch.float64 else tl.float32,
-        "SITE": site,
-        "EPS": eps,
-        "HAS_MASK": mask is not None,
-        "TWO": second is not None,
-        "RESIDUAL1": x is not None and residuals[0],
-        "RESIDUAL2": x is not None and second is not None and residuals[1],
-        "DROPOUT1": seed is not None and dropouts[0] > 0,
-        "DROPOUT2": seed is not None and second is not None and dropouts[1] > 0,
-        "ACTIVATION": activation,
-    }
-    return _Job(first, second, known, seed, dropouts[0], dropouts[1], flags)
-
-
-def _contiguous(*tensors: Tensor | None) -> list[Any]:
-    return [None if tensor is None else tensor.contiguous() for tensor in tensors]
-
-
-def _output_dtype(first: Tensor, second: Tensor | None, x: Tensor | None) -> torch.dtype:
-    dtype = first.dtype
-    for tensor in (second, x):
-        dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
-    return dtype
+            kernel, grid, *self.tensors, *arguments, *self.numbers,
+            C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps,
+        )  # fmt: skip
 
 
 @op("gssc::residual_norm")
 def norm_forward(
-    first: Tensor,
-    second: Tensor | None,
-    x: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    weight2: Tensor | None,
-    bias2: Tensor | None,
-    mean: Tensor,
-    variance: Tensor,
-    mean2: Tensor | None,
-    variance2: Tensor | None,
-    mask: Tensor | None,
-    seed: Tensor | None,
-    dropouts: Sequence[float],
-    residuals: Sequence[bool],
-    eps: float,
-    activation: bool,
-    site: int,
-    training: bool,
-) -> tuple[Tensor, Tensor]:
+    first: Tensor, second: Tensor | None, x: Tensor | None,
+    weight: Tensor, bias: Tensor, weight2: Tensor | None, bias2: Tensor | None,
+    mean: Tensor, variance: Tensor, mean2: Tensor | None, variance2: Tensor | None,
+    mask: Tensor | None, seed: Tensor | None, dropouts: Sequence[float], residuals: Sequence[bool],
+    eps: float, activation: bool, site: int, training: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Y [N, C], and statistics [B, 5, C]: mean and 1/√(variance + ε) in use, mean, Σ(u - mean)² and n of the batch."""
     from gssc.ops.norm import kernels
 
-    out = first.new_empty(first.shape, dtype=_output_dtype(first, second, x))
-    branches = 1 if second is None else 2
-    stats = first.new_empty((branches, 5, first.shape[1]), dtype=wide(first, second, x))
+    out, stats = _empty_results(first, second, x)
     if stats.numel() == 0:
         return out.zero_(), stats
-    first, second, x = _contiguous(first, second, x)
-    job = _job(first, second, x, mask, seed, dropouts, residuals, eps, activation, site)
-    norms = (weight, bias, mean, variance, weight2, bias2, mean2, variance2)
-    tensors = (x, first, second, job.mask, seed, *norms, stats, out, *job.numbers)
-    if training and job.held:
-        job.launch(kernels.forward_held, *tensors, held=True)
-        return out, stats
-    if training:
+    job = _Job(first, second, x, mask, seed, dropouts, residuals, activation, site)
+    tensors = (weight, bias, mean, variance, weight2, bias2, mean2, variance2, stats, out)
+    held = training and job.held
+    if training and not held:
         share = max(64, -(-job.rows // (SHARES * multiprocessors(first.device))))
         programs = -(-job.rows // share)
-        partial = stats.new_empty(programs, branches, 3, job.c)
-        parts = (x, first, second, job.mask, seed, partial, *job.numbers, share)
-        job.launch(kernels.forward_moments, *parts, programs=programs)
+        partial = stats.new_empty(programs, len(stats), 3, job.c)
+        job.launch(kernels.forward_moments, partial, share, programs=programs)
         launch(
             kernels.forward_merge, (1, -(-job.c // 16)), partial, mean, variance, mean2, variance2, stats, programs,
-            EPS=eps, C=job.c, ROWS=MERGED, BLOCK_C=16, ACC=job.flags["ACC"], TWO=branches == 2, num_warps=4,
+            EPS=eps, C=job.c, ROWS=MERGED, BLOCK_C=16, num_warps=4,
         )  # fmt: skip
-    job.launch(kernels.forward_apply, *tensors, RUNNING=not training, programs=max(1, -(-job.rows // 64)))
+    job.launch(kernels.forward_rows, *tensors, held=held, EPS=eps, HELD=held, RUNNING=not training)
     return out, stats
 
 
 @norm_forward.register_fake
-def _(first: Tensor, second: Tensor | None, x: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
-    out = first.new_empty(first.shape, dtype=_output_dtype(first, second, x))
+def _empty_results(first: Tensor, second: Tensor | None, x: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
     shape = (1 if second is None else 2, 5, first.shape[1])
-    return out, first.new_empty(shape, dtype=wide(first, second, x))
+    stats = first.new_empty(shape, dtype=promoted(first, second, x, least=torch.float32))
+    return first.new_empty(first.shape, dtype=promoted(first, second, x)), stats
 
 
 @op("gssc::residual_norm_backward")
 def norm_backward(
-    grad: Tensor,
-    first: Tensor,
-    second: Tensor | None,
-    x: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    weight2: Tensor | None,
-    mask: Tensor | None,
-    seed: Tensor | None,
-    stats: Tensor,
-    dropouts: Sequence[float],
-    residuals: Sequence[bool],
-    eps: float,
-    activation: bool,
-    site: int,
-) -> list[Tensor]:
+    grad: Tensor, saved: Sequence[Tensor | None],
+    dropouts: Sequence[float], residuals: Sequence[bool], activation: bool, site: int,
+) -> list[Tensor]:  # fmt: skip
     """Σg and Σgû of both branches [4, C], ∂h of each, and ∂x where x was added before a norm."""
     from gssc.ops.norm import kernels
 
-    found = [stats.new_empty(4, first.shape[1])]
-    found += map(empty_like, _rows(first, second, x, residuals, activation))
+    tensors: Any = saved
+    first, second, x, weight, bias, weight2, _, mask, seed, stats = tensors
+    gradients = _empty_gradients(grad, saved, dropouts, residuals, activation)
     if stats.numel() == 0 or first.numel() == 0:
-        return [tensor.zero_() for tensor in found]
-    grad, first, second, x = _contiguous(grad, first, second, x)
-    job = _job(first, second, x, mask, seed, dropouts, residuals, eps, activation, site)
-    d2 = found[2] if second is not None else None
-    dx = found[-1] if job.flags["RESIDUAL1"] or job.flags["RESIDUAL2"] else None
-    inputs = (grad, x, first, second, job.mask, seed, weight, bias, weight2, stats, dx, found[1], d2)
+        return [tensor.zero_() for tensor in gradients]
+    job = _Job(first, second, x, mask, seed, dropouts, residuals, activation, site)
+    sums, d1, *rest = gradients
+    d2 = None if second is None else rest.pop(0)
+    inputs = (grad.contiguous(), weight, bias, weight2, stats, rest[0] if rest else None, d1, d2)
     if job.held:
-        job.launch(kernels.backward_rows, *inputs, found[0], *job.numbers, held=True, SUM=True, SPREAD=True)
-        return found
+        job.launch(kernels.backward_rows, *inputs, sums, held=True, SUM=True, SPREAD=True)
+        return gradients
     partial = stats.new_empty(-(-job.rows // 64), 4, job.c)
-    job.launch(kernels.backward_rows, *inputs, partial, *job.numbers, SUM=True, SPREAD=False)
+    job.launch(kernels.backward_rows, *inputs, partial, SUM=True, SPREAD=False)
     # Without a second branch its rows of sums were not written.
     parts = 4 if second is not None else 2
-    torch.sum(partial[:, :parts], 0, out=found[0][:parts])
-    job.launch(kernels.backward_rows, *inputs, found[0], *job.numbers, SUM=False, SPREAD=True)
-    return found
-
-
-def _rows(
-    first: Tensor, second: Tensor | None, x: Tensor | None, residuals: Sequence[bool], activation: bool
-) -> list[Tensor]:
-    """What has a gradient that the kernels write."""
-    rows = [first] if second is None else [first, second]
-    added = residuals[0] or (second is not None and residuals[1])
-    return [*rows, x] if x is not None and added and not activation else rows
+    torch.sum(partial[:, :parts], 0, out=sums[:parts])
+    job.launch(kernels.backward_rows, *inputs, sums, SUM=False, SPREAD=True)
+    return gradients
 
 
 @norm_backward.register_fake
-def _empty_gradients(grad: Tensor, first: Tensor, second: Tensor | None, x: Tensor | None, *rest: Any) -> list[Tensor]:
-    *_, stats, _, residuals, _, activation, _ = rest
-    rows = _rows(first, second, x, residuals, activation)
+def _empty_gradients(
+    grad: Tensor, saved: Sequence[Any], dropouts: Any, residuals: Sequence[bool], activation: bool, *_: Any
+) -> list[Tensor]:
+    (first, second, x), stats = saved[:3], saved[-1]
+    before = any(residuals) and not activation
+    rows = [part for part in (first, second, x if before else None) if part is not None]
     return [stats.new_empty(4, first.shape[1]), *map(empty_like, rows)]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    first, second, x, weight, bias, weight2, bias2, *_, mask, seed = inputs[:13]
-    ctx.form = inputs[13:18]
+    *drops, ctx.eps, activation, site = inputs[13:18]
+    ctx.form = (*drops, activation, site)
     # Not the running statistics, which move on: what was used of them is in the output.
-    ctx.save_for_backward(first, second, x, weight, bias, weight2, bias2, mask, seed, output[1])
+    ctx.save_for_backward(*inputs[:7], *inputs[11:13], output[1])
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
-    first, second, x, weight, bias, weight2, bias2, mask, seed, stats = ctx.saved_tensors
-    dropouts, residuals, eps, activation, site = ctx.form
-    given: list[Tensor | None] = [None] * 19
     if grad is None:
-        return tuple(given)
+        return (None,) * 19
+    _, second, x, weight, bias, weight2, bias2, *_, stats = ctx.saved_tensors
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        inputs = (first, second, x, weight, bias, weight2, bias2)
-        fixed = (mask, seed, stats, *ctx.form)
         needed = [bool(need) for need in ctx.needs_input_grad[:7]]
-        wide_grad = grad.to(torch.promote_types(grad.dtype, stats.dtype))
-        gradients = composed_gradients(lambda *views: _composed(*views, *fixed), inputs, needed, wide_grad)
+        wide_grad = grad.to(promoted(grad, stats))
+        gradients = composed_gradients(lambda *views: _composed(ctx, *views), ctx.saved_tensors[:7], needed, wide_grad)
         return (*gradients, *[None] * 12)
-    sums, *rows = norm_backward(
-        grad, first, second, x, weight, bias, weight2, mask, seed, stats, dropouts, residuals, eps, activation, site
+    sums, d_first, *rest = norm_backward(grad, ctx.saved_tensors, *ctx.form)
+    d_second = None if second is None else rest.pop(0)
+    d_x = rest[0] if rest else None
+    _, residuals, activation, _ = ctx.form
+    if activation and x is not None and residuals[0]:
+        d_x = grad.to(x.dtype)
+    # In the order of the sums: of the second branch only where there is one.
+    d_bias, d_weight, d_bias2, d_weight2 = (
+        None if parameter is None else row.to(parameter.dtype)
+        for parameter, row in zip((bias, weight, bias2, weight2), sums, strict=True)
     )
-    given[0] = rows[0]
-    if second is not None:
-        given[1] = rows[1]
-    if x is not None:
-        if activation:
-            given[2] = grad.to(x.dtype) if residuals[0] else None
-        elif residuals[0] or (second is not None and residuals[1]):
-            given[2] = rows[-1]
-    given[4], given[3] = sums[0].to(bias.dtype), sums[1].to(weight.dtype)
-    if weight2 is not None and bias2 is not None:
-        given[6], given[5] = sums[2].to(bias2.dtype), sums[3].to(weight2.dtype)
-    return tuple(given)
+    return d_first, d_second, d_x, d_weight, d_bias, d_weight2, d_bias2, *[None] * 12
 
 
-def _composed(
-    first: Tensor, second: Tensor | None, x: Tensor | None, weight: Tensor, bias: Tensor, weight2: Tensor | None,
-    bias2: Tensor | None, mask: Tensor | None, seed: Tensor | None, stats: Tensor, dropouts: Sequence[float],
-    residuals: Sequence[bool], eps: float, activation: bool, site: int,
-) -> Tensor:  # fmt: skip
-    """The op made of PyTorch's, differentiable through statistics of the batch; ``stats`` has others in use."""
-    total: Tensor | None = None
-    for number, (h, scale, shift) in enumerate(((first, weight, bias), (second, weight2, bias2))):
-        if h is None or scale is None or shift is None:
-            continue
-        hidden = h.to(stats.dtype)
-        if not activation:
-            hidden = random.dropped(hidden, seed, site + number, dropouts[number])
-            hidden = hidden + x if x is not None and residuals[number] else hidden
+def _composed(ctx: Any, first: Tensor, second: Tensor | None, x: Tensor | None, *parameters: Tensor) -> Tensor:
+    """The op made of PyTorch's, differentiable through statistics of the batch; those in use without it are known."""
+    *_, mask, seed, stats = ctx.saved_tensors
+
+    def norm(hidden: Tensor, number: int) -> Tensor:
+        scale, shift = parameters[2 * number :][:2]
         real = torch.ones_like(hidden[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
         mean, inverse, _, _, n = stats[number]
         center = torch.where(real, hidden, 0.0).sum(0) / n.clamp(min=1)
         squares = torch.where(real, hidden - center, 0.0).square().sum(0)
         enough = n >= 2
-        inverse = torch.where(enough, torch.rsqrt(squares / n.clamp(min=1) + eps), inverse)
-        part = (hidden - torch.where(enough, center, mean)) * inverse * scale + shift
-        part = torch.where(real, part, 0.0)
-        total = part if total is None else total + part
-    assert total is not None
-    if activation:
-        total = random.dropped(total.relu(), seed, site, dropouts[0])
-        total = total + x if x is not None and residuals[0] else total
-    return total
+        inverse = torch.where(enough, torch.rsqrt(squares / n.clamp(min=1) + ctx.eps), inverse)
+        return torch.where(real, (hidden - torch.where(enough, center, mean)) * inverse * scale + shift, 0.0)
+
+    rows = [part.to(stats.dtype) for part in (first, second) if part is not None]
+    return random.composed(norm, x, rows, seed, *ctx.form)
 
 
 norm_forward.register_autograd(_backward, setup_context=_setup)
 
 
-@op(
-    "gssc::move_running_statistics",
-    mutates_args=("mean", "variance", "batches", "mean2", "variance2", "batches2"),
-)
+@op("gssc::move_running_statistics", mutates_args=("mean", "variance", "batches", "mean2", "variance2", "batches2"))
 def move_running_statistics(
-    stats: Tensor,
-    mean: Tensor,
-    variance: Tensor,
-    batches: Tensor,
-    mean2: Tensor | None,
-    variance2: Tensor | None,
-    batches2: Tensor | None,
-    momentum: float | None,
-) -> None:
+    stats: Tensor, mean: Tensor, variance: Tensor, batches: Tensor,
+    mean2: Tensor | None, variance2: Tensor | None, batches2: Tensor | None, momentum: float | None,
+) -> None:  # fmt: skip
     """Running statistics of one or two norms take a batch into account, if it had two rows and more."""
     from gssc.ops.norm import kernels
 
-    two, c = mean2 is not None, stats.shape[2]
-    if c == 0:
-        return
-    import triton.language as tl
-
-    launch(
-        kernels.move_running, (2 if two else 1,), stats, mean, variance, batches, mean2, variance2, batches2,
-        MOMENTUM=momentum or 0.0, C=c, BLOCK_C=power_of_two(c, 16), CUMULATIVE=momentum is None, TWO=two,
-        ACC=tl.float64 if stats.dtype == torch.float64 else tl.float32, num_warps=1 if c <= 256 else 4,
-    )  # fmt: skip
+    c = stats.shape[2]
+    if c:
+        norms = (mean, variance, batches, mean2, variance2, batches2)
+        sizes = {"C": c, "BLOCK_C": power_of_two(c, 16), "num_warps": 1 if c <= 256 else 4}
+        launch(kernels.move_running, (1 if mean2 is None else 2,), stats, *norms, MOMENTUM=momentum, **sizes)
 
 
-@move_running_statistics.register_fake
-def _(*_: Any) -> None:
-    return None
+move_running_statistics.register_fake(lambda *_: None)
 
 
-def residual_norm(
-    x: Tensor | None,
-    branches: Sequence[Branch],
-    states: Sequence[NormState],
-    mask: Tensor | None,
-    seed: Tensor | None,
-    site: int,
-    activation: bool,
-) -> Tensor:
+def residual_norm(inputs: Inputs) -> Tensor:
     """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
+    x, branches, states, mask, seed, site, activation = inputs
     one, norm, two = branches[0], states[0], None
     other: tuple[Any, ...] = (None,) * 5
     dropouts, residuals = [one.dropout, 0.0], [one.residual, False]

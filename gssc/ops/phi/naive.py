@@ -1,5 +1,6 @@
 """The deep set of eigenvalues from its weights alone: the judge, and what second derivatives are made of."""
 
+import math
 from collections.abc import Sequence
 
 import torch.nn.functional as F
@@ -38,12 +39,8 @@ def _unit(e: Tensor, unit: Sequence[Tensor]) -> Tensor:
 
 def split_weights(flat: Tensor, width: int) -> list[Tensor]:
     """The tensors that stand behind one another in ``flat``."""
-    weights: list[Tensor] = []
-    place = 0
-    while place < flat.shape[0]:
-        columns = 1 if not weights else width
-        shape = (width, columns) if len(weights) % UNIT == 0 else (width,)
-        size = width * (columns if len(shape) == 2 else 1)
-        weights.append(flat[place : place + size].view(shape))
-        place += size
-    return weights
+    vectors = [(width,)] * (UNIT - 1)
+    units = (flat.shape[0] // width - UNIT) // (width + UNIT - 1)  # behind the first, whose Linear has one column
+    shapes = [(width, 1), *vectors] + [(width, width), *vectors] * units
+    parts = flat.split([math.prod(shape) for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

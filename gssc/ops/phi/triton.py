@@ -53,9 +53,7 @@ def deep_set_forward(
     """Φ [G, K, C], and for backward the states [blocks, G, KP, W] (none unless ``keep``)."""
     from gssc.ops.phi import kernels
 
-    graphs, k = eigvals.shape
-    states = eigvals.new_empty((blocks if keep else 0, graphs, _rows(k), power_of_two(width, 16)))
-    out = eigvals.new_empty((graphs, k, width))
+    (graphs, k), (out, states) = eigvals.shape, _empty_results(eigvals, eigmask, weights, width, blocks, keep)
     if graphs:
         tensors = (weights, eigvals.contiguous(), eigmask.contiguous(), states, out)
         _launch(False, kernels.forward_graph, graphs, *tensors, k=k, width=width, BLOCKS=blocks, KEEP=keep)
@@ -63,7 +61,9 @@ def deep_set_forward(
 
 
 @deep_set_forward.register_fake
-def _(eigvals: Tensor, eigmask: Tensor, weights: Tensor, width: int, blocks: int, keep: bool) -> tuple[Tensor, Tensor]:
+def _empty_results(
+    eigvals: Tensor, eigmask: Tensor, weights: Tensor, width: int, blocks: int, keep: bool
+) -> tuple[Tensor, Tensor]:
     graphs, k = eigvals.shape
     states = eigvals.new_empty((blocks if keep else 0, graphs, _rows(k), power_of_two(width, 16)))
     return eigvals.new_empty((graphs, k, width)), states
@@ -85,9 +85,7 @@ def deep_set_backward(grad: Tensor, eigvals: Tensor, eigmask: Tensor, weights: T
     return partial.view(-1) if programs == 1 else partial.sum(0)
 
 
-@deep_set_backward.register_fake
-def _(grad: Tensor, eigvals: Tensor, eigmask: Tensor, weights: Tensor, states: Tensor) -> Tensor:
-    return torch.empty_like(weights)
+deep_set_backward.register_fake(lambda grad, eigvals, eigmask, weights, states: torch.empty_like(weights))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -102,13 +100,12 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     if grad is None:
         return (None,) * 6
     if torch.is_grad_enabled():  # somebody will differentiate the result
+
+        def composed(flat: Tensor) -> Tensor:
+            return naive.deep_set(eigvals, eigmask, naive.split_weights(flat, ctx.width))
+
         with torch.autocast(grad.device.type, enabled=False):
-            (total,) = composed_gradients(
-                lambda flat: naive.deep_set(eigvals, eigmask, naive.split_weights(flat, ctx.width)),
-                [weights],
-                [True],
-                grad,
-            )
+            (total,) = composed_gradients(composed, [weights], [True], grad)
     else:
         total = deep_set_backward(grad, eigvals, eigmask, weights, states)
     return None, None, total, None, None, None

@@ -2,11 +2,10 @@
 
 Blocks are [rows, channels]. Of padding rows nothing is read. ``stats`` [B, 5, C] holds for each branch the mean and
 1/√(variance + ε) in use, and mean, Σ (u - mean)² and number of the rows (zero where statistics are not the batch's).
-ACC is the dtype of sums: float64 for float64, else float32.
+h2 is None where there is one branch. ACC is the dtype of sums: float64 for float64, else float32.
 """
 
 from gssc.ops.norm.kernels.backward import backward_rows
-from gssc.ops.norm.kernels.forward import forward_apply, forward_held, forward_merge, forward_moments
-from gssc.ops.norm.kernels.running import move_running
+from gssc.ops.norm.kernels.forward import forward_merge, forward_moments, forward_rows, move_running
 
-__all__ = ["backward_rows", "forward_apply", "forward_held", "forward_merge", "forward_moments", "move_running"]
+__all__ = ["backward_rows", "forward_merge", "forward_moments", "forward_rows", "move_running"]

@@ -1,26 +1,26 @@
-"""Moments of what enters the norms, statistics in use, and the output."""
+"""Moments of what enters the norms, statistics in use, the output, and running statistics, which move on after it."""
 
 import triton
 import triton.language as tl
 
-from gssc.ops.norm.kernels.common import entering, real_rows
-from gssc.ops.norm.kernels.rows import columns, kept, load, put, store, vector
+from gssc.ops.norm.kernels.rows import columns, entering, kept, load, put, real_rows, store, vector
 
 
 @triton.jit
 def settled(
-    n, mean, squares, running_mean, running_variance, stats, c, EPS: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr
-):
-    """Mean and 1/√(variance + ε) to normalise by, from the moments of the batch; all five rows are written."""
+    n, mean, squares, running_mean, running_variance, stats, c, writes,
+    EPS: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Mean and 1/√(variance + ε) to normalise by, from the moments of the batch; one program writes all five rows."""
     enough = n >= 2.0
     used = tl.where(enough, mean, vector(running_mean, c, C, ACC))
     variance = tl.where(enough, squares / tl.maximum(n, 1.0), vector(running_variance, c, C, ACC))
     inverse = 1.0 / tl.sqrt(variance + EPS)
-    put(stats, c, used, C, True)
-    put(stats + C, c, inverse, C, True)
-    put(stats + 2 * C, c, mean, C, True)
-    put(stats + 3 * C, c, squares, C, True)
-    put(stats + 4 * C, c, tl.zeros_like(mean) + n, C, True)
+    put(stats, c, used, C, writes)
+    put(stats + C, c, inverse, C, writes)
+    put(stats + 2 * C, c, mean, C, writes)
+    put(stats + 3 * C, c, squares, C, writes)
+    put(stats + 4 * C, c, tl.zeros_like(mean) + n, C, writes)
     return used, inverse
 
 
@@ -34,57 +34,59 @@ def moments(u, real, ACC: tl.constexpr):
 
 
 @triton.jit
-def normalized(u, mean, inverse, weight, bias, c, C: tl.constexpr, ACC: tl.constexpr):
-    """γ û + β."""
+def normalized(
+    u, real, weight, bias, running_mean, running_variance, stats, c,
+    HELD: tl.constexpr, RUNNING: tl.constexpr, EPS: tl.constexpr, C: tl.constexpr, BLOCK_C: tl.constexpr,
+    ACC: tl.constexpr,
+):  # fmt: skip
+    """γ û + β, by the moments of u (HELD, where it is all there is), the running statistics, or those in ``stats``."""
+    if HELD:
+        n, mean, squares = moments(u, real, ACC)
+        mean, inverse = settled(n, mean, squares, running_mean, running_variance, stats, c, True, EPS, C, ACC)
+    elif RUNNING:
+        n, none, writes = tl.zeros([], dtype=ACC), tl.zeros([BLOCK_C], dtype=ACC), tl.program_id(0) == 0
+        mean, inverse = settled(n, none, none, running_mean, running_variance, stats, c, writes, EPS, C, ACC)
+    else:
+        mean, inverse = vector(stats, c, C, ACC), vector(stats + C, c, C, ACC)
     factor = inverse * vector(weight, c, C, ACC)
     return (u - mean[None, :]) * factor[None, :] + vector(bias, c, C, ACC)[None, :]
 
 
-@triton.jit
-def put_output(
-    out, value, x, rows, valid, real, c, seed, threshold, scale,
-    SITE: tl.constexpr, RESIDUAL: tl.constexpr, DROPOUT: tl.constexpr, ACTIVATION: tl.constexpr,
-    C: tl.constexpr, ACC: tl.constexpr,
+@triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
+def forward_rows(
+    x, h1, h2, mask, seed, w1, b1, m1, v1, w2, b2, m2, v2, stats, out, t1, t2, s1, s2, nodes,
+    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr, ACTIVATION: tl.constexpr,
+    RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr, DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr,
+    EPS: tl.constexpr, HELD: tl.constexpr, RUNNING: tl.constexpr,
 ):  # fmt: skip
-    """Write what the norms add up to: as it is, or x + drop(ReLU(·)). Padding rows of the former are zero."""
+    """The op for a block: all rows of a few channels (HELD), or from statistics that are known."""
+    x1, x2 = x if RESIDUAL1 else None, x if RESIDUAL2 else None
+    seed1, seed2 = seed if DROPOUT1 else None, seed if DROPOUT2 else None
+    ACC: tl.constexpr = stats.dtype.element_ty
+    rows, c = tl.arange(0, BLOCK_N), columns(BLOCK_C)
+    if not HELD:
+        rows += tl.program_id(0) * BLOCK_N
+    valid, real = real_rows(mask, rows, nodes)
+    u = entering(x1, h1, rows, real, c, seed1, t1, s1, SITE, ACTIVATION, C, ACC)
+    value = normalized(u, real, w1, b1, m1, v1, stats, c, HELD, RUNNING, EPS, C, BLOCK_C, ACC)
+    if h2 is not None:
+        u = entering(x2, h2, rows, real, c, seed2, t2, s2, SITE + 1, False, C, ACC)
+        value += normalized(u, real, w2, b2, m2, v2, stats + 5 * C, c, HELD, RUNNING, EPS, C, BLOCK_C, ACC)
     if ACTIVATION:
         value = tl.where(value <= 0.0, 0.0, value)
-        if DROPOUT:
-            value = tl.where(kept(seed, SITE, rows, c, threshold), value * scale, 0.0)
+        if seed1 is not None:
+            value = tl.where(kept(seed1, SITE, rows, c, t1), value * s1, 0.0)
     value = tl.where(real[:, None], value, 0.0)
     if ACTIVATION:
-        if RESIDUAL:
-            value += load(x, rows, valid, c, C, ACC)
+        if x1 is not None:
+            value += load(x1, rows, valid, c, C, ACC)
     store(out, rows, valid, c, value, C)
-
-
-@triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
-def forward_held(
-    x, h1, h2, mask, seed, w1, b1, m1, v1, w2, b2, m2, v2, stats, out, t1, t2, s1, s2, nodes,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr,
-    EPS: tl.constexpr, HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
-    DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr, ACTIVATION: tl.constexpr,
-):  # fmt: skip
-    """The whole op for a few channels, of which one program holds all rows."""
-    rows, c = tl.arange(0, BLOCK_N), columns(BLOCK_C)
-    valid, real = real_rows(mask, rows, nodes, HAS_MASK)
-    before: tl.constexpr = not ACTIVATION
-    u = entering(x, h1, rows, real, c, seed, t1, s1, SITE, RESIDUAL1 and before, DROPOUT1 and before, C, ACC)
-    n, mean, squares = moments(u, real, ACC)
-    mean, inverse = settled(n, mean, squares, m1, v1, stats, c, EPS, C, ACC)
-    value = normalized(u, mean, inverse, w1, b1, c, C, ACC)
-    if TWO:
-        u = entering(x, h2, rows, real, c, seed, t2, s2, SITE + 1, RESIDUAL2, DROPOUT2, C, ACC)
-        n, mean, squares = moments(u, real, ACC)
-        mean, inverse = settled(n, mean, squares, m2, v2, stats + 5 * C, c, EPS, C, ACC)
-        value += normalized(u, mean, inverse, w2, b2, c, C, ACC)
-    put_output(out, value, x, rows, valid, real, c, seed, t1, s1, SITE, RESIDUAL1, DROPOUT1, ACTIVATION, C, ACC)
 
 
 @triton.jit
 def put_moments(
     x, h, mask, seed, partial, first, last, c, threshold, scale,
-    SITE: tl.constexpr, RESIDUAL: tl.constexpr, DROPOUT: tl.constexpr, HAS_MASK: tl.constexpr,
+    SITE: tl.constexpr, ACTIVATION: tl.constexpr,
     C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Moments of the rows of a chunk, merged block by block (Chan, Golub and LeVeque)."""
@@ -93,8 +95,8 @@ def put_moments(
     squares = tl.zeros([BLOCK_C], dtype=ACC)
     for start in range(first, last, BLOCK_N):
         rows = start + tl.arange(0, BLOCK_N)
-        _, real = real_rows(mask, rows, last, HAS_MASK)
-        u = entering(x, h, rows, real, c, seed, threshold, scale, SITE, RESIDUAL, DROPOUT, C, ACC)
+        _, real = real_rows(mask, rows, last)
+        u = entering(x, h, rows, real, c, seed, threshold, scale, SITE, ACTIVATION, C, ACC)
         more, center, deviations = moments(u, real, ACC)
         total = n + more
         part = more / tl.maximum(total, 1.0)
@@ -107,29 +109,25 @@ def put_moments(
     put(partial + 2 * C, c, squares, C, True)
 
 
-@triton.jit(do_not_specialize=["nodes", "share", "t1", "t2", "s1", "s2"])
+@triton.jit(do_not_specialize=["share", "nodes", "t1", "t2", "s1", "s2"])
 def forward_moments(
-    x, h1, h2, mask, seed, partial, t1, t2, s1, s2, nodes, share,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr,
-    EPS: tl.constexpr, HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
-    DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr, ACTIVATION: tl.constexpr,
+    x, h1, h2, mask, seed, partial, share, t1, t2, s1, s2, nodes,
+    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr, ACTIVATION: tl.constexpr,
+    RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr, DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr,
 ):  # fmt: skip
     """Moments of a share of the rows into ``partial`` [chunks, B, 3, C]."""
+    x1, x2 = x if RESIDUAL1 else None, x if RESIDUAL2 else None
+    seed1, seed2 = seed if DROPOUT1 else None, seed if DROPOUT2 else None
+    ACC: tl.constexpr = partial.dtype.element_ty
     c, chunk = columns(BLOCK_C), tl.program_id(0).to(tl.int64)
     first = tl.program_id(0) * share
     last = tl.minimum(first + share, nodes)
-    branches: tl.constexpr = 2 if TWO else 1
-    before: tl.constexpr = not ACTIVATION
-    own = partial + chunk * (branches * 3 * C)
-    put_moments(
-        x, h1, mask, seed, own, first, last, c, t1, s1,
-        SITE, RESIDUAL1 and before, DROPOUT1 and before, HAS_MASK, C, BLOCK_N, BLOCK_C, ACC,
-    )  # fmt: skip
-    if TWO:
-        put_moments(
-            x, h2, mask, seed, own + 3 * C, first, last, c, t2, s2,
-            SITE + 1, RESIDUAL2, DROPOUT2, HAS_MASK, C, BLOCK_N, BLOCK_C, ACC,
-        )  # fmt: skip
+    branches: tl.constexpr = 1 if h2 is None else 2
+    at = partial + chunk * (branches * 3 * C)
+    put_moments(x1, h1, mask, seed1, at, first, last, c, t1, s1, SITE, ACTIVATION, C, BLOCK_N, BLOCK_C, ACC)
+    if h2 is not None:
+        at2 = at + 3 * C
+        put_moments(x2, h2, mask, seed2, at2, first, last, c, t2, s2, SITE + 1, False, C, BLOCK_N, BLOCK_C, ACC)
 
 
 @triton.jit
@@ -157,63 +155,49 @@ def merged(
         inside = (chunk < chunks)[:, None] & (c < C)[None, :]
         away = tl.load(at + C, mask=inside, other=0.0) - mean[None, :]
         total += tl.load(at + 2 * C, mask=inside, other=0.0) + tl.load(at, mask=inside, other=0.0) * away * away
-    settled(n_all, mean, tl.sum(total, 0), running_mean, running_variance, stats, c, EPS, C, ACC)
+    settled(n_all, mean, tl.sum(total, 0), running_mean, running_variance, stats, c, True, EPS, C, ACC)
 
 
 @triton.jit(do_not_specialize=["chunks"])
 def forward_merge(
     partial, m1, v1, m2, v2, stats, chunks,
-    EPS: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, TWO: tl.constexpr,
+    EPS: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Statistics from ``partial``."""
+    ACC: tl.constexpr = partial.dtype.element_ty
     c = columns(BLOCK_C)
-    stride: tl.constexpr = (6 if TWO else 3) * C
+    stride: tl.constexpr = (3 if m2 is None else 6) * C
     merged(partial, chunks, m1, v1, stats, c, EPS, stride, C, ROWS, BLOCK_C, ACC)
-    if TWO:
+    if m2 is not None:
         merged(partial + 3 * C, chunks, m2, v2, stats + 5 * C, c, EPS, stride, C, ROWS, BLOCK_C, ACC)
 
 
 @triton.jit
-def in_use(
-    running_mean,
-    running_variance,
-    stats,
-    c,
-    EPS: tl.constexpr,
-    RUNNING: tl.constexpr,
-    C: tl.constexpr,
-    ACC: tl.constexpr,
-):
-    """Mean and 1/√(variance + ε) to normalise by: those of ``stats``, or the running ones, then written there."""
-    if RUNNING:
-        mean = vector(running_mean, c, C, ACC)
-        inverse = 1.0 / tl.sqrt(vector(running_variance, c, C, ACC) + EPS)
-        first = tl.program_id(0) == 0
-        put(stats, c, mean, C, first)
-        put(stats + C, c, inverse, C, first)
-        for row in tl.static_range(2, 5):
-            put(stats + row * C, c, tl.zeros_like(mean), C, first)
-    else:
-        mean, inverse = vector(stats, c, C, ACC), vector(stats + C, c, C, ACC)
-    return mean, inverse
+def put_moved(stats, mean, variance, batches, c, MOMENTUM: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr):
+    """Running statistics of one norm after a batch of at least two rows; else as they were."""
+    n = tl.load(stats + 4 * C).to(ACC)
+    if n >= 2.0:
+        # Atomic, so that all threads of the program see the number before it grew.
+        seen = tl.atomic_add(batches, 1) + 1
+        if MOMENTUM is None:
+            step = 1.0 / seen.to(ACC)
+        else:
+            step = tl.full([], MOMENTUM, dtype=ACC)
+        old = vector(mean, c, C, ACC)
+        put(mean, c, (1.0 - step) * old + step * vector(stats + 2 * C, c, C, ACC), C, True)
+        old = vector(variance, c, C, ACC)
+        unbiased = vector(stats + 3 * C, c, C, ACC) / tl.maximum(n - 1.0, 1.0)
+        put(variance, c, (1.0 - step) * old + step * unbiased, C, True)
 
 
-@triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
-def forward_apply(
-    x, h1, h2, mask, seed, w1, b1, m1, v1, w2, b2, m2, v2, stats, out, t1, t2, s1, s2, nodes,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr, SITE: tl.constexpr,
-    EPS: tl.constexpr, HAS_MASK: tl.constexpr, TWO: tl.constexpr, RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr,
-    DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr, ACTIVATION: tl.constexpr, RUNNING: tl.constexpr,
+@triton.jit
+def move_running(
+    stats, m1, v1, n1, m2, v2, n2, MOMENTUM: tl.constexpr, C: tl.constexpr, BLOCK_C: tl.constexpr
 ):  # fmt: skip
-    """The op for a block, from known statistics."""
-    rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
-    valid, real = real_rows(mask, rows, nodes, HAS_MASK)
-    before: tl.constexpr = not ACTIVATION
-    mean, inverse = in_use(m1, v1, stats, c, EPS, RUNNING, C, ACC)
-    u = entering(x, h1, rows, real, c, seed, t1, s1, SITE, RESIDUAL1 and before, DROPOUT1 and before, C, ACC)
-    value = normalized(u, mean, inverse, w1, b1, c, C, ACC)
-    if TWO:
-        mean, inverse = in_use(m2, v2, stats + 5 * C, c, EPS, RUNNING, C, ACC)
-        u = entering(x, h2, rows, real, c, seed, t2, s2, SITE + 1, RESIDUAL2, DROPOUT2, C, ACC)
-        value += normalized(u, mean, inverse, w2, b2, c, C, ACC)
-    put_output(out, value, x, rows, valid, real, c, seed, t1, s1, SITE, RESIDUAL1, DROPOUT1, ACTIVATION, C, ACC)
+    """Running statistics of one or two norms move on: one program for each."""
+    ACC: tl.constexpr = stats.dtype.element_ty
+    c = tl.arange(0, BLOCK_C)
+    if tl.program_id(0) == 0:
+        put_moved(stats, m1, v1, n1, c, MOMENTUM, C, ACC)
+    elif m2 is not None:
+        put_moved(stats + 5 * C, m2, v2, n2, c, MOMENTUM, C, ACC)

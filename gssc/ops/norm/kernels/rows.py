@@ -56,75 +56,66 @@ def kept(seed, SITE: tl.constexpr, rows, c, threshold):
     return (bits >> 8).to(tl.int32) >= threshold
 
 
-@triton.jit(do_not_specialize=["rows", "threshold", "scale"])
-def relu_rows(
-    x, seed, out, rows, threshold, scale,
-    SITE: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, DROPOUT: tl.constexpr,
-):  # fmt: skip
-    """drop(ReLU(x)) of a block."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    at = row[:, None] * C + c[None, :]
-    inside = (row < rows)[:, None] & (c < C)[None, :]
-    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
-    value = tl.load(x + at, mask=inside, other=0.0).to(acc)
-    # Not a maximum: what is not a number stays what it is, as in PyTorch.
-    value = tl.where(value <= 0.0, 0.0, value)
-    if DROPOUT:
-        value = tl.where(kept(seed, SITE, row, c, threshold), value * scale, 0.0)
-    tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["rows", "threshold", "scale"])
-def relu_rows_backward(
-    grad, x, seed, out, rows, threshold, scale,
-    SITE: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, DROPOUT: tl.constexpr,
-):  # fmt: skip
-    """The gradient of x in a block."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    at = row[:, None] * C + c[None, :]
-    inside = (row < rows)[:, None] & (c < C)[None, :]
-    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
-    change = tl.load(grad + at, mask=inside, other=0.0).to(acc)
-    passes = tl.load(x + at, mask=inside, other=0.0).to(acc) > 0.0
-    if DROPOUT:
-        passes = passes & kept(seed, SITE, row, c, threshold)
-        change = change * scale
-    tl.store(out + at, tl.where(passes, change, 0.0).to(out.dtype.element_ty), mask=inside)
+@triton.jit
+def real_rows(mask, rows, nodes):
+    """Which rows exist, and which of these are real."""
+    valid = rows < nodes
+    real = valid
+    if mask is not None:
+        real = valid & (tl.load(mask + rows, mask=valid, other=0) != 0)
+    return valid, real
 
 
 @triton.jit
-def log_degree(degree, rows, valid, ACC: tl.constexpr):
-    """log(1 + d) of a block of rows."""
-    return tl.log(1.0 + tl.load(degree + rows, mask=valid, other=0.0).to(ACC))
+def entering(
+    x, h, rows, real, c, seed, threshold, scale,
+    SITE: tl.constexpr, ACTIVATION: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """What a branch normalises: x + drop(h), or h where these follow the norm and its activation."""
+    u = load(h, rows, real, c, C, ACC)
+    if not ACTIVATION:
+        if seed is not None:
+            u = tl.where(kept(seed, SITE, rows, c, threshold), u * scale, 0.0)
+        if x is not None:
+            u += load(x, rows, real, c, C, ACC)
+    return u
+
+
+@triton.jit(do_not_specialize=["nodes", "threshold", "scale"])
+def relu_rows(
+    x, grad, seed, out, nodes, threshold, scale,
+    SITE: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """drop(ReLU(x)) of a block; with ``grad``, which is that of the output, the gradient of x."""
+    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
+    valid = rows < nodes
+    value = load(x, rows, valid, c, C, acc)
+    if grad is not None:
+        value = tl.where(value > 0.0, load(grad, rows, valid, c, C, acc), 0.0)
+    else:
+        # Not a maximum: what is not a number stays what it is, as in PyTorch.
+        value = tl.where(value <= 0.0, 0.0, value)
+    if seed is not None:
+        value = tl.where(kept(seed, SITE, rows, c, threshold), value * scale, 0.0)
+    store(out, rows, valid, c, value, C)
 
 
 @triton.jit(do_not_specialize=["nodes"])
 def scale_rows(
-    x, a, b, degree, out, nodes, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr
+    x, grad, a, b, degree, out, sums, nodes, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr
 ):  # fmt: skip
-    """Y for a block."""
+    """X ⊙ (a + b log(1 + d)) for a block; with ``grad``, ∂x, and its part of ∂a and ∂b into ``sums`` [blocks, 2, C]."""
+    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
     valid = rows < nodes
-    factor = (
-        vector(a, c, C, ACC)[None, :] + vector(b, c, C, ACC)[None, :] * log_degree(degree, rows, valid, ACC)[:, None]
-    )
-    store(out, rows, valid, c, load(x, rows, valid, c, C, ACC) * factor, C)
-
-
-@triton.jit(do_not_specialize=["nodes"])
-def scale_rows_backward(
-    grad, x, a, b, degree, dx, sums, nodes,
-    C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """∂x for a block, and its part of ∂a and ∂b into ``sums`` [blocks, 2, C]."""
-    rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
-    valid = rows < nodes
-    logs = log_degree(degree, rows, valid, ACC)[:, None]
-    g = load(grad, rows, valid, c, C, ACC)
-    along = g * load(x, rows, valid, c, C, ACC)
-    own = sums + tl.program_id(0).to(tl.int64) * (2 * C)
-    put(own, c, tl.sum(along, 0), C, True)
-    put(own + C, c, tl.sum(along * logs, 0), C, True)
-    store(dx, rows, valid, c, g * (vector(a, c, C, ACC)[None, :] + vector(b, c, C, ACC)[None, :] * logs), C)
+    logs = tl.log(1.0 + tl.load(degree + rows, mask=valid, other=0.0).to(acc))[:, None]
+    value = load(x, rows, valid, c, C, acc)
+    if grad is not None:
+        g = load(grad, rows, valid, c, C, acc)
+        along = g * value
+        block = sums + tl.program_id(0).to(tl.int64) * (2 * C)
+        put(block, c, tl.sum(along, 0), C, True)
+        put(block + C, c, tl.sum(along * logs, 0), C, True)
+        value = g
+    store(out, rows, valid, c, value * (vector(a, c, C, acc)[None, :] + vector(b, c, C, acc)[None, :] * logs), C)

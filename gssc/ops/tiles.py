@@ -1,0 +1,62 @@
+"""How nodes of a packed batch are cut into tiles, each of one graph; ``conv/kernels.py`` tells how kernels find them.
+
+Graphs of several tiles leave one partial sum per tile, added in a fixed order by a kernel of their own: no atomics, so
+results repeat bit by bit. Nothing looks at ``ptr`` on the host.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from gssc.ops.launch import launch
+from gssc.ops.triton_support import power_of_two, search_steps
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Sizes of one launch: numbers only."""
+
+    nodes: int
+    graphs: int
+    chunk: int  # nodes of a tile, at most
+
+    @cached_property
+    def count(self) -> int:
+        return self.nodes // self.chunk + self.graphs
+
+    @cached_property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """What a kernel needs to find its tile: the last arguments of all."""
+        return self.nodes, self.graphs, search_steps(self.graphs), self.chunk
+
+    @cached_property
+    def kinds(self) -> dict[str, bool]:
+        """Which kinds of graphs, of one tile and of several, sums may meet: code for others is left out of a kernel."""
+        several = self.nodes > self.chunk
+        return {"SMALL_GRAPHS": self.graphs > 1 or not several, "LARGE_GRAPHS": several}
+
+    def partial(self, total: Tensor) -> Tensor | None:
+        """Room for the sums of all tiles, where sums over graphs are ``total`` [G, ...] and may have several tiles."""
+        return total.new_empty((self.count, *total.shape[1:])) if self.kinds["LARGE_GRAPHS"] else None
+
+    def reduce(
+        self, partial: Tensor, ptr: Tensor, total: Tensor, *,
+        state: Tensor | None = None, product: Tensor | None = None, widest: int = 128, numbers: int = 4096,
+    ) -> None:  # fmt: skip
+        """Add sums [tiles, K, C] of large graphs into ``total``; ``product`` takes state ⊙ total, or sums of blocks.
+
+        A program holds so many ``numbers``, of blocks of channels that are at most ``widest``.
+        """
+        from gssc.ops.conv import kernels
+
+        k, c = partial.shape[1:]
+        if product is None and k * c <= widest:  # nothing depends on which column is which channel
+            k, c = 1, k * c
+        block_c = min(power_of_two(c, 16), widest)
+        programs = max(1, min(k, 4096 // self.graphs))
+        launch(
+            kernels.reduce, (self.graphs, programs, -(-c // block_c)), partial, ptr, state, total, product, self.chunk,
+            K=k, C=c, ROWS=max(numbers // block_c, 1), BLOCK_C=block_c,
+            SHARED=product is not None and product.shape[2] != c, num_warps=8,
+        )  # fmt: skip
