@@ -54,13 +54,14 @@ def _messages(
     edge_attr: Tensor | None, weight: Tensor | None, bias: Tensor | None, scale: Tensor | None, shift: Tensor | None,
     fixed: Sequence[Tensor | None], origin: Sequence[Tensor], norm_eps: float, training: bool, residual: bool,
     eps: float, dropout: float, site: int, parts: int, need_edges: bool,
+    batches: Tensor | None = None, momentum: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """H [N, C] and e' [E, C] or [0, C], then statistics [5, C], d and maybe h, which only the backward pass needs.
 
     ``fixed`` are those without gradients: the plan, the edges, mask, seed, running mean and variance. ``origin`` is
     what t, s and n are computed anew from. Statistics, where there is a norm, are the mean and 1/√(variance + ε) in
     use, then mean, Σ(ℓ - mean)² and n of the batch. The last are d and, in half precision or with a, h unrounded
-    [1 or 2, N, C].
+    [1 or 2, N, C]. Where ``batches`` are given, running statistics move on; not where a program is traced.
     """
     from gssc.ops.gated_gcn import kernels
     from gssc.ops.norm.kernels import forward_merge as merge_moments
@@ -79,8 +80,8 @@ def _messages(
     )  # fmt: skip
     if scale is not None:
         launch(
-            merge_moments, (1, -(-c // 32)), moments, running_mean, running_variance, None, None, stats, len(moments),
-            EPS=norm_eps, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
+            merge_moments, (1, -(-c // 32)), moments, running_mean, running_variance, batches, None, None, None, stats,
+            len(moments), EPS=norm_eps, MOMENTUM=momentum, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
         )  # fmt: skip
     if need_edges:
         grid.over_rows(
@@ -117,7 +118,7 @@ def _drop_numbers(dropout: float) -> tuple[int, float]:
 
 @_messages.register_fake
 def _(target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
-    scale, fixed, need_edges = others[3], others[5], others[-1]
+    scale, fixed, need_edges = others[3], others[5], others[14]
     return _empty_results(target, own, scale, fixed[6].shape[1] if need_edges else 0)
 
 
@@ -306,11 +307,13 @@ def gated_messages(
         told, parts = [rows.contiguous() for rows in told], 1
     mask = None if inputs.mask is None else inputs.mask.contiguous().view(torch.uint8)
     fixed = [*plan, edge_index.contiguous(), mask, seed if dropout else None, mean, variance]
+    moves = training and momentum is not None and not is_traced(target)  # with the op itself, as in ``norm``
     nodes, edges, stats, _ = _messages(
         *told, *[None] * (4 - len(told)), edge_attr, weight, bias, scale, shift, fixed, told_anew,
         norm_eps, training, residual, eps, dropout, site, parts, need_edges,
+        *((batches, momentum) if moves else (None, 0.0)),
     )  # fmt: skip
-    if training:
+    if training and not moves:
         move_running_statistics(stats.unsqueeze(0), mean, variance, batches, None, None, None, momentum)
     return nodes, edges if need_edges else None
 

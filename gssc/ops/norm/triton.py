@@ -5,9 +5,9 @@
 
 u and û are computed anew in every pass. Where the batch is small (``HELD`` rows) a program holds all rows of a few
 channels in registers, and each direction is one launch; else moments and sums are first made per share of the rows, and
-merged in a fixed order: no atomics, so results repeat bit by bit. Running statistics move on in a launch of their own,
-since an op with a gradient must not change its arguments. Where the backward pass is itself to be differentiated, it is
-made of PyTorch's ops.
+merged in a fixed order: no atomics, so results repeat bit by bit. Running statistics move on in the same launch or,
+where a program is traced, in one of their own. Where the backward pass is itself to be differentiated, it is made of
+PyTorch's ops.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from torch import Tensor
 from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive as random
 from gssc.ops.norm.naive import Inputs
-from gssc.ops.op import composed_gradients, empty_like, op, promoted
+from gssc.ops.op import composed_gradients, empty_like, is_traced, op, promoted
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
 HELD = 2048  # rows that one program may hold
@@ -72,26 +72,30 @@ def norm_forward(
     mean: Tensor, variance: Tensor, mean2: Tensor | None, variance2: Tensor | None,
     mask: Tensor | None, seed: Tensor | None, dropouts: Sequence[float], residuals: Sequence[bool],
     eps: float, activation: bool, site: int, training: bool,
+    batches: Tensor | None = None, batches2: Tensor | None = None, momentum: float = 0.0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Y [N, C], and statistics [B, 5, C]: mean and 1/√(variance + ε) in use, mean, Σ(u - mean)² and n of the batch."""
+    """Y [N, C], and statistics [B, 5, C]: mean and 1/√(variance + ε) in use, mean, Σ(u - mean)² and n of the batch.
+
+    Where ``batches`` are given, running statistics move on; not where a program is traced.
+    """
     from gssc.ops.norm import kernels
 
     out, stats = _empty_results(first, second, x)
     if stats.numel() == 0:
         return out.zero_(), stats
     job = _Job(first, second, x, mask, seed, dropouts, residuals, activation, site)
-    tensors = (weight, bias, mean, variance, weight2, bias2, mean2, variance2, stats, out)
-    held = training and job.held
+    held, moves = training and job.held, dict[str, Any](EPS=eps, MOMENTUM=momentum)
     if training and not held:
         share = max(64, -(-job.rows // (SHARES * multiprocessors(first.device))))
         programs = -(-job.rows // share)
         partial = stats.new_empty(programs, len(stats), 3, job.c)
         job.launch(kernels.forward_moments, partial, share, programs=programs)
-        launch(
-            kernels.forward_merge, (1, -(-job.c // 16)), partial, mean, variance, mean2, variance2, stats, programs,
-            EPS=eps, C=job.c, ROWS=MERGED, BLOCK_C=16, num_warps=4,
-        )  # fmt: skip
-    job.launch(kernels.forward_rows, *tensors, held=held, EPS=eps, HELD=held, RUNNING=not training)
+        norms = (mean, variance, batches, mean2, variance2, batches2)
+        sizes = {"C": job.c, "ROWS": MERGED, "BLOCK_C": 16, "num_warps": 4}
+        launch(kernels.forward_merge, (1, -(-job.c // 16)), partial, *norms, stats, programs, **moves, **sizes)
+        batches = batches2 = None
+    tensors = (weight, bias, mean, variance, batches, weight2, bias2, mean2, variance2, batches2, stats, out)
+    job.launch(kernels.forward_rows, *tensors, held=held, **moves, HELD=held, RUNNING=not training)
     return out, stats
 
 
@@ -152,13 +156,13 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
 
 def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
     if grad is None:
-        return (None,) * 19
+        return (None,) * 22
     _, second, x, weight, bias, weight2, bias2, *_, stats = ctx.saved_tensors
     if torch.is_grad_enabled():  # somebody will differentiate the result
         needed = [bool(need) for need in ctx.needs_input_grad[:7]]
         wide_grad = grad.to(promoted(grad, stats))
         gradients = composed_gradients(lambda *views: _composed(ctx, *views), ctx.saved_tensors[:7], needed, wide_grad)
-        return (*gradients, *[None] * 12)
+        return (*gradients, *[None] * 15)
     sums, d_first, *rest = norm_backward(grad, ctx.saved_tensors, *ctx.form)
     d_second = None if second is None else rest.pop(0)
     d_x = rest[0] if rest else None
@@ -170,7 +174,7 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
         None if parameter is None else row.to(parameter.dtype)
         for parameter, row in zip((bias, weight, bias2, weight2), sums, strict=True)
     )
-    return d_first, d_second, d_x, d_weight, d_bias, d_weight2, d_bias2, *[None] * 12
+    return d_first, d_second, d_x, d_weight, d_bias, d_weight2, d_bias2, *[None] * 15
 
 
 def _composed(ctx: Any, first: Tensor, second: Tensor | None, x: Tensor | None, *parameters: Tensor) -> Tensor:
@@ -221,10 +225,13 @@ def residual_norm(inputs: Inputs) -> Tensor:
     if len(branches) == 2:
         two, other = branches[1], states[1][:5]
         dropouts[1], residuals[1] = two.dropout, two.residual
+    # An op with a gradient must not change its arguments where somebody watches: then statistics move on by another.
+    moves = norm.training and norm.momentum is not None and not is_traced(one.rows)
     out, stats = norm_forward(
         one.rows, None if two is None else two.rows, x, norm.weight, norm.bias, *other[:2], norm.mean, norm.variance,
         *other[2:4], mask, seed, dropouts, residuals, norm.eps, activation, site, norm.training,
+        *((norm.batches, other[4], norm.momentum) if moves else (None, None, 0.0)),
     )  # fmt: skip
-    if norm.training:
+    if norm.training and not moves:
         move_running_statistics(stats, norm.mean, norm.variance, norm.batches, *other[2:], norm.momentum)
     return out

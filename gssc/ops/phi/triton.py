@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.launch import launch
-from gssc.ops.op import composed_gradients, op
+from gssc.ops.op import composed_gradients, is_traced, op
 from gssc.ops.phi import naive
 from gssc.ops.triton_support import exporting, multiprocessors, power_of_two, wants_exact
 
@@ -114,9 +114,23 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
 deep_set_forward.register_autograd(_backward, setup_context=_setup)
 
 
+class _Flat(torch.autograd.Function):
+    """Tensors behind one another; gradients are views of one, without a step of autograd for each of some fifty."""
+
+    @staticmethod
+    def forward(ctx: Any, *weights: Tensor) -> Tensor:
+        ctx.shapes = [weight.shape for weight in weights]
+        return torch.cat([weight.reshape(-1) for weight in weights])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        parts = grads[0].split([shape.numel() for shape in ctx.shapes])
+        return tuple(part.view(shape) for part, shape in zip(parts, ctx.shapes, strict=True))
+
+
 def deep_set(eigvals: Tensor, eigmask: Tensor, weights: list[Tensor]) -> Tensor:
     """Φ [G, K, C] from the weights of all units, one after the other."""
-    flat = torch.cat([weight.reshape(-1) for weight in weights])
+    flat: Tensor = _Flat.apply(*weights) if not is_traced() else torch.cat([weight.reshape(-1) for weight in weights])
     keep = torch.is_grad_enabled() and flat.requires_grad
     out: Tensor = deep_set_forward(eigvals, eigmask, flat, weights[0].shape[0], naive.blocks_of(weights), keep)[0]
     return out

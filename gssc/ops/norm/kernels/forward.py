@@ -8,19 +8,36 @@ from gssc.ops.norm.kernels.rows import columns, entering, kept, load, put, real_
 
 @triton.jit
 def settled(
-    n, mean, squares, running_mean, running_variance, stats, c, writes,
-    EPS: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr,
+    n, mean, squares, running_mean, running_variance, batches, stats, c, writes,
+    EPS: tl.constexpr, MOMENTUM: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Mean and 1/√(variance + ε) to normalise by, from the moments of the batch; one program writes all five rows."""
+    """Mean and 1/√(variance + ε) to normalise by, from the moments of the batch; one program writes all five rows.
+
+    With ``batches``, which counts them, running statistics move on, if this one had two rows and more.
+    """
     enough = n >= 2.0
-    used = tl.where(enough, mean, vector(running_mean, c, C, ACC))
-    variance = tl.where(enough, squares / tl.maximum(n, 1.0), vector(running_variance, c, C, ACC))
+    old_mean, old_variance = vector(running_mean, c, C, ACC), vector(running_variance, c, C, ACC)
+    used = tl.where(enough, mean, old_mean)
+    variance = tl.where(enough, squares / tl.maximum(n, 1.0), old_variance)
     inverse = 1.0 / tl.sqrt(variance + EPS)
     put(stats, c, used, C, writes)
     put(stats + C, c, inverse, C, writes)
     put(stats + 2 * C, c, mean, C, writes)
     put(stats + 3 * C, c, squares, C, writes)
     put(stats + 4 * C, c, tl.zeros_like(mean) + n, C, writes)
+    if batches is not None:
+        step = tl.full([], MOMENTUM, dtype=ACC)
+        unbiased = squares / tl.maximum(n - 1.0, 1.0)
+        put(running_mean, c, tl.where(enough, (1.0 - step) * old_mean + step * mean, old_mean), C, writes)
+        put(
+            running_variance,
+            c,
+            tl.where(enough, (1.0 - step) * old_variance + step * unbiased, old_variance),
+            C,
+            writes,
+        )
+        rows = tl.max(tl.zeros_like(mean) + n, 0)
+        tl.atomic_add(batches, 1, mask=(rows >= 2.0) & (tl.program_id(1) == 0))
     return used, inverse
 
 
@@ -35,17 +52,21 @@ def moments(u, real, ACC: tl.constexpr):
 
 @triton.jit
 def normalized(
-    u, real, weight, bias, running_mean, running_variance, stats, c,
-    HELD: tl.constexpr, RUNNING: tl.constexpr, EPS: tl.constexpr, C: tl.constexpr, BLOCK_C: tl.constexpr,
-    ACC: tl.constexpr,
+    u, real, weight, bias, running_mean, running_variance, batches, stats, c,
+    HELD: tl.constexpr, RUNNING: tl.constexpr, EPS: tl.constexpr, MOMENTUM: tl.constexpr, C: tl.constexpr,
+    BLOCK_C: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """γ û + β, by the moments of u (HELD, where it is all there is), the running statistics, or those in ``stats``."""
     if HELD:
         n, mean, squares = moments(u, real, ACC)
-        mean, inverse = settled(n, mean, squares, running_mean, running_variance, stats, c, True, EPS, C, ACC)
+        mean, inverse = settled(
+            n, mean, squares, running_mean, running_variance, batches, stats, c, True, EPS, MOMENTUM, C, ACC
+        )
     elif RUNNING:
         n, none, writes = tl.zeros([], dtype=ACC), tl.zeros([BLOCK_C], dtype=ACC), tl.program_id(0) == 0
-        mean, inverse = settled(n, none, none, running_mean, running_variance, stats, c, writes, EPS, C, ACC)
+        mean, inverse = settled(
+            n, none, none, running_mean, running_variance, None, stats, c, writes, EPS, MOMENTUM, C, ACC
+        )
     else:
         mean, inverse = vector(stats, c, C, ACC), vector(stats + C, c, C, ACC)
     factor = inverse * vector(weight, c, C, ACC)
@@ -54,10 +75,10 @@ def normalized(
 
 @triton.jit(do_not_specialize=["nodes", "t1", "t2", "s1", "s2"])
 def forward_rows(
-    x, h1, h2, mask, seed, w1, b1, m1, v1, w2, b2, m2, v2, stats, out, t1, t2, s1, s2, nodes,
+    x, h1, h2, mask, seed, w1, b1, m1, v1, n1, w2, b2, m2, v2, n2, stats, out, t1, t2, s1, s2, nodes,
     C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr, ACTIVATION: tl.constexpr,
     RESIDUAL1: tl.constexpr, RESIDUAL2: tl.constexpr, DROPOUT1: tl.constexpr, DROPOUT2: tl.constexpr,
-    EPS: tl.constexpr, HELD: tl.constexpr, RUNNING: tl.constexpr,
+    EPS: tl.constexpr, MOMENTUM: tl.constexpr, HELD: tl.constexpr, RUNNING: tl.constexpr,
 ):  # fmt: skip
     """The op for a block: all rows of a few channels (HELD), or from statistics that are known."""
     x1, x2 = x if RESIDUAL1 else None, x if RESIDUAL2 else None
@@ -68,10 +89,11 @@ def forward_rows(
         rows += tl.program_id(0) * BLOCK_N
     valid, real = real_rows(mask, rows, nodes)
     u = entering(x1, h1, rows, real, c, seed1, t1, s1, SITE, ACTIVATION, C, ACC)
-    value = normalized(u, real, w1, b1, m1, v1, stats, c, HELD, RUNNING, EPS, C, BLOCK_C, ACC)
+    value = normalized(u, real, w1, b1, m1, v1, n1, stats, c, HELD, RUNNING, EPS, MOMENTUM, C, BLOCK_C, ACC)
     if h2 is not None:
         u = entering(x2, h2, rows, real, c, seed2, t2, s2, SITE + 1, False, C, ACC)
-        value += normalized(u, real, w2, b2, m2, v2, stats + 5 * C, c, HELD, RUNNING, EPS, C, BLOCK_C, ACC)
+        stats2 = stats + 5 * C
+        value += normalized(u, real, w2, b2, m2, v2, n2, stats2, c, HELD, RUNNING, EPS, MOMENTUM, C, BLOCK_C, ACC)
     if ACTIVATION:
         value = tl.where(value <= 0.0, 0.0, value)
         if seed1 is not None:
@@ -132,9 +154,9 @@ def forward_moments(
 
 @triton.jit
 def merged(
-    partial, chunks, running_mean, running_variance, stats, c,
-    EPS: tl.constexpr, STRIDE: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
-    ACC: tl.constexpr,
+    partial, chunks, running_mean, running_variance, batches, stats, c,
+    EPS: tl.constexpr, MOMENTUM: tl.constexpr, STRIDE: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK_C: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Moments of all chunks of one branch, in a fixed order, and what to normalise by."""
     number = tl.zeros([ROWS, BLOCK_C], dtype=ACC)
@@ -155,21 +177,23 @@ def merged(
         inside = (chunk < chunks)[:, None] & (c < C)[None, :]
         away = tl.load(at + C, mask=inside, other=0.0) - mean[None, :]
         total += tl.load(at + 2 * C, mask=inside, other=0.0) + tl.load(at, mask=inside, other=0.0) * away * away
-    settled(n_all, mean, tl.sum(total, 0), running_mean, running_variance, stats, c, True, EPS, C, ACC)
+    squares = tl.sum(total, 0)
+    settled(n_all, mean, squares, running_mean, running_variance, batches, stats, c, True, EPS, MOMENTUM, C, ACC)
 
 
 @triton.jit(do_not_specialize=["chunks"])
 def forward_merge(
-    partial, m1, v1, m2, v2, stats, chunks,
-    EPS: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
+    partial, m1, v1, n1, m2, v2, n2, stats, chunks,
+    EPS: tl.constexpr, MOMENTUM: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Statistics from ``partial``."""
     ACC: tl.constexpr = partial.dtype.element_ty
     c = columns(BLOCK_C)
     stride: tl.constexpr = (3 if m2 is None else 6) * C
-    merged(partial, chunks, m1, v1, stats, c, EPS, stride, C, ROWS, BLOCK_C, ACC)
+    merged(partial, chunks, m1, v1, n1, stats, c, EPS, MOMENTUM, stride, C, ROWS, BLOCK_C, ACC)
     if m2 is not None:
-        merged(partial + 3 * C, chunks, m2, v2, stats + 5 * C, c, EPS, stride, C, ROWS, BLOCK_C, ACC)
+        partial2, stats2 = partial + 3 * C, stats + 5 * C
+        merged(partial2, chunks, m2, v2, n2, stats2, c, EPS, MOMENTUM, stride, C, ROWS, BLOCK_C, ACC)
 
 
 @triton.jit
