@@ -1,7 +1,9 @@
 """AdamW, the learning rate as a function of the step, and averaged weights."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +24,27 @@ def learning_rate(config: OptimConfig, epoch: float, epochs: int) -> float:
     return config.lr * 0.5 * (1.0 + math.cos(math.pi * min((epoch - config.warmup_epochs) / rest, 1.0)))
 
 
-def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = None) -> torch.optim.AdamW:
+class ClippingAdamW(torch.optim.AdamW):
+    """``torch.optim.AdamW`` over one group of parameters that also limits the norm of their gradients."""
+
+    def clip(self, limit: float) -> Tensor:
+        """Scale the gradients down to a norm of ``limit``, where it is larger (0: nowhere); returns what it was."""
+        return nn.utils.clip_grad_norm_(self.param_groups[0]["params"], limit or math.inf)
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = None) -> ClippingAdamW:
     """PyTorch's fused AdamW over all parameters, its state allocated from the start.
 
-    A learning rate on a GPU (a tensor) makes steps that can be captured as a CUDA graph.
+    A learning rate on a GPU (a tensor) makes steps that can be captured as a CUDA graph. On a CPU the parameters of
+    the model become views of one tensor.
     """
     parameters = list(model.parameters())
+    kinds = {(parameter.device.type, parameter.dtype) for parameter in parameters}
+    if lr is None and len(kinds) == 1 and parameters[0].device.type == "cpu":
+        return FlatAdamW(parameters, config.lr, config.weight_decay)
     capturable = lr is not None and parameters[0].device.type == "cuda"
     rate = config.lr if lr is None else lr
-    optimizer = torch.optim.AdamW(parameters, rate, weight_decay=config.weight_decay, fused=True, capturable=capturable)
+    optimizer = ClippingAdamW(parameters, rate, weight_decay=config.weight_decay, fused=True, capturable=capturable)
     for parameter in parameters:
         optimizer.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
@@ -40,17 +54,71 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
     return optimizer
 
 
-@torch.no_grad()
-def clip_gradients(model: nn.Module, limit: float) -> Tensor:
-    """Scale the gradients down to a norm of ``limit``, where it is larger (0: nowhere); returns what it was.
+class FlatAdamW(ClippingAdamW):
+    """`ClippingAdamW` for a CPU, with the same state per parameter, in one fused kernel over all parameters.
 
-    As PyTorch's ``clip_grad_norm_``, but with one norm of all gradients behind each other: a CPU takes longer for those
-    of hundreds of small ones.
+    A model of ten layers has hundreds of small parameters, and what an optimiser does for each of them (count the step,
+    take its norm, scale its gradient) costs a CPU more than the arithmetic. So parameters are moved into one tensor and
+    stay views of it. Where one of them was moved elsewhere since, has no gradient or has taken fewer steps than others,
+    each is treated on its own, as PyTorch does it.
+
+    Args:
+        parameters: Parameters of one dtype on the CPU.
+        lr: Learning rate; later that of ``param_groups[0]``.
+        weight_decay: Weight decay.
     """
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = torch.linalg.vector_norm(_flatten_dense_tensors(gradients))
-    torch._foreach_mul_(gradients, torch.clamp((limit or math.inf) / (norm + 1e-6), max=1.0))
-    return norm
+
+    def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
+        super().__init__(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+        self.parameters = list(parameters)
+        flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
+        means, squares = torch.zeros_like(flat), torch.zeros_like(flat)
+        self.steps = torch.zeros(len(self.parameters))
+        ends = list(accumulate(parameter.numel() for parameter in self.parameters))
+        for number, (parameter, end) in enumerate(zip(self.parameters, ends, strict=True)):
+            place = slice(end - parameter.numel(), end)
+            parameter.data = flat[place].view_as(parameter)
+            self.state[parameter] = {
+                "step": self.steps[number],
+                "exp_avg": means[place].view_as(parameter),
+                "exp_avg_sq": squares[place].view_as(parameter),
+            }
+        self.places = [parameter.data_ptr() for parameter in self.parameters]
+        self.whole = nn.Parameter(flat)
+        self.as_one = torch.optim.AdamW([self.whole], weight_decay=weight_decay, fused=True)
+        self.as_one.state[self.whole] = {"step": torch.zeros(()), "exp_avg": means, "exp_avg_sq": squares}
+
+    def clip(self, limit: float) -> Tensor:
+        """As `ClippingAdamW.clip`; the next `step` takes the scaled gradients."""
+        self.whole.grad = None
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        in_place = [parameter.data_ptr() for parameter in self.parameters] == self.places
+        if len(gradients) < len(self.parameters) or not in_place or bool((self.steps != self.steps[0]).any()):
+            return super().clip(limit)
+        gradient: Tensor = _flatten_dense_tensors(gradients)
+        norm = torch.linalg.vector_norm(gradient)
+        # As clip_grad_norm_ does it.
+        self.whole.grad = gradient.mul_(torch.clamp((limit or math.inf) / (norm + 1e-6), max=1.0))
+        return norm
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """Update the parameters, by clipped gradients where `clip` was called since the gradients were made."""
+        if closure is not None or self.whole.grad is None:
+            return super().step(closure)
+        self.as_one.param_groups[0]["lr"] = self.param_groups[0]["lr"]
+        self.as_one.state[self.whole]["step"].copy_(self.steps[0])
+        self.as_one.step()
+        self.steps.add_(1)
+        self.whole.grad = None
+        return None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.whole.grad = None
+        if not set_to_none:
+            return super().zero_grad(set_to_none)
+        for parameter in self.parameters:
+            parameter.grad = None
+        return None
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

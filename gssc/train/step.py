@@ -19,7 +19,7 @@ from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import batch_norms
 from gssc.tasks import Task
 from gssc.train.evaluate import autocast, batches_in_order, raw_outputs, score
-from gssc.train.optimizer import Average, clip_gradients, learning_rate, make_optimizer
+from gssc.train.optimizer import Average, learning_rate, make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.stopping import Clock
 from gssc.train.store import Batch, GraphStore
@@ -161,7 +161,7 @@ class Trainer:
         loss = self.task.loss(raw, batch.y, batch.mask, self.processes.sum if world > 1 else None)
         # Processes average their gradients, but their losses are parts of one mean.
         (loss * world if world > 1 else loss).backward()
-        norm = clip_gradients(self.model, self.recipe.optim.clip)
+        norm = self.optimizer.clip(self.recipe.optim.clip)
         return torch.where(norm.isfinite(), self.processes.sum(loss) if world > 1 else loss.detach(), math.nan)
 
     def move(self) -> None:
