@@ -100,7 +100,10 @@ def _restore(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 def _never_waiting(strict: bool) -> Iterator[None]:
     """Where ``strict``, an operation for which the host waits for the GPU raises, before it can spoil a capture."""
     mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error" if strict else mode)
+    with warnings.catch_warnings():
+        # That the mode does not notice all such operations, PyTorch says once per process.
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error" if strict else mode)
     try:
         yield
     finally:
