@@ -141,6 +141,7 @@ class GSSC(nn.Module):
         recompute: int = 0,
     ) -> None:
         super().__init__()
+        recompute = recompute or 0
         for name, number in (("out_channels", out_channels), ("channels", channels), ("layers", layers)):
             check_positive(name, number)
         may_be_zero = {"rwse": rwse, "rwse_channels": rwse_channels, "diagonal_channels": diagonal_channels}

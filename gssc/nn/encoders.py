@@ -11,7 +11,7 @@ from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn.norm import BatchNorm
 from gssc.ops import Branch, graph_pool, gssc_conv, residual_norm
 from gssc.ops.context import GraphContext
-from gssc.ops.op import unmodified
+from gssc.ops.op import is_traced, unmodified
 
 # What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
 Features = int | Sequence[int] | None
@@ -99,8 +99,8 @@ class FeatureEncoder(nn.Module):
 def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleList) -> Tensor:
     """Σ_i embedding_i(column i) of integer columns [N, I]: [N, C].
 
-    Where that is small, as zeros and ones [N, V] times all tables [V, C]: the gradient of the tables is one product as
-    well. That of an embedding sorts its indices on a GPU, some ten launches for each of a molecule's twelve columns.
+    On a GPU, where that is small, as zeros and ones [N, V] times all tables [V, C]: the gradient of the tables is one
+    product as well. That of an embedding sorts its indices, some ten launches for each of a molecule's twelve columns.
     """
     tables: list[Tensor] = []
     categories = 0
@@ -109,7 +109,7 @@ def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleLi
             if e.padding_idx is None and e.max_norm is None and not (e.sparse or e.scale_grad_by_freq):
                 tables.append(e.weight)
             categories += e.num_embeddings
-    simple = len(tables) == len(embeddings) and not torch.compiler.is_compiling()
+    simple = columns.is_cuda and len(tables) == len(embeddings) and not is_traced(columns)
     if not simple or columns.shape[0] * categories > MAX_ENTRIES:
         total: Tensor = embeddings[0](columns[:, 0])
         for column, embedding in list(enumerate(embeddings))[1:]:

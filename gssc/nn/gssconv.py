@@ -172,16 +172,15 @@ def joint_gains(convolutions: Sequence[Any], phi: Tensor) -> dict[nn.Module, Gai
     not worth it: then each makes its own.
     """
     kinds = set()
-    queries, keys = [], []
+    pairs = []
     for conv in convolutions:
         if type(conv) is not GSSConv or conv.selective:
             return {}
         kinds.add((conv.kernel, conv.self_term, conv.channels, conv.phi_channels))
-        queries += [conv.lin_q, conv.lin_sq] if conv.self_term else [conv.lin_q]
-        keys += [conv.lin_k, conv.lin_sk] if conv.self_term else [conv.lin_k]
-    gains = joint_frequency_gains(phi, queries, keys, convolutions[0].kernel == "shared") if len(kinds) == 1 else None
+        pairs += [(conv.lin_q, conv.lin_k), *([(conv.lin_sq, conv.lin_sk)] if conv.self_term else [])]
+    gains = joint_frequency_gains(phi, pairs, convolutions[0].kernel == "shared") if len(kinds) == 1 else None
     if gains is None:
         return {}
     both = convolutions[0].self_term
-    pairs = zip(gains[::2], gains[1::2], strict=True) if both else zip(gains, [None] * len(gains), strict=True)
-    return dict(zip(convolutions, pairs, strict=True))
+    of_each = zip(gains[::2], gains[1::2], strict=True) if both else zip(gains, [None] * len(gains), strict=True)
+    return dict(zip(convolutions, of_each, strict=True))

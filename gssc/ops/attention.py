@@ -46,7 +46,7 @@ class _Padding:
 
     def unpad(self, padded: Tensor, into: Tensor) -> None:
         """The other way round."""
-        torch.index_select(padded.flatten(0, 1), 0, self.slots, out=into).masked_fill_(self.outside, 0)
+        into.copy_(padded.flatten(0, 1).index_select(0, self.slots).masked_fill(self.outside, 0))
 
 
 def _per_graph(

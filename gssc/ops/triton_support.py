@@ -74,6 +74,14 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@lru_cache(maxsize=16)
+def shared_memory(device: torch.device) -> int:
+    """Bytes that one program may use; any number for the interpreter, and where PyTorch does not tell."""
+    if device.type != "cuda":
+        return 1 << 30
+    return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 1 << 30)
+
+
 def power_of_two(number: int, least: int = 1) -> int:
     """The smallest power of two that is at least ``number`` and at least ``least``."""
     return max(least, 1 << max(number - 1, 0).bit_length())

@@ -36,8 +36,7 @@ def some(**settings):
 
 def test_forms_of_all_pairs_give_what_eq_4_prints(float64):
     convolutions, phi = some(kernel="shared", self_term=False)
-    queries, keys = ([getattr(conv, name) for conv in convolutions] for name in ("lin_q", "lin_k"))
-    together = joint_frequency_gains(phi, queries, keys, True)
+    together = joint_frequency_gains(phi, [(conv.lin_q, conv.lin_k) for conv in convolutions], True)
     assert_same(together, convolutions, phi)
     for conv, part in zip(convolutions, together, strict=True):
         assert_close(part, (conv.lin_q(phi) * conv.lin_k(phi)).sum(-1, keepdim=True))

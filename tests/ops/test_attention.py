@@ -48,3 +48,10 @@ def test_nodes_beyond_the_bound_are_left_out():
 def test_opcheck(sizes, largest):
     tensors = [torch.randn(sum(sizes), 4, requires_grad=True) for _ in range(3)]
     torch.library.opcheck(torch.ops.gssc.attention.default, (*tensors, make_ptr(sizes), 2, largest))
+
+
+def test_second_derivatives_with_a_bound_on_sizes():
+    torch.manual_seed(0)
+    rows = [torch.randn(6, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    ptr = torch.tensor([0, 2, 6])
+    assert torch.autograd.gradgradcheck(lambda *qkv: attention(*qkv, ptr, 2, 5), rows)

@@ -126,22 +126,23 @@ def frequency_gains(phi: Tensor, query: nn.Module, key: nn.Module, shared: bool)
 
 
 def joint_frequency_gains(
-    phi: Tensor, queries: Sequence[nn.Module], keys: Sequence[nn.Module], shared: bool
+    phi: Tensor, pairs: Sequence[tuple[nn.Module, nn.Module]], shared: bool
 ) -> tuple[Tensor, ...] | None:
     """`frequency_gains` of all pairs of equal shape in a few operations; ``None`` where it is not worth it."""
+    queries, keys = zip(*pairs, strict=True)
     if not unmodified(*queries, *keys, bias=False):
         return None
-    (graphs, frequencies, width), pairs = phi.shape, len(queries)
+    (graphs, frequencies, width), count = phi.shape, len(queries)
     rows = phi.reshape(-1, width)
-    weights = stack([*map(attrgetter("weight"), (*queries, *keys))]).unflatten(0, (2, pairs))
+    weights = stack([*map(attrgetter("weight"), (*queries, *keys))]).unflatten(0, (2, count))
     if shared:
         # a_k = φ_kᵀ (W_qᵀ W_k) φ_k, with all forms W_qᵀ W_k [c, c] side by side in one product.
         forms = bmm(weights[0].transpose(1, 2), weights[1])
-        turned = (rows @ forms.transpose(0, 1).reshape(width, -1)).view(-1, pairs, width)
+        turned = (rows @ forms.transpose(0, 1).reshape(width, -1)).view(-1, count, width)
         gains = (turned * rows.unsqueeze(1)).sum(-1).t().contiguous()
-        return gains.view(pairs, graphs, frequencies, 1).unbind()
+        return gains.view(count, graphs, frequencies, 1).unbind()
     channels = weights.shape[2]
-    if phi.device.type == "cpu" or 2 * pairs * channels * graphs * frequencies > LARGEST:
+    if phi.device.type == "cpu" or 2 * count * channels * graphs * frequencies > LARGEST:
         return None
-    q, k = (rows @ weights.reshape(-1, width).t()).view(-1, 2, pairs, channels).unbind(1)
-    return (q * k).transpose(0, 1).contiguous().view(pairs, graphs, frequencies, channels).unbind()
+    q, k = (rows @ weights.reshape(-1, width).t()).view(-1, 2, count, channels).unbind(1)
+    return (q * k).transpose(0, 1).contiguous().view(count, graphs, frequencies, channels).unbind()

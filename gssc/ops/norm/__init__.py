@@ -52,6 +52,10 @@ def residual_norm(
     Returns:
         y, [N, C].
     """
+    if backend != "auto":
+        check_choice("backend", backend, BACKENDS)
+    if not branches:
+        fail("branches", "one or two", "none")
     if backend in ("naive", "triton"):
         states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
         if not training:
@@ -86,15 +90,14 @@ def residual_norm(
             h = norm(h) if mask is None or not hasattr(norm, "synchronized") else norm(h, mask)
         h = dropout(h.relu(), p, training, added) if activation else h
         total = h if total is None else total + h
-    if total is None:
-        fail("branches", "one or two", "none")
+    assert total is not None
     return total
 
 
 def norm_state(norm: object) -> NormState | None:
     """A `gssc.nn.BatchNorm` as its numbers, or such a state itself.
 
-    None where the module must be called: another norm, one over several processes, or one that somebody watches.
+    None where the module must be called: another norm or forward, one over processes, or one that somebody watches.
     """
     if isinstance(norm, NormState):
         return norm
@@ -102,6 +105,8 @@ def norm_state(norm: object) -> NormState | None:
         return None
     weight, mean, variance, batches = norm.weight, norm.running_mean, norm.running_var, norm.num_batches_tracked
     if weight is None or mean is None or norm._forward_pre_hooks or norm._forward_hooks:
+        return None
+    if norm._backward_hooks or norm._backward_pre_hooks or type(norm).forward.__module__ != "gssc.nn.norm":
         return None
     assert variance is not None
     assert batches is not None

@@ -17,9 +17,10 @@ from torch import Tensor
 from gssc.ops.launch import launch
 from gssc.ops.op import composed_gradients, is_traced, op
 from gssc.ops.phi import naive
-from gssc.ops.triton_support import exporting, multiprocessors, power_of_two, wants_exact
+from gssc.ops.triton_support import exporting, multiprocessors, power_of_two, shared_memory, wants_exact
 
 MAX_CHANNELS = 128
+LARGE_TILES = 128 << 10  # bytes of shared memory that the largest tiles take, more than many GPUs have
 ROWS = (16, 32, 64)  # of a tile, as many as there are frequencies or more
 MAX_FREQUENCIES = ROWS[-1]
 PROGRAMS = 2  # of the backward pass, per processor
@@ -31,6 +32,8 @@ WARPS = {(32, 64): (8, 8), (64, 64): (4, 8), (32, 128): (8, 8), (64, 128): (8, 8
 def fits(eigvals: Tensor, width: int) -> bool:
     """Whether the kernels can do it: float32, few frequencies and channels, and no gradient of eigenvalues."""
     if width > MAX_CHANNELS or not 1 <= eigvals.shape[1] <= MAX_FREQUENCIES or exporting():
+        return False
+    if width > 64 and eigvals.shape[1] > 32 and shared_memory(eigvals.device) < LARGE_TILES:
         return False
     return not eigvals.requires_grad and eigvals.dtype == torch.float32
 

@@ -126,3 +126,27 @@ def test_statistics_are_reestimated_all_the_same(fusing):
         found.append(dict(own.named_buffers()))
     for name, value in found[0].items():
         assert torch.equal(found[1][name], value), name
+
+
+def test_a_norm_that_somebody_watches_or_rewrote_is_called():
+    calls = []
+    layer = GSSCLayer(8, GatedGCN(8))
+    for name, module in layer.named_modules():
+        if isinstance(module, BatchNorm) and name != "local.norm_edge":
+            module.register_full_backward_hook(lambda *_, name=name: calls.append(name))
+    layer(torch.randn(5, 8, requires_grad=True), torch.tensor([[0, 1], [1, 0]]))[0].sum().backward()
+    assert sorted(calls) == ["local.norm_node", "norm_ffn", "norm_local"]
+
+    class Zeros(BatchNorm):
+        def forward(self, x, mask=None):
+            return torch.zeros_like(x)
+
+    assert not norm.residual_norm(None, [Branch(torch.randn(4, 3), Zeros(3))], training=True).any()
+
+
+def test_bad_arguments_of_the_op():
+    branch = Branch(torch.randn(4, 3), BatchNorm(3))
+    with pytest.raises(ValueError, match=r"backend: expected one of .*did you mean 'triton'"):
+        norm.residual_norm(None, [branch], training=True, backend="tritn")
+    with pytest.raises(ValueError, match="branches: expected one or two, got none"):
+        norm.residual_norm(None, [], training=True)
