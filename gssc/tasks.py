@@ -107,16 +107,17 @@ class Task:
         """The loss and the weight of every row, or, by probabilities, of every row as each of the classes."""
         if target.is_floating_point():
             weight = target if mask is None else torch.where(mask.unsqueeze(1), target, torch.zeros_like(target))
-            each, counts = -prediction.log_softmax(dim=1), weight.sum(0)
+            each = -prediction.log_softmax(dim=1)
         else:
             known = target >= 0 if mask is None else (target >= 0) & mask
             target = torch.where(known, target, torch.zeros_like(target))
             weight = known.to(prediction.dtype)
             each = F.cross_entropy(prediction, target, reduction="none")
-            counts = weight.new_zeros(self.outputs).index_add(0, target, weight)
         if self.weighted:
+            soft = target.is_floating_point()
+            counts = weight.sum(0) if soft else weight.new_zeros(self.outputs).index_add(0, target, weight)
             of_classes = _class_weights(counts if reduce is None else reduce(counts))
-            weight = weight * (of_classes if target.is_floating_point() else of_classes[target])
+            weight = weight * (of_classes if soft else of_classes[target])
         return each, weight
 
     def score(self, raw: Tensor, target: Tensor, mask: Tensor | None = None) -> float:

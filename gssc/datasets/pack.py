@@ -11,6 +11,7 @@ pair once where all go both ways with equal features; not at all where positions
 """
 
 import lzma
+import math
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -110,11 +111,20 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
 def _read(about: dict[str, Any], data: bytes) -> Columns:
     """The arrays in a file, of which no more is unpacked than the limit, whatever is in it."""
     most = max(MOST_BYTES, MOST_TIMES * len(data))
+    shapes = [[int(size) for size in shape] for _, shape, _ in about["arrays"].values()]
+    if min((min(shape, default=0) for shape in shapes), default=0) < 0:
+        raise ValueError("arrays of a negative size")
+    if sum(8 * math.prod(shape) for shape in shapes) > most:
+        raise ValueError(f"arrays of more than {most:,} bytes")
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA)
     stored = decompressor.decompress(data, max_length=most)
     if not decompressor.eof:
         raise ValueError(f"columns that were cut, or of more than {most:,} bytes")
-    return _from_columns(about, {name: values.T for name, values in load(stored).items()})
+    columns = {name: values.T for name, values in load(stored).items()}
+    rows = max((max(shape, default=1) for shape in shapes), default=1)
+    if any(len(values) > rows for values in columns.values()):  # they are widened before they are compared
+        raise ValueError(f"columns of more than {rows:,} rows")
+    return _from_columns(about, columns)
 
 
 def _generate(about: dict[str, Any]) -> Columns:

@@ -1,10 +1,13 @@
 """From a name, a folder or a URL to a model; what comes from a URL is complete and verified, or not there at all."""
 
 import http.client
+import os
 import re
+import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gssc.checks import check_choice, check_device, fail
-from gssc.files import DamagedFileError, replace_folder
+from gssc.files import DamagedFileError, sync_folder, write_atomic
 from gssc.model import GSSC
 from gssc.pretrained.manifest import NAME, check_bytes, check_folder, read_manifest
 from gssc.pretrained.manifest import sha256 as checksum
@@ -157,16 +160,24 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     final = place / fetched[:32]
     if final.is_dir():
         return _checked(final, fetched)
-    contents = {NAME: manifest}
-    for file, (size, expected) in read_manifest(manifest, f"{base}/{NAME}").items():
-        contents[file] = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
-        check_bytes(contents[file], size, expected, f"{base}/{file}")
+    listed = read_manifest(manifest, f"{base}/{NAME}")
+    temporary = place / f".{fetched[:32]}.{uuid.uuid4().hex}.tmp"
     try:
-        if not final.is_dir():
-            replace_folder(final, contents)
-    except ValueError:
-        if not final.is_dir():  # else another process was first, with the same bytes
-            raise
+        for file, (size, expected) in listed.items():
+            data = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
+            check_bytes(data, size, expected, f"{base}/{file}")
+            write_atomic(temporary / file, data)
+        write_atomic(temporary / NAME, manifest)
+        try:
+            os.rename(temporary, final)
+        except OSError:
+            if not final.is_dir():  # else another process was first, with the same bytes
+                raise
+        sync_folder(place)
+    except OSError as error:
+        fail("cache", "a folder that can be written", f"{place} ({error})")
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return final
 
 

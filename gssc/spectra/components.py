@@ -38,6 +38,13 @@ class Part:
         member, pair = np.divmod(pairs, self.values.shape[1])
         for number in np.unique(member):
             source, target = (torch.from_numpy(numbers[member == number]) for numbers in (pair, columns))
+            if self.vectors.shape[1] == out.shape[0] and bool(
+                (source.diff() == 1).all() and (target.diff() == 1).all()
+            ):
+                # Neighbours of the whole graph, as they are: no copy of a large part.
+                begin, at = int(source[0]), int(target[0])
+                out[:, at : at + len(target)] = self.vectors[number][:, begin : begin + len(source)]
+                continue
             vectors = self.vectors[number][:, source].to(out.device)
             if vectors.shape[0] == out.shape[0]:
                 out[:, target] = vectors

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
+from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
@@ -131,7 +132,7 @@ def prepare_spectra(
             tensors, stored = entry
             certificates = {int(g): Certificate(**c) for g, c in stored["certificates"].items()}
             return PreparedSpectra(BatchedSpectra(**tensors), parts[0].graphs.ptr, certificates)
-    with Progress(disable=not progress) as bar:
+    with Progress(console=Console(quiet=not progress), disable=not progress) as bar:
         task = bar.add_task("spectra", total=len(parts) * parts[0].graphs.num_graphs)
         results = [part.solve(device, dtype, partial(bar.advance, task)) for part in parts]
     solved = results[0]

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -197,7 +197,7 @@ def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore
         positions = [run.begin_epoch() for run in runs]
         complete = False
         while not complete:
-            with runs[0].failing():  # a run alone may notice its loss at once
+            with runs[0].failing() if len(runs) == 1 else nullcontext():  # a run alone may notice its loss at once
                 complete = together.run_epoch(positions, stopping.between_steps())
             if not complete:
                 save()
