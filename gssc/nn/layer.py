@@ -8,7 +8,7 @@ from torch_geometric.nn import CGConv
 
 from gssc.checks import check_positive, check_probability, fail
 from gssc.nn.norm import NormName, make_norm
-from gssc.ops import Branch, relu_dropout, residual_norm
+from gssc.ops import Branch, feed_forward, residual_norm
 from gssc.ops.context import GraphContext, graph_context, number_of_graphs
 
 LOCAL_ARGUMENTS = ("edge_attr", "edge_weight", "context")
@@ -122,7 +122,7 @@ class FeedForward(nn.Sequential):
         super().__init__(inner, nn.ReLU(), nn.Dropout(dropout), outer, nn.Dropout(dropout))
 
     def forward(self, h: Tensor, seed: Tensor | None = None) -> Tensor:
-        return self[3](relu_dropout(self[0](h), self[2].p, self.training, seed, site=2))  # type: ignore[arg-type]
+        return feed_forward(h, self[0], self[3], self[2].p, training=self.training, seed=seed, site=2)  # type: ignore[arg-type]
 
 
 def _arguments(local: nn.Module | None) -> tuple[str, ...]:

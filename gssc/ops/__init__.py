@@ -10,7 +10,7 @@ from gssc.ops.conv import conv_features, frequency_gains, gssc_conv, joint_frequ
 from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.gine import gine_messages, neighbor_sum
 from gssc.ops.graph_sums import from_state, graph_pool, segment_sum, to_state
-from gssc.ops.norm import Branch, NormState, degree_scale, dropout, relu_dropout, residual_norm
+from gssc.ops.norm import Branch, NormState, degree_scale, dropout, feed_forward, residual_norm
 from gssc.ops.phi import deep_set
 from gssc.ops.selective import selective_gssc_conv
 
@@ -24,6 +24,7 @@ __all__ = [
     "degree_scale",
     "dropout",
     "edge_plan",
+    "feed_forward",
     "frequency_gains",
     "from_state",
     "gated_messages",
@@ -33,7 +34,6 @@ __all__ = [
     "joint_frequency_gains",
     "neighbor_sum",
     "new_seeds",
-    "relu_dropout",
     "residual_norm",
     "segment_sum",
     "selective_gssc_conv",

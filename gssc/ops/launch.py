@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from gssc.ops.triton_support import interpreting
 
 _COMPILED: dict[tuple[Any, ...], Any] = {}
+INTERPRETED = interpreting()
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """``kernel[grid](*arguments, **constants)``; the former are positional, the latter ``tl.constexpr`` and options."""
-    if interpreting():
+    if INTERPRETED:
         kernel[grid](*arguments, **constants)
         return
     device = torch._C._cuda_getDevice()
-    traits: list[Any] = [kernel, device, *constants.values()]
+    traits: list[Any] = [id(kernel), device, *constants.values()]  # kernels live as long as the program
     for value in arguments:
         kind = type(value)
         if kind is Tensor or kind is nn.Parameter:

@@ -1,4 +1,4 @@
-"""Several Linears of one input as one product, where nothing stands in the way."""
+"""Several Linears of one input as one product, and two with a ReLU between them, where nothing stands in the way."""
 
 from typing import Any
 
@@ -15,8 +15,7 @@ def products(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
     """``x Wᵀ`` of every weight [C, D], for x [N, D]; results may be columns of one tensor."""
     if is_traced(x) or x.numel() > MERGED:
         return tuple([F.linear(x, weight) for weight in weights])
-    columns: tuple[Tensor, ...] = _Columns.apply(F.linear(x, torch.cat(weights)), len(weights))
-    return columns
+    return _merged(x, weights, ())
 
 
 def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
@@ -25,22 +24,36 @@ def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
     alike = unmodified(*modules, bias=biased) and len({module.out_features for module in modules}) == 1
     if not alike or is_traced(x) or x.numel() > MERGED:
         return tuple(module(x) for module in modules)
-    weight = torch.cat([module.weight for module in modules])  # type: ignore[misc]
-    bias = torch.cat([module.bias for module in modules]) if biased else None  # type: ignore[misc]
-    columns: tuple[Tensor, ...] = _Columns.apply(F.linear(x, weight, bias), len(modules))
+    weights: Any = [module.weight for module in modules]
+    return _merged(x, weights, [module.bias for module in modules] if biased else ())
+
+
+def _merged(x: Tensor, weights: Any, biases: Any) -> tuple[Tensor, ...]:
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, weights, biases = x.to(dtype), [w.to(dtype) for w in weights], [b.to(dtype) for b in biases]
+    columns: tuple[Tensor, ...] = _Merged.apply(x, len(weights), *weights, *biases)
     return columns
 
 
-class _Columns(torch.autograd.Function):
-    """The parts of a tensor [N, parts · C] as [N, C] each; their gradients are joined without a copy where they can."""
+class _Merged(torch.autograd.Function):
+    """Products of one input side by side, as [N, C] each: one step of autograd for all, gradients are views of one."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, parts: int) -> Any:
+    def forward(ctx: Any, x: Tensor, parts: int, *weights: Tensor) -> Any:
+        ctx.parts, ctx.biased = parts, len(weights) > parts
+        ctx.save_for_backward(x, *weights[:parts])
+        weight = torch.cat(weights[:parts])
+        rows = torch.addmm(torch.cat(weights[parts:]), x, weight.t()) if ctx.biased else x @ weight.t()
         return rows.chunk(parts, dim=1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return joined(grads), None
+        x, *weights = ctx.saved_tensors
+        grad = joined(grads)
+        d_x = grad @ torch.cat(weights) if ctx.needs_input_grad[0] else None
+        d_biases = grad.sum(0).chunk(ctx.parts) if ctx.biased else ()
+        return d_x, None, *(grad.t() @ x).chunk(ctx.parts), *d_biases
 
 
 def empty_columns(like: Tensor, parts: int) -> tuple[Tensor, ...]:

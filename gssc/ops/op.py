@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-PLAIN_TYPES = (Tensor, nn.Parameter)
+# Of arguments that nothing can hide behind; other types are looked at.
+PLAIN_TYPES = frozenset((Tensor, nn.Parameter, type(None), bool, int, float, str, list, tuple))
 
 
 class Op:
@@ -20,7 +21,7 @@ class Op:
     def __init__(self, name: str, function: Callable[..., Any], mutates_args: Iterable[str] = ()) -> None:
         self.function = function
         self.library = torch.library.custom_op(name, function, mutates_args=tuple(mutates_args))
-        self.differentiable: type[torch.autograd.Function] | None = None
+        self.apply: Callable[..., Any] | None = None
 
     def register_fake(self, fake: Callable[..., Any]) -> Callable[..., Any]:
         """Shapes and types of the results, for whoever traces."""
@@ -38,14 +39,16 @@ class Op:
             return output
 
         members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        self.differentiable = type(self.function.__name__, (torch.autograd.Function,), members)
+        differentiable: Any = type(self.function.__name__, (torch.autograd.Function,), members)
+        # PyTorch's own apply, behind its preparations for ``torch.func``, which is not here: see `is_traced`.
+        self.apply = super(torch.autograd.Function, differentiable).apply
 
     def __call__(self, *inputs: Any) -> Any:
         if is_traced(*inputs):
             return self.library(*inputs)
-        if self.differentiable is None or not torch.is_grad_enabled():
+        if self.apply is None or not torch.is_grad_enabled():
             return self.function(*inputs)
-        return self.differentiable.apply(*inputs)
+        return self.apply(*inputs)
 
 
 def op(name: str, mutates_args: Iterable[str] = ()) -> Callable[[Callable[..., Any]], Op]:
@@ -74,10 +77,9 @@ def is_traced(*values: Any) -> bool:
         return True
     if torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
         return True
-    for value in values:  # noqa: SIM110 (a generator would cost as much as the loop)
-        if isinstance(value, Tensor) and type(value) not in PLAIN_TYPES:
-            return True
-    return False
+    if PLAIN_TYPES.issuperset(map(type, values)):
+        return False
+    return any(isinstance(value, Tensor) and type(value) not in PLAIN_TYPES for value in values)
 
 
 def unmodified(*modules: nn.Module | None, kind: type[nn.Module] = nn.Linear, bias: bool | None = None) -> bool:

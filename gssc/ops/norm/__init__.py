@@ -10,9 +10,10 @@ from gssc.checks import check_choice, check_probability, check_shape, check_shap
 from gssc.ops.context import check_seed, new_seeds
 from gssc.ops.norm import naive, rowwise, triton
 from gssc.ops.norm.naive import Branch, Inputs, NormState
+from gssc.ops.op import is_traced, unmodified
 from gssc.ops.triton_support import can_fuse, check_on_gpu
 
-__all__ = ["Branch", "NormState", "degree_scale", "dropout", "norm_state", "relu_dropout", "residual_norm"]
+__all__ = ["Branch", "NormState", "degree_scale", "dropout", "feed_forward", "norm_state", "residual_norm"]
 
 BACKENDS = ("auto", "naive", "torch", "triton")
 # Probabilities in this range are divided into 256 steps, so that eight random numbers fit into one draw of 64 bits;
@@ -103,14 +104,17 @@ def norm_state(norm: object) -> NormState | None:
         return norm
     if not isinstance(norm, nn.BatchNorm1d) or getattr(norm, "synchronized", True):
         return None
-    weight, mean, variance, batches = norm.weight, norm.running_mean, norm.running_var, norm.num_batches_tracked
-    if weight is None or mean is None or norm._forward_pre_hooks or norm._forward_hooks:
+    state = norm.__dict__  # a module looks for its attributes in several places
+    if state["_forward_pre_hooks"] or state["_forward_hooks"] or state["_backward_hooks"]:
         return None
-    if norm._backward_hooks or norm._backward_pre_hooks or type(norm).forward.__module__ != "gssc.nn.norm":
+    if state["_backward_pre_hooks"] or type(norm).forward.__module__ != "gssc.nn.norm":
         return None
-    assert variance is not None
-    assert batches is not None
-    return NormState(weight, norm.bias, mean, variance, batches, norm.eps, norm.momentum, norm.training)
+    parameters, buffers = state["_parameters"], state["_buffers"]
+    weight, bias = parameters.get("weight"), parameters.get("bias")
+    if weight is None or buffers.get("running_mean") is None:
+        return None
+    mean, variance, batches = buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"]
+    return NormState(weight, bias, mean, variance, batches, norm.eps, norm.momentum, norm.training)
 
 
 def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> list[NormState] | None:
@@ -148,23 +152,52 @@ def _check(inputs: Inputs) -> None:
     check_seed(seed, any(branch.dropout for branch in branches))
 
 
-def relu_dropout(
-    x: Tensor, p: float, training: bool = True, seed: Tensor | None = None, site: int = 0, backend: str = "auto"
+def feed_forward(
+    x: Tensor,
+    inner: nn.Module,
+    outer: nn.Module,
+    p: float = 0.0,
+    *,
+    training: bool = False,
+    seed: Tensor | None = None,
+    site: int = 0,
+    backend: str = "auto",
 ) -> Tensor:
-    """drop(ReLU(x)) of x [N, C]; ``training``, ``seed``, ``site`` and ``backend`` as for ``residual_norm``."""
-    if backend == "torch" or (backend == "auto" and not (x.is_cuda and can_fuse(x))):
-        return dropout(x.relu(), p, training)
-    p = p if training else 0.0
+    r"""A feed-forward network, :math:`W_2\, \mathrm{drop}(\mathrm{ReLU}(W_1 x + b_1)) + b_2`.
+
+    Args:
+        x: Rows, [N, C].
+        inner: A Linear, or what stands for one, to the hidden channels.
+        outer: The same back from them.
+        p: Probability of dropout, where ``training``.
+        training: Whether to drop out.
+        seed: Of dropout, and ``site``, as for ``residual_norm``.
+        site: Number of the place of dropout.
+        backend: ``"torch"`` (calls the modules), ``"triton"`` (one step of autograd, on a GPU) and ``"naive"`` (both from
+            the weights of Linears), or ``"auto"``: triton where it can be, else torch.
+
+    Returns:
+        [N, C].
+    """
     if backend == "auto":
-        seed = new_seeds(1, x.device)[0] if p and seed is None else seed
-        return rowwise.relu_dropout(x, p, seed, site)
+        usable = x.is_cuda and can_fuse(x) and unmodified(inner, outer, bias=True) and not is_traced(x)
+        backend = "triton" if usable else "torch"
+    if backend == "torch":
+        rows: Tensor = outer(dropout(inner(x).relu(), p, training))
+        return rows
     check_choice("backend", backend, BACKENDS)
-    check_shape("x", x, None, None)
+    if not unmodified(inner, outer, bias=True):
+        fail("backend", "'torch' or 'auto' for modules that must be called", f"{backend!r}")
     check_probability("p", p)
+    p = p if training else 0.0
+    check_shape("x", x, None, inner.in_features)
+    if p and seed is None:
+        seed = new_seeds(1, x.device)[0]
     check_seed(seed, p > 0)
     if backend == "triton":
         check_on_gpu("x", x)
-    return (rowwise if backend == "triton" else naive).relu_dropout(x, p, seed, site)
+        return rowwise.feed_forward(x, inner, outer, seed, p, site)  # type: ignore[arg-type]
+    return naive.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, seed, p, site)  # type: ignore
 
 
 def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor, backend: str = "auto") -> Tensor:

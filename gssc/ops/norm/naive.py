@@ -132,9 +132,11 @@ def dropped(x: Tensor, seed: Tensor | None, site: int, p: float) -> Tensor:
     return torch.where(kept(seed, site, x.shape[0], x.shape[1], p), x * scale(p), 0.0)
 
 
-def relu_dropout(x: Tensor, p: float, seed: Tensor | None, site: int) -> Tensor:
-    """drop(ReLU(x)), [N, C]."""
-    return dropped(x.relu(), seed, site, p)
+def feed_forward(
+    x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, seed: Tensor | None, p: float, site: int
+) -> Tensor:
+    """W₂ drop(ReLU(W₁ x + b₁)) + b₂, [N, C]."""
+    return dropped((x @ w1.t() + b1).relu(), seed, site, p) @ w2.t() + b2
 
 
 def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What happens row by row, in one Triton kernel each way: ReLU with dropout, scales by degree.
+"""What happens row by row, in one Triton kernel each way: a feed-forward network between its products, scales by degree.
 
 Random bits are computed from a seed in both passes, so that no mask is kept. A backward pass that is itself
 differentiated is made of PyTorch's ops.
@@ -7,11 +7,11 @@ differentiated is made of PyTorch's ops.
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive
-from gssc.ops.op import empty_like, op, promoted
+from gssc.ops.op import composed_gradients, empty_like, op, promoted
 from gssc.ops.triton_support import power_of_two
 
 HELD = 2048  # rows that one program may hold
@@ -26,46 +26,49 @@ def _relu(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: i
     if x.numel():
         block_c = min(power_of_two(c, 16), 64)
         launch(
-            relu_rows, (-(-rows // 32), -(-c // block_c)), x.contiguous(), grad, seed, out,
+            relu_rows, (-(-rows // 32), -(-c // block_c)), x, grad, seed, out,
             rows, naive.threshold(p), naive.scale(p), SITE=site, C=c, BLOCK_N=32, BLOCK_C=block_c, num_warps=4,
         )  # fmt: skip
     return out
 
 
-@op("gssc::relu_dropout")
-def _relu_forward(x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
-    """drop(ReLU(x)), [N, C]."""
-    return _relu(x, None, seed, p, site)
+class _FeedForward(torch.autograd.Function):
+    """One step of autograd for both products; of what is between them only the input of the second is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *weights_and_form: Any) -> Tensor:
+        w1, b1, w2, b2, seed, p, site = weights_and_form
+        if seed is None:
+            hidden = torch._addmm_activation(b1, x, w1.t())  # ReLU, in the product itself
+        else:
+            hidden = _relu(torch.addmm(b1, x, w1.t()), None, seed, p, site)
+        ctx.form = (p, site)
+        ctx.save_for_backward(x, w1, b1, w2, b2, seed, hidden)
+        return torch.addmm(b2, hidden, w2.t())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (x, w1, b1, w2, b2, seed, hidden) = grads, ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody will differentiate the result
+
+            def composed(*inputs: Tensor) -> Tensor:
+                return naive.feed_forward(*inputs, seed, *ctx.form)
+
+            gradients = composed_gradients(composed, (x, w1, b1, w2, b2), ctx.needs_input_grad[:5], grad)
+            return *gradients, None, None, None
+        # What was dropped, or negative, is zero in the input of the second product.
+        d_hidden = _relu(hidden, grad @ w2, seed, *ctx.form)
+        d_x = d_hidden @ w1 if ctx.needs_input_grad[0] else None
+        d_first, d_second = (d_hidden.t() @ x, d_hidden.sum(0)), (grad.t() @ hidden, grad.sum(0))
+        return d_x, *d_first, *d_second, None, None, None
 
 
-@op("gssc::relu_dropout_backward")
-def _relu_backward(grad: Tensor, x: Tensor, seed: Tensor | None, p: float, site: int) -> Tensor:
-    """∂x."""
-    return _relu(x, grad.contiguous(), seed, p, site)
-
-
-_relu_forward.register_fake(empty_like)
-_relu_backward.register_fake(lambda grad, x, *_: empty_like(x))
-
-
-def _setup_relu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, seed, ctx.p, ctx.site = inputs
-    ctx.save_for_backward(x, seed)
-
-
-def _backward_relu(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    x, seed = ctx.saved_tensors
-    if torch.is_grad_enabled():  # somebody will differentiate the result
-        return naive.dropped(torch.where(x > 0, grad, 0.0), seed, ctx.site, ctx.p), None, None, None
-    return _relu_backward(grad, x, seed, ctx.p, ctx.site), None, None, None
-
-
-_relu_forward.register_autograd(_backward_relu, setup_context=_setup_relu)
-
-
-def relu_dropout(x: Tensor, p: float, seed: Tensor | None, site: int) -> Tensor:
-    """drop(ReLU(x)), [N, C]."""
-    out: Tensor = _relu_forward(x, seed if p else None, p, site)
+def feed_forward(x: Tensor, inner: nn.Linear, outer: nn.Linear, seed: Tensor | None, p: float, site: int) -> Tensor:
+    """W₂ drop(ReLU(W₁ x + b₁)) + b₂, [N, C]; weights are used without calling the modules."""
+    tensors = (x, inner.weight, inner.bias, outer.weight, outer.bias)
+    if torch.is_autocast_enabled(x.device.type):
+        tensors = tuple(tensor.to(torch.get_autocast_dtype(x.device.type)) for tensor in tensors)  # type: ignore
+    out: Tensor = _FeedForward.apply(*tensors, seed if p else None, p, site)
     return out
 
 

@@ -11,7 +11,8 @@ PyTorch's ops.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,28 +28,20 @@ HELD_CHANNELS = 4  # then: one load of a thread, and many programs
 SHARES = 2  # of the rows, per processor, where there are more
 MERGED = 64  # partial moments that one step merges
 
+# Probabilities of dropout of both branches, and whether x is added to them; then whether there is a ReLU, and the site.
+Drops = tuple[float, float]
+Adds = tuple[bool, bool]
+Form = tuple[Any, Any, bool, int]
 
-class _Job:
-    """One call: what all of its kernels take, and how they are cut."""
 
-    def __init__(
-        self, first: Tensor, second: Tensor | None, x: Tensor | None, mask: Tensor | None, seed: Tensor | None,
-        dropouts: Sequence[float], residuals: Sequence[bool], activation: bool, site: int,
-    ) -> None:  # fmt: skip
-        self.rows, self.c = first.shape
-        self.held = self.rows <= HELD
-        known = None if mask is None else mask.contiguous().view(torch.uint8)
-        self.tensors = (*contiguous(x, first, second), known, seed)
-        # Thresholds and scales of dropout, and the number of rows.
-        self.numbers = (*map(random.threshold, dropouts), *map(random.scale, dropouts), self.rows)
-        self.flags = {
-            "SITE": site,
-            "ACTIVATION": activation,
-            "RESIDUAL1": x is not None and residuals[0],
-            "RESIDUAL2": x is not None and residuals[1],
-            "DROPOUT1": seed is not None and dropouts[0] > 0,
-            "DROPOUT2": seed is not None and dropouts[1] > 0,
-        }
+class _Job(NamedTuple):
+    """What all kernels of one call take besides their tensors, and how they are cut."""
+
+    rows: int
+    c: int
+    held: bool
+    numbers: tuple[Any, ...]  # thresholds and scales of dropout, and the number of rows
+    flags: dict[str, Any]
 
     def launch(
         self, kernel: Any, *arguments: Any, held: bool = False, programs: int | None = None, **more: Any
@@ -60,9 +53,32 @@ class _Job:
         grid = max(1, -(-self.rows // block_n)) if programs is None else programs, -(-self.c // block_c)
         warps = max(1, min(block_n * block_c // 512, 16))  # 16 numbers per thread: no spills
         launch(
-            kernel, grid, *self.tensors, *arguments, *self.numbers,
+            kernel, grid, *arguments, *self.numbers,
             C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps,
         )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _job(rows: int, c: int, added: bool, seeded: bool, drops: Drops, adds: Adds, activation: bool, site: int) -> _Job:
+    flags = {
+        "SITE": site,
+        "ACTIVATION": activation,
+        "RESIDUAL1": added and adds[0],
+        "RESIDUAL2": added and adds[1],
+        "DROPOUT1": seeded and drops[0] > 0,
+        "DROPOUT2": seeded and drops[1] > 0,
+    }
+    numbers = (*map(random.threshold, drops), *map(random.scale, drops), rows)
+    return _Job(rows, c, rows <= HELD, numbers, flags)
+
+
+def _prepared(tensors: Sequence[Any], form: Form) -> tuple[list[Any], _Job]:
+    """x, both h, the mask and the seed as kernels take them, and the job."""
+    first, second, x, mask, seed = tensors
+    known = None if mask is None else mask.contiguous().view(torch.uint8)
+    drops, adds, activation, site = form
+    job = _job(*first.shape, x is not None, seed is not None, tuple(drops), tuple(adds), activation, site)
+    return [*contiguous(x, first, second), known, seed], job
 
 
 @op("gssc::residual_norm")
@@ -83,19 +99,19 @@ def norm_forward(
     out, stats = _empty_results(first, second, x)
     if stats.numel() == 0:
         return out.zero_(), stats
-    job = _Job(first, second, x, mask, seed, dropouts, residuals, activation, site)
+    rows, job = _prepared((first, second, x, mask, seed), (dropouts, residuals, activation, site))
     held, moves = training and job.held, dict[str, Any](EPS=eps, MOMENTUM=momentum)
     if training and not held:
         share = max(64, -(-job.rows // (SHARES * multiprocessors(first.device))))
         programs = -(-job.rows // share)
         partial = stats.new_empty(programs, len(stats), 3, job.c)
-        job.launch(kernels.forward_moments, partial, share, programs=programs)
+        job.launch(kernels.forward_moments, *rows, partial, share, programs=programs)
         norms = (mean, variance, batches, mean2, variance2, batches2)
         sizes = {"C": job.c, "ROWS": MERGED, "BLOCK_C": 16, "num_warps": 4}
         launch(kernels.forward_merge, (1, -(-job.c // 16)), partial, *norms, stats, programs, **moves, **sizes)
         batches = batches2 = None
     tensors = (weight, bias, mean, variance, batches, weight2, bias2, mean2, variance2, batches2, stats, out)
-    job.launch(kernels.forward_rows, *tensors, held=held, **moves, HELD=held, RUNNING=not training)
+    job.launch(kernels.forward_rows, *rows, *tensors, held=held, **moves, HELD=held, RUNNING=not training)
     return out, stats
 
 
@@ -119,10 +135,10 @@ def norm_backward(
     gradients = _empty_gradients(grad, saved, dropouts, residuals, activation)
     if stats.numel() == 0 or first.numel() == 0:
         return [tensor.zero_() for tensor in gradients]
-    job = _Job(first, second, x, mask, seed, dropouts, residuals, activation, site)
+    rows, job = _prepared((first, second, x, mask, seed), (dropouts, residuals, activation, site))
     sums, d1, *rest = gradients
     d2 = None if second is None else rest.pop(0)
-    inputs = (grad.contiguous(), weight, bias, weight2, stats, rest[0] if rest else None, d1, d2)
+    inputs = (*rows, grad.contiguous(), weight, bias, weight2, stats, rest[0] if rest else None, d1, d2)
     if job.held:
         job.launch(kernels.backward_rows, *inputs, sums, held=True, SUM=True, SPREAD=True)
         return gradients
@@ -171,8 +187,8 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
         d_x = grad.to(x.dtype)
     # In the order of the sums: of the second branch only where there is one.
     d_bias, d_weight, d_bias2, d_weight2 = (
-        None if parameter is None else row.to(parameter.dtype)
-        for parameter, row in zip((bias, weight, bias2, weight2), sums, strict=True)
+        None if parameter is None else row if row.dtype == parameter.dtype else row.to(parameter.dtype)
+        for parameter, row in zip((bias, weight, bias2, weight2), sums.unbind(), strict=True)
     )
     return d_first, d_second, d_x, d_weight, d_bias, d_weight2, d_bias2, *[None] * 15
 
