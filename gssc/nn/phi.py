@@ -23,6 +23,7 @@ class Phi(nn.Module, ABC):
     """
 
     channels: int
+    masks_itself = False  # whether ``encode`` takes any numbers where masked, and returns zeros there
 
     def forward(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         if eigvals.dim() != 2 or eigmask.shape != eigvals.shape:
@@ -30,6 +31,8 @@ class Phi(nn.Module, ABC):
             check_shape("eigmask", eigmask, *eigvals.shape)
         if eigmask.dtype != torch.bool:
             fail("eigmask", "a boolean tensor (True = valid)", eigmask.dtype)
+        if self.masks_itself:
+            return self.encode(eigvals, eigmask)
         encoded = self.encode(eigvals.masked_fill(~eigmask, 0.0), eigmask)
         return encoded.masked_fill(~eigmask.unsqueeze(-1), 0.0)
 
@@ -58,6 +61,8 @@ class DeepSetPhi(Phi):
         channels: c, channels of Φ.
         blocks: Number of such updates.
     """
+
+    masks_itself = True
 
     def __init__(self, channels: int, blocks: int = 3) -> None:
         super().__init__()

@@ -42,16 +42,18 @@ class _Merged(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, parts: int, *weights: Tensor) -> Any:
         ctx.parts, ctx.biased = parts, len(weights) > parts
-        ctx.save_for_backward(x, *weights[:parts])
         weight = torch.cat(weights[:parts])
+        ctx.save_for_backward(x, weight, *weights[:parts])
         rows = torch.addmm(torch.cat(weights[parts:]), x, weight.t()) if ctx.biased else x @ weight.t()
         return rows.chunk(parts, dim=1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        x, *weights = ctx.saved_tensors
+        x, weight, *weights = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody will differentiate the result: with respect to those as well
+            weight = torch.cat(weights)
         grad = joined(grads)
-        d_x = grad @ torch.cat(weights) if ctx.needs_input_grad[0] else None
+        d_x = grad @ weight if ctx.needs_input_grad[0] else None
         d_biases = grad.sum(0).chunk(ctx.parts) if ctx.biased else ()
         return d_x, None, *(grad.t() @ x).chunk(ctx.parts), *d_biases
 

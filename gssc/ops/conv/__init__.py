@@ -142,7 +142,7 @@ def joint_frequency_gains(
         gains = (turned * rows.unsqueeze(1)).sum(-1).t().contiguous()
         return gains.view(count, graphs, frequencies, 1).unbind()
     channels = weights.shape[2]
-    if phi.device.type == "cpu" or 2 * count * channels * graphs * frequencies > LARGEST:
+    if not phi.is_cuda or 2 * count * channels * graphs * frequencies > LARGEST:
         return None
     q, k = (rows @ weights.reshape(-1, width).t()).view(-1, 2, count, channels).unbind(1)
     return (q * k).transpose(0, 1).contiguous().view(count, graphs, frequencies, channels).unbind()

@@ -1,5 +1,6 @@
 """How work on edges is cut into programs."""
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ WIDTHS: tuple[int, ...] = (128, 64, 32)  # of blocks of channels, if they divide
 ELEMENTS = 512  # of a block of edges and channels: 16 numbers per thread of a warp
 
 
+@lru_cache(maxsize=256)
 class Grid:
     """Programs over nodes, each with a share of consecutive ones, or over blocks of edges; by blocks of channels."""
 

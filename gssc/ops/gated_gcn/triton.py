@@ -138,7 +138,9 @@ def _messages_backward(
     d_t, d_s, d_b, *spare = gradients if parts == 1 else gradients[0].chunk(parts, dim=1)
     grad = None if grad_edges is None else grad_edges.contiguous()
     projected = None
-    if edge_attr is not None:
+    if edge_attr is not None and edges <= PIECE:
+        projected = torch.addmm(bias, edge_attr, weight.t())
+    elif edge_attr is not None:
         # ∂e is written one piece before ∂ℓ: where a product has been read, so that the two share their memory.
         piece = max(PIECE, -(-edges // 64 // 64) * 64)  # aligned, and a small part of a large number
         room = target.new_empty(edges + piece, c)
@@ -162,7 +164,11 @@ def _messages_backward(
     grid.over_nodes(kernels.backward_targets, *features, *plan[:3], *inner, *numbers, **flags)
     if projected is not None:
         d_weight = _summed_product(projected, edge_attr).to(weight.dtype)
-        d_edge = _edge_gradient(room, projected, weight, grad if residual else None)
+        added = grad if residual else None
+        if edges <= PIECE:
+            d_edge = projected @ weight if added is None else torch.addmm(added, projected, weight)
+        else:
+            d_edge = _edge_gradient(room, projected, weight, added)
         gradients += [d_edge, d_weight, d_t.sum(0, dtype=torch.float32).to(bias.dtype)]
     if scale is not None:
         gradients.append(stats.new_zeros(2, c) if sums is None else sums)

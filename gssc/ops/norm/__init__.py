@@ -109,12 +109,10 @@ def norm_state(norm: object) -> NormState | None:
         return None
     if state["_backward_pre_hooks"] or type(norm).forward.__module__ != "gssc.nn.norm":
         return None
-    parameters, buffers = state["_parameters"], state["_buffers"]
-    weight, bias = parameters.get("weight"), parameters.get("bias")
-    if weight is None or buffers.get("running_mean") is None:
+    weight, mean, variance, batches = norm.weight, norm.running_mean, norm.running_var, norm.num_batches_tracked
+    if weight is None or mean is None or variance is None or batches is None:
         return None
-    mean, variance, batches = buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"]
-    return NormState(weight, bias, mean, variance, batches, norm.eps, norm.momentum, norm.training)
+    return NormState(weight, norm.bias, mean, variance, batches, norm.eps, norm.momentum, norm.training)
 
 
 def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> list[NormState] | None:

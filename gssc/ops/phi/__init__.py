@@ -30,7 +30,7 @@ def deep_set(
     zero where there are none.
 
     Args:
-        eigvals: λ, [G, K], zero where masked.
+        eigvals: λ, [G, K].
         eigmask: True = valid, [G, K].
         embed: From one number to C channels.
         pool: MLP₁ of every block.
@@ -55,8 +55,9 @@ def deep_set(
         if backend != "auto":
             came = f"{eigvals.dtype}, K = {eigvals.shape[1]}, requires_grad = {eigvals.requires_grad}"
             fail("eigvals", f"what the kernels take (see backend) for backend={backend!r}", came)
-    e: Tensor = embed((eigvals.sign() * eigvals.abs().sqrt()).unsqueeze(-1))
     masked = ~eigmask.unsqueeze(-1)
+    eigvals = eigvals.masked_fill(~eigmask, 0.0)
+    e: Tensor = embed((eigvals.sign() * eigvals.abs().sqrt()).unsqueeze(-1))
     count = eigmask.sum(1).clamp(min=1).view(-1, 1, 1)
     for mlp1, mlp2 in zip(pool, update, strict=True):
         mean = mlp1(e).masked_fill(masked, 0.0).sum(1, keepdim=True) / count

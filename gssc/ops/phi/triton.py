@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from gssc.ops.launch import launch
 from gssc.ops.op import composed_gradients, is_traced, op
@@ -122,13 +123,12 @@ class _Flat(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> Tensor:
-        ctx.shapes = [weight.shape for weight in weights]
-        return torch.cat([weight.reshape(-1) for weight in weights])
+        ctx.weights = weights
+        return _flatten_dense_tensors(weights)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        parts = grads[0].split([shape.numel() for shape in ctx.shapes])
-        return tuple(part.view(shape) for part, shape in zip(parts, ctx.shapes, strict=True))
+        return _unflatten_dense_tensors(grads[0], ctx.weights)
 
 
 def deep_set(eigvals: Tensor, eigmask: Tensor, weights: list[Tensor]) -> Tensor:
