@@ -136,11 +136,12 @@ def test_more_edge_features_than_32_bits_count():
     nodes, edges, c, last = 50_000, 22_500_000, 96, 1000
     assert edges * c > 1 << 31
     half = {"device": "cuda", "dtype": torch.bfloat16}
-    target, source, neighbor = (torch.randn(nodes, c, **half) for _ in range(3))
+    x, tell = torch.randn(nodes, c, **half), [torch.nn.Linear(c, c, **half).requires_grad_(False) for _ in range(4)]
+    target, source = tell[0](x), tell[1](x)
     index = torch.randint(0, nodes, (2, edges), device="cuda")
     edge_attr = torch.randn(edges, c, **half).requires_grad_()
     linear = torch.nn.Linear(c, c, **half).requires_grad_(False)
-    _, out = ops.gated_messages(target, source, neighbor, None, index, edge_attr, linear, backend="triton")
+    _, out = ops.gated_messages(x, tell, index, edge_attr, linear, backend="triton")
     assert out is not None
     (found,) = torch.autograd.grad(out, edge_attr, torch.ones_like(out))
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
-from gssc.ops import conv_features, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
+from gssc.ops import conv_features, conv_of_linears, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
 from gssc.ops.context import Gains, GraphContext, batch_to_ptr
 from gssc.ops.conv import Projection, joint_frequency_gains
 
@@ -114,6 +114,9 @@ class GSSConv(nn.Module):
         if self.degree_scale is not None and self.degree_log_scale is not None:
             x = degree_scale(x, self.degree_scale, self.degree_log_scale, context.degree)
         lin_s = self.lin_s if self.self_term else None
+        if not self.selective:
+            gains, self_gains = context.gains.get(self) or self.gains(phi)
+            return conv_of_linears(x, self.lin_o, lin_s, vectors, gains, self_gains, context.ptr, self.lin_out)
         x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=self.kernel == "shared")
         return self.mix(x, x_o, x_s, phi, vectors, context, projection)
 

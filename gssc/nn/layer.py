@@ -8,7 +8,7 @@ from torch_geometric.nn import CGConv
 
 from gssc.checks import check_positive, check_probability, fail
 from gssc.nn.norm import NormName, make_norm
-from gssc.ops import Branch, feed_forward, residual_norm
+from gssc.ops import Branch, dropout, residual_feed_forward, residual_norm
 from gssc.ops.context import GraphContext, graph_context, number_of_graphs
 
 LOCAL_ARGUMENTS = ("edge_attr", "edge_weight", "context")
@@ -110,8 +110,8 @@ class GSSCLayer(nn.Module):
             h = self.glob(x, phi, vectors, batch, context=context)
             branches.append(Branch(h, self.norm_global, self.dropout_global))
         h = residual_norm(x, branches, mask, training=self.training, seed=seed)
-        fed = Branch(self.feed_forward(h, seed), self.norm_ffn, self.feed_forward[4].p)  # type: ignore[arg-type]
-        return residual_norm(h, [fed], mask, training=self.training, seed=seed, site=3), edge_attr
+        settings: dict[str, Any] = {"training": self.training, "seed": seed, "site": 2}
+        return residual_feed_forward(h, self.feed_forward, self.norm_ffn, mask, **settings), edge_attr
 
 
 class FeedForward(nn.Sequential):
@@ -121,8 +121,8 @@ class FeedForward(nn.Sequential):
         inner, outer = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
         super().__init__(inner, nn.ReLU(), nn.Dropout(dropout), outer, nn.Dropout(dropout))
 
-    def forward(self, h: Tensor, seed: Tensor | None = None) -> Tensor:
-        return feed_forward(h, self[0], self[3], self[2].p, training=self.training, seed=seed, site=2)  # type: ignore[arg-type]
+    def forward(self, h: Tensor) -> Tensor:
+        return self[3](dropout(self[0](h).relu(), self[2].p, self.training))  # type: ignore[arg-type]
 
 
 def _arguments(local: nn.Module | None) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from gssc.nn.norm import NormName, make_norm
 from gssc.ops.context import GraphContext, graph_context
 from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.gine import gine_messages, neighbor_sum
-from gssc.ops.linears import linears
 from gssc.ops.norm import Branch, residual_norm
 
 Source = nn.Module | Callable[[int], nn.Module | None]
@@ -81,13 +80,11 @@ class GatedGCN(nn.Module):
             check_shape("x", x, None, self.channels)
             context = graph_context(x.shape[0], edge_index=edge_index)
         seed = context.seeds.get(self)
-        to_edges = (self.lin_target, self.lin_source, self.lin_neighbor)
-        t, s, n, a = linears(x, *to_edges, self.lin_self)
+        tell = (self.lin_target, self.lin_source, self.lin_neighbor, self.lin_self)
         nodes, edges = gated_messages(
-            t, s, n, a, edge_index, edge_attr, self.lin_edge, self.norm_edge,
+            x, tell, edge_index, edge_attr, self.lin_edge, self.norm_edge,
             mask=context.edge_mask, residual=self.residual, eps=self.eps, dropout=self.dropout, training=self.training,
             seed=seed, site=EDGE_SITE, plan=lambda: context.plan, need_edges=context.final is not self,
-            origin=(x, to_edges),
         )  # fmt: skip
         update = Branch(nodes, self.norm_node, self.dropout, self.residual)
         mask, training = context.node_mask, self.training

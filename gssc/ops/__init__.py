@@ -6,11 +6,11 @@ the judge, ``torch.py`` made of PyTorch's ops (short ones stand in the public fu
 """
 
 from gssc.ops.context import EdgePlan, batch_to_ptr, edge_plan, new_seeds
-from gssc.ops.conv import conv_features, frequency_gains, gssc_conv, joint_frequency_gains
+from gssc.ops.conv import conv_features, conv_of_linears, frequency_gains, gssc_conv, joint_frequency_gains
 from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.gine import gine_messages, neighbor_sum
 from gssc.ops.graph_sums import from_state, graph_pool, segment_sum, to_state
-from gssc.ops.norm import Branch, NormState, degree_scale, dropout, feed_forward, residual_norm
+from gssc.ops.norm import Branch, NormState, degree_scale, dropout, residual_feed_forward, residual_norm
 from gssc.ops.phi import deep_set
 from gssc.ops.selective import selective_gssc_conv
 
@@ -20,11 +20,11 @@ __all__ = [
     "NormState",
     "batch_to_ptr",
     "conv_features",
+    "conv_of_linears",
     "deep_set",
     "degree_scale",
     "dropout",
     "edge_plan",
-    "feed_forward",
     "frequency_gains",
     "from_state",
     "gated_messages",
@@ -34,6 +34,7 @@ __all__ = [
     "joint_frequency_gains",
     "neighbor_sum",
     "new_seeds",
+    "residual_feed_forward",
     "residual_norm",
     "segment_sum",
     "selective_gssc_conv",

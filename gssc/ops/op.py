@@ -22,6 +22,8 @@ class Op:
         self.function = function
         self.library = torch.library.custom_op(name, function, mutates_args=tuple(mutates_args))
         self.apply: Callable[..., Any] | None = None
+        self.backward: Callable[..., Any] | None = None
+        self.setup_context: Callable[..., None] | None = None
 
     def register_fake(self, fake: Callable[..., Any]) -> Callable[..., Any]:
         """Shapes and types of the results, for whoever traces."""
@@ -31,6 +33,7 @@ class Op:
     def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
         """``setup_context(ctx, inputs, output)`` keeps what ``backward(ctx, *grads)`` needs."""
         self.library.register_autograd(backward, setup_context=setup_context)
+        self.backward, self.setup_context = backward, setup_context
 
         # In one function: PyTorch looks at the signature of a forward that has a setup_context, in every call.
         def forward(ctx: Any, *inputs: Any) -> Any:
@@ -41,7 +44,7 @@ class Op:
         members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         differentiable: Any = type(self.function.__name__, (torch.autograd.Function,), members)
         # PyTorch's own apply, behind its preparations for ``torch.func``, which is not here: see `is_traced`.
-        self.apply = super(torch.autograd.Function, differentiable).apply
+        self.apply = super(torch.autograd.Function, differentiable).apply  # type: ignore[misc]
 
     def __call__(self, *inputs: Any) -> Any:
         if is_traced(*inputs):

@@ -12,7 +12,7 @@ from batches import make_ptr, make_vectors
 
 from gssc import GSSConv
 from gssc.nn import gssconv
-from gssc.ops import gssc_conv
+from gssc.ops import conv_of_linears, gssc_conv
 from gssc.ops.context import GraphContext
 from gssc.testing import assert_close
 
@@ -196,7 +196,7 @@ def test_kernels_give_what_pytorch_gives(settings, monkeypatch):
         x, phi, vectors, batch, _ = inputs(sizes)
         results = []
         for backend, dtype, place in (("triton", torch.float32, device), ("torch", torch.float64, "cpu")):
-            monkeypatch.setattr(gssconv, "gssc_conv", partial(gssc_conv, backend=backend))
+            monkeypatch.setattr(gssconv, "conv_of_linears", partial(conv_of_linears, backend=backend))
             fresh = copy.deepcopy(conv).to(place, dtype)
             leaf = x.to(place, dtype).detach().clone().requires_grad_()
             rest = (phi.to(place, dtype), vectors.to(place, dtype), batch.to(place))

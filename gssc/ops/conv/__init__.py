@@ -11,11 +11,11 @@ from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.conv import naive as _naive
 from gssc.ops.conv import torch as _torch
 from gssc.ops.conv import triton as _triton
-from gssc.ops.linears import products
+from gssc.ops.linears import mergeable, op_of_linears
 from gssc.ops.op import unmodified
 from gssc.ops.triton_support import can_fuse, check_fusible
 
-__all__ = ["conv_features", "frequency_gains", "gssc_conv", "joint_frequency_gains"]
+__all__ = ["conv_features", "conv_of_linears", "frequency_gains", "gssc_conv", "joint_frequency_gains"]
 
 Projection = nn.Module | Tensor | None
 # Each gives H, and what else it has made.
@@ -110,10 +110,25 @@ def conv_features(
     rest: Projection = projection
     if projection is not None and shared and unmodified(projection):
         weight, rest = projection.weight @ weight, projection.bias  # type: ignore[operator]
-    if lin_s is None or not x.is_cuda:
-        return F.linear(x, weight), None if lin_s is None else F.linear(x, lin_s.weight), rest  # type: ignore[arg-type]
-    x_o, x_s = products(x, weight, lin_s.weight)  # type: ignore[arg-type]
-    return x_o, x_s, rest
+    return F.linear(x, weight), None if lin_s is None else F.linear(x, lin_s.weight), rest  # type: ignore[arg-type]
+
+
+def conv_of_linears(
+    x: Tensor, lin_o: nn.Module, lin_s: nn.Module | None, vectors: Tensor, gains: Tensor, self_gains: Tensor | None,
+    ptr: Tensor, projection: nn.Module | None = None, backend: str = "auto",
+) -> Tensor:  # fmt: skip
+    """`gssc_conv` of X_o = lin_o(x) and, where there is a self term, X_s = lin_s(x); a single step where it can be."""
+    shared = gains.shape[2] == 1
+    fused = backend == "triton" or (backend == "auto" and x.is_cuda and can_fuse(x, vectors, gains, self_gains))
+    fused = fused and vectors.shape[1] <= _triton.MAX_FREQUENCIES and (shared or projection is None)
+    if fused and lin_s is not None and mergeable(x, lin_o, lin_s) and unmodified(projection):
+        weights, bias = [lin_o.weight, lin_s.weight], None
+        if projection is not None:
+            weights[0], bias = projection.weight @ lin_o.weight, projection.bias  # type: ignore[operator]
+        out: Tensor = op_of_linears(_triton.conv_triton, x, weights, (), vectors, gains, self_gains, bias, ptr)[0]
+        return out
+    x_o, x_s, rest = conv_features(x, lin_o, lin_s, projection, shared=shared)
+    return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr, projection=rest, backend=backend)
 
 
 def frequency_gains(phi: Tensor, query: nn.Module, key: nn.Module, shared: bool) -> Tensor:

@@ -19,10 +19,8 @@ BACKENDS = ("auto", "naive", "torch", "triton")
 
 
 def gated_messages(
-    target: Tensor,
-    source: Tensor,
-    neighbor: Tensor,
-    own: Tensor | None,
+    x: Tensor,
+    tell: Sequence[nn.Module],
     edge_index: Tensor,
     edge_attr: Tensor | None = None,
     lin_edge: nn.Module | None = None,
@@ -37,10 +35,9 @@ def gated_messages(
     site: int = 0,
     plan: EdgePlan | Callable[[], EdgePlan] | None = None,
     need_edges: bool = True,
-    origin: tuple[Tensor, Sequence[nn.Module]] | None = None,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor | None]:
-    r"""What GatedGCN does on edges, for edges from j to i.
+    r"""What GatedGCN does on edges, for edges from j to i, with t, s, n and a Linears of x.
 
     .. math::
         \ell_{ij} = t_i + s_j + \mathrm{lin}(e_{ij}), \qquad
@@ -48,10 +45,9 @@ def gated_messages(
         e'_{ij} = e_{ij} + \mathrm{drop}(\mathrm{ReLU}(\mathrm{norm}(\ell_{ij})))
 
     Args:
-        target: t, what a node tells the edges that enter it, [N, C].
-        source: s, what it tells those that leave it, [N, C].
-        neighbor: n, what messages carry, [N, C].
-        own: a, what a node adds itself, [N, C], or ``None``.
+        x: Node features, [N, D].
+        tell: Four Linears D → C, or what stands for them: to t, what a node tells the edges that enter it; to s, what
+            it tells those that leave it; to n, what messages carry; and to a, what a node adds itself.
         edge_index: Edges, [2, E], in any order.
         edge_attr: e, [E, C]; ``None`` leaves out lin(e) and the residual.
         lin_edge: A Linear C → C, or what stands for one.
@@ -66,20 +62,17 @@ def gated_messages(
         plan: ``edge_plan(edge_index, N)``, or a function that returns it; only the kernels ask for it, and make it
             where there is none.
         need_edges: Whether e' is needed.
-        origin: x and the three Linears of which t, s and n are the results, so that the kernels can compute them anew
-            where memory is scarce instead of keeping them. That they are is not checked.
         backend: ``"naive"`` (edge by edge), ``"torch"`` (calls the modules), ``"triton"`` (e' is the only tensor of
             size E × C; results repeat bit by bit), or ``"auto"``: triton where it can be, else torch.
 
     Returns:
         h [N, C], and e' [E, C] or ``None`` where it is not needed.
     """
-    nodes, channels, edges = target.shape[0], target.shape[-1], edge_index.shape[-1]
+    if len(tell) != 4:
+        fail("tell", "four modules, to t, s, n and a", len(tell))
+    edges, channels = edge_index.shape[-1], getattr(tell[0], "out_features", None)
     check_shapes(
-        ("target", target, (None, None)),
-        ("source", source, (nodes, channels)),
-        ("neighbor", neighbor, (nodes, channels)),
-        ("own", own, (nodes, channels)),
+        ("x", x, (None, None)),
         ("edge_index", edge_index, (2, None)),
         ("edge_attr", edge_attr, (edges, channels)),
         ("mask", mask, (edges,)),
@@ -92,11 +85,11 @@ def gated_messages(
         fail("lin_edge", "a module where edge_attr is given", "None")
     check_probability("dropout", dropout)
     if backend == "triton":
-        check_fusible(target=target, source=source, neighbor=neighbor, own=own, edge_attr=edge_attr)
+        check_fusible(x=x, edge_attr=edge_attr)
     elif backend != "auto":
         check_choice("backend", backend, BACKENDS)
     state: NormState | None = None
-    if backend == "triton" or (backend == "auto" and can_fuse(target, source, neighbor, own, edge_attr)):
+    if backend == "triton" or (backend == "auto" and can_fuse(x, edge_attr)):
         usable, state = _for_kernels(lin_edge, norm)
         if backend == "triton" and not usable:
             fail("backend", "'torch' or 'auto' for a lin_edge or norm that must be called", "'triton'")
@@ -104,17 +97,16 @@ def gated_messages(
     if not training:
         dropout = 0.0
     elif dropout and seed is None and backend in ("naive", "triton"):
-        seed = new_seeds(1, target.device)[0]
+        seed = new_seeds(1, x.device)[0]
     if not hasattr(norm, "synchronized"):  # others look at no other rows: what is padding does not matter to them
         mask = None
-    told = (target, source, neighbor, own)
-    inputs = Inputs(*told, edge_index, edge_attr, lin_edge, norm, mask, residual, eps, dropout, seed, site)
+    inputs = Inputs(x, tell, edge_index, edge_attr, lin_edge, norm, mask, residual, eps, dropout, seed, site)
     if backend == "triton":
         if plan is None:
-            plan = edge_plan(edge_index, nodes)
+            plan = edge_plan(edge_index, x.shape[0])
         elif not isinstance(plan, EdgePlan):
             plan = plan()
-        return triton.gated_messages(inputs, state, plan, origin, need_edges)
+        return triton.gated_messages(inputs, state, plan, need_edges)
     new_nodes, new_edges = (naive if backend == "naive" else torch).gated_messages(inputs)
     return new_nodes, new_edges if need_edges else None
 

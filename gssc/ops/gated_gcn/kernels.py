@@ -60,12 +60,12 @@ def edges_of(
 @triton.jit(do_not_specialize=["nodes", "share", "eps"])
 def forward_nodes(
     target, source, neighbor, own, projected, order, others, ptr, mask, out, weights, moments, eps, nodes, share,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, KEEP: tl.constexpr,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """a_i + Σ_j σ ⊙ b_j / (Σ_j σ + ε) and the denominator for a share of the nodes, and the moments of its logits.
 
-    With KEEP the fraction is also kept, as it was before rounding. Moments [programs, 3, C] are the number of edges,
-    the mean and Σ(ℓ - mean)².
+    The denominator and the fraction, not rounded, go to ``weights`` [2, N, C]. Moments [programs, 3, C] are the number
+    of edges, the mean and Σ(ℓ - mean)².
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
@@ -101,11 +101,8 @@ def forward_nodes(
         weight = gates + eps
         mean = total / weight
         put_row(weights, node, c, weight, C, BLOCK_C)
-        if KEEP:
-            put_row(weights, nodes + node, c, mean, C, BLOCK_C)
-        if own is not None:
-            mean += row(own, node * PARTS, c, C, BLOCK_C)
-        put_row(out, node, c, mean, C, BLOCK_C)
+        put_row(weights, nodes + node, c, mean, C, BLOCK_C)
+        put_row(out, node, c, mean + row(own, node * PARTS, c, C, BLOCK_C), C, BLOCK_C)
     if moments is not None:
         n = tl.sum(number, 0)
         center = plain / tl.maximum(n, 1.0)
@@ -143,7 +140,7 @@ def forward_edges(
 
 @triton.jit(do_not_specialize=["nodes"])
 def backward_start(
-    grad, weights, means, u, w, d_own, nodes,
+    grad, weights, u, w, d_own, nodes,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the passes need of nodes, u = ∂h / d and w = u ⊙ h, for a block of them; and ∂a = ∂h."""
@@ -153,7 +150,7 @@ def backward_start(
     weight = tl.where(inside(valid, c, C, BLOCK_C), gather(weights, rows, valid, c, C, BLOCK_C), 1.0)
     push = change / weight
     scatter(u, rows, valid, c, push, C, BLOCK_C)
-    scatter(w, rows, valid, c, push * gather(means, rows, valid, c, C, BLOCK_C), C, BLOCK_C)
+    scatter(w, rows, valid, c, push * gather(weights, nodes + rows, valid, c, C, BLOCK_C), C, BLOCK_C)
     if d_own is not None:
         scatter(d_own, rows * PARTS, valid, c, change, C, BLOCK_C)
 

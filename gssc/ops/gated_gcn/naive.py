@@ -1,10 +1,10 @@
-"""GatedGCN between its Linears, edge by edge: the judge of every faster form."""
+"""GatedGCN up to its norm of nodes, edge by edge: the judge of every faster form."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gssc.ops.norm.naive import dropped
 
@@ -12,10 +12,8 @@ from gssc.ops.norm.naive import dropped
 class Inputs(NamedTuple):
     """Arguments of ``gssc.ops.gated_messages``, checked, as every form takes them."""
 
-    target: Tensor
-    source: Tensor
-    neighbor: Tensor
-    own: Tensor | None
+    x: Tensor
+    tell: Sequence[nn.Module]
     edge_index: Tensor
     edge_attr: Tensor | None
     lin_edge: Callable[..., Any] | None
@@ -30,7 +28,8 @@ class Inputs(NamedTuple):
 
 def gated_messages(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """See ``gssc.ops.gated_gcn``."""
-    target, source, neighbor, own, edge_index, edge_attr, lin_edge, norm, mask, *_ = inputs
+    x, tell, edge_index, edge_attr, lin_edge, norm, mask, *_ = inputs
+    target, source, neighbor, own = (module(x) for module in tell)
     logits = []
     total, gates = [[torch.zeros_like(row) for row in target] for _ in range(2)]
     for edge, (j, i) in enumerate(edge_index.T.tolist()):
@@ -40,9 +39,7 @@ def gated_messages(inputs: Inputs) -> tuple[Tensor, Tensor]:
         total[i] = total[i] + logit.sigmoid() * neighbor[j]
         gates[i] = gates[i] + logit.sigmoid()
         logits.append(logit)
-    nodes = [t / (g + inputs.eps) for t, g in zip(total, gates, strict=True)]
-    if own is not None:
-        nodes = [a + h for a, h in zip(own, nodes, strict=True)]
+    nodes = [a + t / (g + inputs.eps) for a, t, g in zip(own, total, gates, strict=True)]
     hidden = logits
     if norm is not None:
         real = [edge for edge in range(len(logits)) if mask is None or bool(mask[edge])]

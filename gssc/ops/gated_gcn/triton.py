@@ -1,4 +1,4 @@
-"""GatedGCN between its Linears in Triton: forward makes one tensor of size E, its output, and keeps none of its own.
+"""GatedGCN up to its norm of nodes in Triton: forward makes one tensor of size E, its output, and keeps no other.
 
 ℓ_ij = t_i + s_j + Z_ij, with Z the projected edge features, is computed anew in every pass; so are gates.
 
@@ -14,8 +14,8 @@
 
     ∂ℓ = σ(1-σ) ⊙ (u_i ⊙ b_j - w_i) + γ/√(v+ε) ⊙ (g - (Σg + ℓ̂ Σgℓ̂)/n)
 
-With a, a + h is returned. t, s, b and a are tensors of their own, or columns of one, as one product makes them: then so
-are their gradients. Where memory is scarce, t, s and b are not kept but computed anew from x.
+a + h is returned. t, s, b and a are tensors of their own, or columns of one, as one product makes them: then so are
+their gradients. Where memory is scarce, t, s and b are not kept but computed anew from x.
 
 Sums over the edges of a node are made by one program, in order: no atomics. Where the backward pass is itself to be
 differentiated, it is made of PyTorch's ops.
@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.checks import check_shapes
 from gssc.ops.context import EdgePlan
@@ -35,7 +35,7 @@ from gssc.ops.edges.launch import Grid
 from gssc.ops.gated_gcn.naive import Inputs
 from gssc.ops.gated_gcn.torch import composed
 from gssc.ops.launch import launch
-from gssc.ops.linears import MERGED
+from gssc.ops.linears import MERGED, mergeable, op_of_linears
 from gssc.ops.norm import NormState
 from gssc.ops.norm import naive as random
 from gssc.ops.norm.triton import move_running_statistics
@@ -50,7 +50,7 @@ MERGED_MOMENTS = 256  # partial moments that one step merges
 
 @op("gssc::gated_messages")
 def _messages(
-    target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor | None,
+    target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor,
     edge_attr: Tensor | None, weight: Tensor | None, bias: Tensor | None, scale: Tensor | None, shift: Tensor | None,
     fixed: Sequence[Tensor | None], origin: Sequence[Tensor], norm_eps: float, training: bool, residual: bool,
     eps: float, dropout: float, site: int, parts: int, need_edges: bool,
@@ -60,8 +60,8 @@ def _messages(
 
     ``fixed`` are those without gradients: the plan, the edges, mask, seed, running mean and variance. ``origin`` is
     what t, s and n are computed anew from. Statistics, where there is a norm, are the mean and 1/√(variance + ε) in
-    use, then mean, Σ(ℓ - mean)² and n of the batch. The last are d and, in half precision or with a, h unrounded
-    [1 or 2, N, C]. Where ``batches`` are given, running statistics move on; not where a program is traced.
+    use, then mean, Σ(ℓ - mean)² and n of the batch. The last are d and h - a, not rounded, [2, N, C]. Where ``batches``
+    are given, running statistics move on; not where a program is traced.
     """
     from gssc.ops.gated_gcn import kernels
     from gssc.ops.norm.kernels import forward_merge as merge_moments
@@ -70,13 +70,13 @@ def _messages(
     by_target, sources, target_ptr, _, _, _, edge_index, mask, seed, running_mean, running_variance = tensors
     (nodes, c), edges = target.shape, edge_index.shape[1]
     grid, projected = Grid(nodes, edges, c, target.device), None
-    out, new_edges, stats, kept = _empty_results(target, own, scale, edges if need_edges or weight is not None else 0)
+    out, new_edges, stats, kept = _empty_results(target, scale, edges if need_edges or weight is not None else 0)
     if edge_attr is not None and weight is not None and bias is not None:
         projected = _project(edge_attr, weight, bias, new_edges)
     moments = stats.new_empty(grid.programs if training else 0, 3, c)
     grid.over_nodes(
         kernels.forward_nodes, target, source, neighbor, own, projected, by_target, sources, target_ptr, mask, out,
-        kept, moments if training else None, eps, PARTS=parts, KEEP=kept.shape[0] == 2,
+        kept, moments if training else None, eps, PARTS=parts,
     )  # fmt: skip
     if scale is not None:
         launch(
@@ -102,12 +102,11 @@ def _project(edge_attr: Tensor, weight: Tensor, bias: Tensor, into: Tensor) -> T
     return into
 
 
-def _empty_results(target: Tensor, own: Tensor | None, scale: Tensor | None, edges: int) -> tuple[Tensor, ...]:
-    """Nodes, edges, statistics, and d with, where the nodes are not h unrounded, h."""
+def _empty_results(target: Tensor, scale: Tensor | None, edges: int) -> tuple[Tensor, ...]:
+    """Nodes, edges, statistics, and d with h - a."""
     nodes, c = target.shape
     stats = target.new_empty((0 if scale is None else 5, c), dtype=torch.float32)
-    alone = own is None and target.dtype == torch.float32
-    return target.new_empty(nodes, c), target.new_empty(edges, c), stats, stats.new_empty(1 if alone else 2, nodes, c)
+    return target.new_empty(nodes, c), target.new_empty(edges, c), stats, stats.new_empty(2, nodes, c)
 
 
 @lru_cache(maxsize=64)
@@ -117,9 +116,9 @@ def _drop_numbers(dropout: float) -> tuple[int, float]:
 
 
 @_messages.register_fake
-def _(target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor | None, *others: Any) -> tuple[Tensor, ...]:
+def _(target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor, *others: Any) -> tuple[Tensor, ...]:
     scale, fixed, need_edges = others[3], others[5], others[14]
-    return _empty_results(target, own, scale, fixed[6].shape[1] if need_edges else 0)
+    return _empty_results(target, scale, fixed[6].shape[1] if need_edges else 0)
 
 
 @op("gssc::gated_messages_backward")
@@ -131,7 +130,7 @@ def _messages_backward(
     from gssc.ops.gated_gcn import kernels
 
     tensors: Any = saved
-    target, source, neighbor, edge_attr, weight, bias, scale, shift, *plan, _, mask, seed, stats, h, kept = tensors
+    target, source, neighbor, edge_attr, weight, bias, scale, shift, *plan, _, mask, seed, stats, kept = tensors
     (nodes, c), edges = target.shape, plan[0].shape[0]
     grid = Grid(nodes, edges, c, target.device)
     gradients = _empty_gradients(target, parts)
@@ -146,7 +145,7 @@ def _messages_backward(
         room = target.new_empty(edges + piece, c)
         projected = _project(edge_attr, weight, bias, room[piece:])
     u, w = stats.new_empty(nodes, c), stats.new_empty(nodes, c)
-    start = (grad_nodes.contiguous(), kept, h if kept.shape[0] == 1 else kept[1], u, w, spare[0] if spare else None)
+    start = (grad_nodes.contiguous(), kept, u, w, spare[0] if spare else None)
     grid.over_rows(kernels.backward_start, nodes, *start, PARTS=parts)
     hats = degrees = partial = sums = None
     if grad is not None and scale is not None:
@@ -217,11 +216,11 @@ def _(grad_nodes: Tensor, grad_edges: Tensor | None, saved: Sequence[Any], *numb
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *told, _, edge_attr, weight, bias, scale, shift, fixed, origin = inputs[:11]
     ctx.numbers, ctx.dtype = inputs[11:18], told[0].dtype
-    out, _, stats, kept = output
+    _, _, stats, kept = output
     ctx.save_for_backward(
         *([None] * 3 if origin else told), edge_attr, weight, bias, scale, shift,
         # Not the running statistics, which are changed in place after the op; what it used of them is in its results.
-        *fixed[:9], stats, out if kept.shape[0] == 1 else None, kept, *origin,
+        *fixed[:9], stats, kept, *origin,
     )  # fmt: skip
     ctx.mark_non_differentiable(stats, kept)
     ctx.set_materialize_grads(False)
@@ -232,7 +231,7 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
     absent = [[None] * len(need) if isinstance(need, list) else None for need in ctx.needs_input_grad[9:]]
     if grad_nodes is None and grad_edges is None:
         return (*[None] * 9, *absent)
-    saved, origin = list(ctx.saved_tensors[:20]), ctx.saved_tensors[20:]
+    saved, origin = list(ctx.saved_tensors[:19]), ctx.saved_tensors[19:]
     if origin:  # t, s and n were not kept
         x, *weights = (tensor.to(ctx.dtype) for tensor in origin)
         saved[:3] = [F.linear(x, weights[place], weights[place + 1]) for place in (0, 2, 4)]
@@ -269,7 +268,7 @@ def _composed_gradients(ctx: Any, saved: list[Any], *grads: Tensor | None) -> tu
         def project(rows: Tensor) -> Tensor:
             return F.linear(rows, weight, bias)
 
-        results = composed(Inputs(t, s, b, None, edge_index, e, project, residual=residual, eps=eps), update)
+        results = composed(t, s, b, Inputs(t, (), edge_index, e, project, residual=residual, eps=eps), update)
         return [result.to(grad.dtype) for result, grad in zip(results, grads, strict=True) if grad is not None]
 
     needed = [need for place, need in enumerate(ctx.needs_input_grad[:9]) if place != 3]
@@ -291,60 +290,50 @@ _messages.register_autograd(_backward, setup_context=_setup)
 
 
 def gated_messages(
-    inputs: Inputs,
-    norm: NormState | None,
-    plan: EdgePlan,
-    origin: tuple[Tensor, Sequence[nn.Module]] | None,
-    need_edges: bool,
+    inputs: Inputs, norm: NormState | None, plan: EdgePlan, need_edges: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """See ``gssc.ops.gated_gcn``; weights and the state of the norm are used without calling the modules."""
-    target, source, neighbor, own, edge_index, edge_attr, *_, residual, eps, dropout, seed, site = inputs
-    dtype, c = target.dtype, target.shape[1]
-    state: tuple[Any, ...] = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
+    """See ``gssc.ops.gated_gcn``; weights and the state of the norm are used without calling the modules.
+
+    Few nodes tell t, s, n and a as columns of one product; many by the modules, and tell them anew in backward.
+    """
+    x, tell, edge_index, edge_attr, lin_edge, _, mask, residual, eps, dropout, seed, site = inputs
+    merged, modules = mergeable(x, *tell), list(tell)
+    linear: Any = lin_edge
+    if merged:
+        autocast = torch.is_autocast_enabled(x.device.type)
+        dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+        c: int = modules[0].out_features  # type: ignore[assignment]
+    else:
+        told = [module(x) for module in modules]
+        dtype, c = told[0].dtype, told[0].shape[1]
+        told = [rows.to(dtype).contiguous() for rows in told]
+    state: Any = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
     scale, shift, mean, variance, batches, norm_eps, momentum, training = state
-    linear: Any = inputs.lin_edge
-    weight = bias = None
     check_shapes(("lin_edge.weight", None if linear is None else linear.weight, (c, c)), ("norm.weight", scale, (c,)))
+    edges: tuple[Any, ...] = (None, None, None)
     if edge_attr is not None:
-        edge_attr, weight, bias = edge_attr.to(dtype).contiguous(), linear.weight.to(dtype), linear.bias.to(dtype)
-    told = [target, source.to(dtype), neighbor.to(dtype), *([] if own is None else [own.to(dtype)])]
-    told_anew, parts = _origin(origin), _parts(told)
-    if told_anew or not parts:
-        told, parts = [rows.contiguous() for rows in told], 1
-    mask = None if inputs.mask is None else inputs.mask.contiguous().view(torch.uint8)
-    fixed = [*plan, edge_index.contiguous(), mask, seed if dropout else None, mean, variance]
-    moves = training and momentum is not None and not is_traced(target)  # with the op itself, as in ``norm``
-    nodes, edges, stats, _ = _messages(
-        *told, *[None] * (4 - len(told)), edge_attr, weight, bias, scale, shift, fixed, told_anew,
-        norm_eps, training, residual, eps, dropout, site, parts, need_edges,
-        *((batches, momentum) if moves else (None, 0.0)),
+        edges = edge_attr.to(dtype).contiguous(), linear.weight.to(dtype), linear.bias.to(dtype)
+    narrow_mask = None if mask is None else mask.contiguous().view(torch.uint8)
+    fixed = [*plan, edge_index.contiguous(), narrow_mask, seed if dropout else None, mean, variance]
+    moves = training and momentum is not None and not is_traced(x)  # with the op itself, as in ``norm``
+    anew = [] if merged else _origin(x, modules[:3])
+    others = (
+        *edges, scale, shift, fixed, anew, norm_eps, training, residual, eps, dropout, site,
+        len(tell) if merged else 1, need_edges, *((batches, momentum) if moves else (None, 0.0)),
     )  # fmt: skip
+    if merged:
+        weights, biases = zip(*((module.weight, module.bias) for module in modules), strict=True)
+        nodes, new_edges, stats, _ = op_of_linears(_messages, x, weights, biases, *others)
+    else:
+        nodes, new_edges, stats, _ = _messages(*told, *others)
     if training and not moves:
         move_running_statistics(stats.unsqueeze(0), mean, variance, batches, None, None, None, momentum)
-    return nodes, edges if need_edges else None
+    return nodes, new_edges if need_edges else None
 
 
-def _parts(rows: Sequence[Tensor]) -> int:
-    """How many rows of C numbers lie from one node to the next in memory, in all alike; 0 where kernels need copies."""
-    if is_traced():
-        return 0
-    stride, c = rows[0].stride(), rows[0].shape[1]
-    if stride[1] != 1 or stride[0] < c or stride[0] % c:
-        return 0
-    for row in rows:
-        if row.stride() != stride:
-            return 0
-    # Gradients are columns as well: of a tensor that has one for each.
-    parts = stride[0] // c
-    return parts if parts == 1 or parts >= len(rows) else 0
-
-
-def _origin(origin: tuple[Tensor, Sequence[nn.Module]] | None) -> list[Any]:
+def _origin(x: Tensor, modules: Sequence[Any]) -> list[Any]:
     """What t, s and n are computed anew from, x and weight and bias of each Linear; nothing where they are kept."""
     # A limit on the nodes would become one of an exported program.
-    if origin is None or exporting() or origin[0].numel() <= MERGED:
-        return []
-    x, modules = origin
-    if not unmodified(*modules, bias=True):
+    if exporting() or x.numel() <= MERGED or not unmodified(*modules, bias=True):
         return []
     return [x, *(tensor for module in modules for tensor in (module.weight, module.bias))]

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from gssc.checks import check_choice, check_probability, check_shape, check_shapes, fail
 from gssc.ops.context import check_seed, new_seeds
 from gssc.ops.norm import naive, rowwise, triton
+from gssc.ops.norm.feed_forward import residual_feed_forward as fused_feed_forward
 from gssc.ops.norm.naive import Branch, Inputs, NormState
 from gssc.ops.op import is_traced, unmodified
 from gssc.ops.triton_support import can_fuse, check_on_gpu
 
-__all__ = ["Branch", "NormState", "degree_scale", "dropout", "feed_forward", "norm_state", "residual_norm"]
+__all__ = ["Branch", "NormState", "degree_scale", "dropout", "norm_state", "residual_feed_forward", "residual_norm"]
 
 BACKENDS = ("auto", "naive", "torch", "triton")
 # Probabilities in this range are divided into 256 steps, so that eight random numbers fit into one draw of 64 bits;
@@ -150,52 +151,59 @@ def _check(inputs: Inputs) -> None:
     check_seed(seed, any(branch.dropout for branch in branches))
 
 
-def feed_forward(
+def residual_feed_forward(
     x: Tensor,
-    inner: nn.Module,
-    outer: nn.Module,
-    p: float = 0.0,
+    network: nn.Sequential,
+    norm: nn.Module,
+    mask: Tensor | None = None,
     *,
-    training: bool = False,
+    training: bool,
     seed: Tensor | None = None,
     site: int = 0,
     backend: str = "auto",
 ) -> Tensor:
-    r"""A feed-forward network, :math:`W_2\, \mathrm{drop}(\mathrm{ReLU}(W_1 x + b_1)) + b_2`.
+    r"""A feed-forward network with its residual, :math:`\mathrm{norm}(x + \mathrm{drop}(\mathrm{network}(x)))`.
 
     Args:
         x: Rows, [N, C].
-        inner: A Linear, or what stands for one, to the hidden channels.
-        outer: The same back from them.
-        p: Probability of dropout, where ``training``.
+        network: Linear, ReLU, dropout, Linear, dropout; the last is left to this op.
+        norm: As in a `Branch`; ``mask``, ``training`` and ``seed`` as for ``residual_norm``.
+        mask: Real rows of a padded batch, [N].
         training: Whether to drop out.
-        seed: Of dropout, and ``site``, as for ``residual_norm``.
-        site: Number of the place of dropout.
-        backend: ``"torch"`` (calls the modules), ``"triton"`` (one step of autograd, on a GPU) and ``"naive"`` (both from
-            the weights of Linears), or ``"auto"``: triton where it can be, else torch.
+        seed: Of dropout.
+        site: Number of the first of two places of dropout.
+        backend: ``"triton"`` (one step of autograd, on a GPU) and ``"naive"``, both from the weights of Linears;
+            ``"torch"`` (calls the modules), or ``"auto"``: triton where it can be, else torch.
 
     Returns:
         [N, C].
     """
+    inner, _, drop, outer, last = network
+    state, simple = None, False
+    if backend != "torch" and (backend != "auto" or x.is_cuda):
+        simple = unmodified(inner, outer, bias=True) and unmodified(network, kind=type(network)) and drop.p == last.p
     if backend == "auto":
-        usable = x.is_cuda and can_fuse(x) and unmodified(inner, outer, bias=True) and not is_traced(x)
-        backend = "triton" if usable else "torch"
+        if simple and not is_traced(x):
+            state = _fusible(x, [Branch(x, norm)], training)
+        backend = "torch" if state is None else "triton"
     if backend == "torch":
-        rows: Tensor = outer(dropout(inner(x).relu(), p, training))
-        return rows
+        branch = Branch(network(x), norm, last.p)  # type: ignore[arg-type]
+        return residual_norm(x, [branch], mask, training=training, seed=seed, site=site + 1)
     check_choice("backend", backend, BACKENDS)
-    if not unmodified(inner, outer, bias=True):
+    if not simple:
         fail("backend", "'torch' or 'auto' for modules that must be called", f"{backend!r}")
-    check_probability("p", p)
-    p = p if training else 0.0
-    check_shape("x", x, None, inner.in_features)
-    if p and seed is None:
-        seed = new_seeds(1, x.device)[0]
-    check_seed(seed, p > 0)
-    if backend == "triton":
+    p: float = drop.p if training else 0.0  # type: ignore[assignment]
+    seed = (new_seeds(1, x.device)[0] if seed is None else seed) if p else None
+    if backend == "naive":
+        fed = naive.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, seed, p, site)  # type: ignore
+        branch = Branch(fed, norm, p)
+        return residual_norm(x, [branch], mask, training=training, seed=seed, site=site + 1, backend="naive")
+    if state is None:
         check_on_gpu("x", x)
-        return rowwise.feed_forward(x, inner, outer, seed, p, site)  # type: ignore[arg-type]
-    return naive.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias, seed, p, site)  # type: ignore
+        known = norm_state(norm)
+        state = [] if known is None else [known]
+        _check(Inputs(x, [Branch(x, norm, p)], state, mask, seed, site, False))
+    return fused_feed_forward(x, inner, outer, state[0], mask, seed, p, site)  # type: ignore[arg-type]
 
 
 def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor, backend: str = "auto") -> Tensor:

@@ -1,4 +1,4 @@
-"""What happens row by row, in one Triton kernel each way: a feed-forward network between its products, scales by degree.
+"""What happens row by row, in one Triton kernel each way: ReLU with dropout, scales by degree.
 
 Random bits are computed from a seed in both passes, so that no mask is kept. A backward pass that is itself
 differentiated is made of PyTorch's ops.
@@ -7,18 +7,18 @@ differentiated is made of PyTorch's ops.
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive
-from gssc.ops.op import composed_gradients, empty_like, op, promoted
+from gssc.ops.op import empty_like, op, promoted
 from gssc.ops.triton_support import power_of_two
 
 HELD = 2048  # rows that one program may hold
 HELD_CHANNELS = 4  # then: one load of a thread, and many programs
 
 
-def _relu(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: int) -> Tensor:
+def relu_dropout(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: int) -> Tensor:
     """drop(ReLU(x)) or, from the gradient of that, the one of x."""
     from gssc.ops.norm.kernels.rows import relu_rows
 
@@ -29,46 +29,6 @@ def _relu(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: i
             relu_rows, (-(-rows // 32), -(-c // block_c)), x, grad, seed, out,
             rows, naive.threshold(p), naive.scale(p), SITE=site, C=c, BLOCK_N=32, BLOCK_C=block_c, num_warps=4,
         )  # fmt: skip
-    return out
-
-
-class _FeedForward(torch.autograd.Function):
-    """One step of autograd for both products; of what is between them only the input of the second is kept."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *weights_and_form: Any) -> Tensor:
-        w1, b1, w2, b2, seed, p, site = weights_and_form
-        if seed is None:
-            hidden = torch._addmm_activation(b1, x, w1.t())  # ReLU, in the product itself
-        else:
-            hidden = _relu(torch.addmm(b1, x, w1.t()), None, seed, p, site)
-        ctx.form = (p, site)
-        ctx.save_for_backward(x, w1, b1, w2, b2, seed, hidden)
-        return torch.addmm(b2, hidden, w2.t())
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (x, w1, b1, w2, b2, seed, hidden) = grads, ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody will differentiate the result
-
-            def composed(*inputs: Tensor) -> Tensor:
-                return naive.feed_forward(*inputs, seed, *ctx.form)
-
-            gradients = composed_gradients(composed, (x, w1, b1, w2, b2), ctx.needs_input_grad[:5], grad)
-            return *gradients, None, None, None
-        # What was dropped, or negative, is zero in the input of the second product.
-        d_hidden = _relu(hidden, grad @ w2, seed, *ctx.form)
-        d_x = d_hidden @ w1 if ctx.needs_input_grad[0] else None
-        d_first, d_second = (d_hidden.t() @ x, d_hidden.sum(0)), (grad.t() @ hidden, grad.sum(0))
-        return d_x, *d_first, *d_second, None, None, None
-
-
-def feed_forward(x: Tensor, inner: nn.Linear, outer: nn.Linear, seed: Tensor | None, p: float, site: int) -> Tensor:
-    """W₂ drop(ReLU(W₁ x + b₁)) + b₂, [N, C]; weights are used without calling the modules."""
-    tensors = (x, inner.weight, inner.bias, outer.weight, outer.bias)
-    if torch.is_autocast_enabled(x.device.type):
-        tensors = tuple(tensor.to(torch.get_autocast_dtype(x.device.type)) for tensor in tensors)  # type: ignore
-    out: Tensor = _FeedForward.apply(*tensors, seed if p else None, p, site)
     return out
 
 

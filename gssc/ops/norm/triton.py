@@ -177,7 +177,10 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     if torch.is_grad_enabled():  # somebody will differentiate the result
         needed = [bool(need) for need in ctx.needs_input_grad[:7]]
         wide_grad = grad.to(promoted(grad, stats))
-        gradients = composed_gradients(lambda *views: _composed(ctx, *views), ctx.saved_tensors[:7], needed, wide_grad)
+        fixed = (*ctx.saved_tensors[7:], ctx.eps, ctx.form)
+        gradients = composed_gradients(
+            lambda *views: composed_norm(*views, *fixed), ctx.saved_tensors[:7], needed, wide_grad
+        )
         return (*gradients, *[None] * 15)
     sums, d_first, *rest = norm_backward(grad, ctx.saved_tensors, *ctx.form)
     d_second = None if second is None else rest.pop(0)
@@ -193,22 +196,24 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     return d_first, d_second, d_x, d_weight, d_bias, d_weight2, d_bias2, *[None] * 15
 
 
-def _composed(ctx: Any, first: Tensor, second: Tensor | None, x: Tensor | None, *parameters: Tensor) -> Tensor:
+def composed_norm(
+    first: Tensor, second: Tensor | None, x: Tensor | None, weight: Tensor, bias: Tensor, weight2: Any, bias2: Any,
+    mask: Tensor | None, seed: Tensor | None, stats: Tensor, eps: float, form: Form,
+) -> Tensor:  # fmt: skip
     """The op made of PyTorch's, differentiable through statistics of the batch; those in use without it are known."""
-    *_, mask, seed, stats = ctx.saved_tensors
 
     def norm(hidden: Tensor, number: int) -> Tensor:
-        scale, shift = parameters[2 * number :][:2]
+        scale, shift = ((weight, bias), (weight2, bias2))[number]
         real = torch.ones_like(hidden[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
         mean, inverse, _, _, n = stats[number]
         center = torch.where(real, hidden, 0.0).sum(0) / n.clamp(min=1)
         squares = torch.where(real, hidden - center, 0.0).square().sum(0)
         enough = n >= 2
-        inverse = torch.where(enough, torch.rsqrt(squares / n.clamp(min=1) + ctx.eps), inverse)
+        inverse = torch.where(enough, torch.rsqrt(squares / n.clamp(min=1) + eps), inverse)
         return torch.where(real, (hidden - torch.where(enough, center, mean)) * inverse * scale + shift, 0.0)
 
     rows = [part.to(stats.dtype) for part in (first, second) if part is not None]
-    return random.composed(norm, x, rows, seed, *ctx.form)
+    return random.composed(norm, x, rows, seed, *form)
 
 
 norm_forward.register_autograd(_backward, setup_context=_setup)

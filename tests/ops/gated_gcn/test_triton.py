@@ -1,7 +1,9 @@
 """The kernels against the references; on the CPU through Triton's interpreter, on a GPU where there is one."""
 
+import copy
 from functools import partial
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,8 +12,10 @@ from torch import Tensor, nn
 
 from gssc import ops
 from gssc.nn import BatchNorm
+from gssc.ops import linears as merging
 from gssc.ops.edges import launch
 from gssc.ops.gated_gcn import triton as kernels_form
+from gssc.ops.linears import mergeable
 from gssc.testing import assert_close, assert_matches_reference
 
 pytest.importorskip("triton")
@@ -40,13 +44,22 @@ def with_tensors(module, weight, bias):
     return module
 
 
+def told_by(joint, channels):
+    """Four Linears that pick t, s, n and a from where they stand side by side."""
+    eye = torch.eye(4 * channels, dtype=joint.dtype, device=joint.device)
+    zero = eye.new_zeros(channels)
+    return [with_tensors(nn.Linear(4 * channels, channels), weight, zero) for weight in eye.chunk(4)]
+
+
 def run(backend, inputs, norm="training", **settings):
-    """The op with modules made of the tensors in ``inputs``; "joint" is t, s, n and a side by side."""
+    """The op with modules made of the tensors in ``inputs``; without "joint", t, s and n are not one product."""
     inputs = dict(inputs)
-    if "joint" in inputs:
-        told = dict(zip(("target", "source", "neighbor", "own"), inputs.pop("joint").chunk(4, 1), strict=True))
-        inputs |= told
-    channels = inputs["target"].shape[1]
+    apart = "joint" not in inputs
+    if apart:
+        told = [inputs.pop(name) for name in LEAVES[:3]]
+        inputs["joint"] = torch.cat([*told, torch.zeros_like(told[0])], 1)
+    joint = inputs.pop("joint")
+    channels = joint.shape[1] // 4
     scale, shift, mean, variance = (inputs.pop(name) for name in NORM_STATE)
     weight, bias = inputs.pop("weight", None), inputs.pop("bias", None)
     lin_edge = None if weight is None else with_tensors(nn.Linear(channels, channels), weight, bias)
@@ -54,9 +67,9 @@ def run(backend, inputs, norm="training", **settings):
     if norm != "none":
         module = with_tensors(BatchNorm(channels).to(scale.device), scale, shift).train(norm == "training")
         module.running_mean, module.running_var = mean.detach().clone(), variance.detach().clone()
-    out = ops.gated_messages(
-        **{"own": None, **inputs}, lin_edge=lin_edge, norm=module, backend=backend, **{"training": True, **settings}
-    )
+    more = {"lin_edge": lin_edge, "norm": module, "backend": backend, "training": True, **inputs, **settings}
+    with patch.object(kernels_form, "mergeable", (lambda *_: False) if apart else mergeable):
+        out = ops.gated_messages(joint, told_by(joint, channels), **more)
     return Result(*out, () if module is None else tuple(module.buffers()))
 
 
@@ -144,21 +157,6 @@ def test_side_by_side_is_the_same_op(backend):
     losses = [loss + out.edges.pow(3).sum() for loss, out in zip(losses, (actual, expected), strict=True)]
     assert_close(actual.nodes, expected.nodes + parts[3])
     assert_close(torch.autograd.grad(losses[0], leaf)[0], torch.cat(torch.autograd.grad(losses[1], parts), 1))
-
-
-def test_columns_are_read_where_they_stand():
-    """Rows of several tensors in one are not copied, and neither are their gradients; other layouts are."""
-    joint = torch.randn(6, 20, device=DEVICE)
-    assert kernels_form._parts(joint.chunk(4, 1)) == 4
-    assert kernels_form._parts([part.contiguous() for part in joint.chunk(4, 1)]) == 1
-    assert kernels_form._parts([joint[:, :5], joint[:, 5:10].contiguous()]) == 0
-    assert kernels_form._parts([*joint.chunk(2, 1), joint[:, :10]]) == 0  # gradients of three need three columns
-    assert kernels_form._parts([torch.randn(5, 6, device=DEVICE).t()]) == 0
-    assert kernels_form._parts([torch.randn(1, 5, device=DEVICE).expand(6, 5)]) == 0
-    inputs = make("random", 5)
-    mixed = {**inputs, "source": inputs["source"].t().contiguous().t(), "neighbor": inputs["neighbor"][:1].expand(9, 5)}
-    dense = {name: value.contiguous() for name, value in mixed.items()}
-    assert torch.equal(run("triton", mixed).nodes, run("triton", dense).nodes)
 
 
 def test_side_by_side_in_half_precision_keeps_the_sums_unrounded():
@@ -276,26 +274,67 @@ def test_what_nodes_tell_edges_is_computed_anew_where_memory_is_scarce(monkeypat
     """Gradients, and gradients of gradients, in x and in weights are those of the op that keeps the three."""
     inputs = make("random", 5)
     x = torch.randn(inputs["target"].shape[0], 4, device=DEVICE, requires_grad=True)
-    linears = [nn.Linear(4, 5).to(DEVICE) for _ in range(3)]
-    leaves = [x, *(parameter for linear in linears for parameter in linear.parameters())]
+    tell = [nn.Linear(4, 5).to(DEVICE) for _ in range(4)]
+    lin_edge, norm = nn.Linear(5, 5).to(DEVICE), BatchNorm(5).to(DEVICE)
+    leaves = [x, *(p for module in (*tell, lin_edge, norm) for p in module.parameters())]
     results = []
     for limit in (0, 1 << 21):
         monkeypatch.setattr(kernels_form, "MERGED", limit)
-        assert bool(kernels_form._origin((x, linears))) == (limit == 0)
-        told = [linear(x) for linear in linears]
-        fresh = {**inputs, **dict(zip(("target", "source", "neighbor"), told, strict=True))}
-        out = run("triton", fresh, origin=(x, linears))
-        shapes = [tensor.shape for tensor in out.nodes.grad_fn.saved_tensors if tensor is not None]
-        assert (x.shape in shapes) == (limit == 0)
-        loss = out.nodes.square().sum() + out.edges.square().sum()
-        plain = torch.autograd.grad(loss, leaves, retain_graph=True)
+        monkeypatch.setattr(merging, "MERGED", limit)
+        assert bool(kernels_form._origin(x, tell[:3])) == (limit == 0)
+        assert mergeable(x, *tell) == (limit > 0)
+        edges = (inputs["edge_index"], inputs["edge_attr"], lin_edge, norm)
+        nodes, new_edges = ops.gated_messages(x, tell, *edges, training=True, backend="triton")
+        kept = [t for t in nodes.grad_fn.saved_tensors if t is not None and t.shape == nodes.shape]
+        assert (not kept) == (limit == 0)
+        loss = nodes.square().sum() + new_edges.square().sum()
+        first_order = torch.autograd.grad(loss, leaves, retain_graph=True)
         first = torch.autograd.grad(loss, leaves, create_graph=True)
-        results.append([*plain, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)])
+        twice = torch.autograd.grad(sum(g.square().sum() for g in first), leaves, allow_unused=True)
+        results.append([*first_order, *(torch.zeros(1) if g is None else g for g in twice)])
     for actual, expected in zip(*results, strict=True):
         assert_close(actual, expected, tolerance=1e-4)
     monkeypatch.setattr(kernels_form, "MERGED", 0)
-    linears[1].register_forward_hook(lambda module, args, out: out)
-    assert kernels_form._origin((x, linears)) == []
+    tell[1].register_forward_hook(lambda module, args, out: out)
+    assert kernels_form._origin(x, tell[:3]) == []
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_modules_are_what_they_are_in_pytorch(norm):
+    """In one step with the product before them: outputs and gradients of x and of all weights, once and twice."""
+    inputs, found = make("random", 5), []
+    modules = [*(nn.Linear(4, 5) for _ in range(4)), nn.Linear(5, 5), BatchNorm(5).train(norm == "training")]
+    start = torch.randn(inputs["target"].shape[0], 4)
+    for backend, dtype in (("triton", torch.float32), ("torch", torch.float64)):
+        *tell, lin_edge, module = (copy.deepcopy(part).to(DEVICE, dtype) for part in modules)
+        x = start.to(DEVICE, dtype).requires_grad_()
+        edge_attr = inputs["edge_attr"].to(dtype).requires_grad_()
+        leaves = [x, edge_attr, *(p for part in (*tell, lin_edge) for p in part.parameters())]
+        edges = (inputs["edge_index"], edge_attr, lin_edge, None if norm == "none" else module)
+        out = torch.cat(ops.gated_messages(x, tell, *edges, backend=backend))
+        plain = torch.autograd.grad(out.square().sum(), leaves, retain_graph=True)
+        first = torch.autograd.grad(out.square().sum(), leaves, create_graph=True)
+        twice = torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+        found.append([out, *plain, *first, *twice])
+    for number, (actual, expected) in enumerate(zip(*found, strict=True)):
+        assert_close(actual.double(), expected, str(number), tolerance=2e-3 if norm == "training" else 2e-4)
+
+
+def test_half_precision_by_autocast():
+    inputs, found = make("random", 32), []
+    tell, lin_edge = [nn.Linear(32, 32).to(DEVICE) for _ in range(4)], nn.Linear(32, 32).to(DEVICE)
+    x = inputs["target"].detach().requires_grad_()
+    for enabled in (True, False):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=enabled):
+            nodes, edges = ops.gated_messages(
+                x, tell, inputs["edge_index"], inputs["edge_attr"], lin_edge, backend="triton"
+            )
+        assert nodes.dtype == edges.dtype == (torch.bfloat16 if enabled else torch.float32)
+        loss = nodes.float().square().sum() + edges.float().square().sum()
+        found.append([nodes.float(), edges.float(), *torch.autograd.grad(loss, [x, tell[0].weight, tell[3].bias])])
+    for actual, expected in zip(*found, strict=True):
+        assert actual.dtype == torch.float32
+        assert (actual - expected).norm() < 3e-2 * expected.norm()
 
 
 def test_results_repeat_bit_by_bit():
@@ -339,35 +378,33 @@ def test_compiles_whole():
     torch._dynamo.reset()
     channels = 4
     lin_edge, norm = nn.Linear(channels, channels).to(DEVICE), BatchNorm(channels).to(DEVICE)
+    tell = [nn.Linear(channels, channels).to(DEVICE) for _ in range(4)]
 
-    def function(told, edge_index, edge_attr):
-        return ops.gated_messages(*told, edge_index, edge_attr, lin_edge, norm, backend="triton")
+    def function(x, edge_index, edge_attr):
+        return ops.gated_messages(x, tell, edge_index, edge_attr, lin_edge, norm, backend="triton")
 
     compiled = torch.compile(function, fullgraph=True, dynamic=True, backend="aot_eager")
     for name in ("random", "star"):
         inputs = make(name, channels)
-        told = torch.randn(inputs["target"].shape[0], 4 * channels, device=DEVICE).chunk(4, 1)
-        for rows in (told, [part.contiguous() for part in told], [*told[:3], None]):
-            results = [form(rows, inputs["edge_index"], inputs["edge_attr"]) for form in (compiled, function)]
-            for actual, expected in zip(*results, strict=True):
-                assert_close(actual, expected)
+        x = torch.randn(inputs["target"].shape[0], channels, device=DEVICE)
+        results = [form(x, inputs["edge_index"], inputs["edge_attr"]) for form in (compiled, function)]
+        for actual, expected in zip(*results, strict=True):
+            assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("parts", [1, 4])
 def test_opcheck(parts):
     inputs = make("random", 3, masked=True)
     plan = ops.edge_plan(inputs["edge_index"], inputs["target"].shape[0])
-    told = [inputs[name].requires_grad_() for name in LEAVES[:3]]
-    own = None
-    if parts == 4:
-        *told, own = merged(inputs)["joint"].detach().requires_grad_().chunk(4, 1)
+    told = merged(inputs)["joint"].detach().chunk(4, 1)
+    told = [(rows if parts == 4 else rows.contiguous()).requires_grad_() for rows in told]
     tensors = [inputs[name].requires_grad_() for name in LEAVES[3:]]
     running = [inputs["running_mean"], inputs["running_variance"]]
     fixed = [*plan, inputs["edge_index"], inputs["mask"].view(torch.uint8), None, *running]
     others = (fixed, [], 1e-5, True, True, 1e-6, 0.0, 5, parts, True)
     # The moments carry no gradient, which is what opcheck's own comparison of gradients would ask for.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(torch.ops.gssc.gated_messages.default, (*told, own, *tensors, *others), test_utils=tests)
+    torch.library.opcheck(torch.ops.gssc.gated_messages.default, (*told, *tensors, *others), test_utils=tests)
 
 
 def test_auto_on_the_cpu_is_torch():
@@ -384,8 +421,9 @@ def test_other_norms_and_linears_are_called(norm):
     norm = (nn.LayerNorm(4) if norm == "layer" else nn.Identity()).to(DEVICE)
     lin_edge = nn.Linear(4, 4, bias=False).to(DEVICE)
     lin_edge.register_forward_hook(lambda *_: calls.append("lin_edge"))
-    names = ("target", "source", "neighbor", "edge_index", "edge_attr")
-    told = {"own": None, "mask": inputs["mask"], **{name: inputs[name] for name in names}}
+    joint = merged(inputs)["joint"]
+    told = {"x": joint, "tell": told_by(joint, 4), "mask": inputs["mask"]}
+    told |= {name: inputs[name] for name in ("edge_index", "edge_attr")}
     results = [ops.gated_messages(**told, lin_edge=lin_edge, norm=norm, backend=b) for b in ("naive", "torch", "auto")]
     for other in results[1:]:
         for actual, expected in zip(other, results[0], strict=True):
@@ -409,14 +447,14 @@ def test_bad_input():
     inputs = make("random", 4)
     with pytest.raises(ValueError, match="lin_edge: expected a module where edge_attr is given, got None"):
         run("triton", {name: value for name, value in inputs.items() if name != "weight"})
-    with pytest.raises(ValueError, match=r"source: expected shape \[9, 4\], got \[8, 4\]"):
-        run("triton", {**inputs, "source": inputs["source"][1:]})
+    with pytest.raises(ValueError, match="tell: expected four modules, to t, s, n and a, got 3"):
+        ops.gated_messages(inputs["target"], [nn.Linear(4, 4)] * 3, inputs["edge_index"])
     with pytest.raises(ValueError, match=r"lin_edge.weight: expected shape \[4, 4\], got \[5, 4\]"):
         run("triton", {**inputs, "weight": torch.ones(5, 4, device=DEVICE)})
     with pytest.raises(ValueError, match="mask: expected a boolean tensor"):
         run("triton", {**inputs, "mask": torch.ones(inputs["edge_index"].shape[1], device=DEVICE)})
-    with pytest.raises(ValueError, match="target: expected float32, bfloat16 or float16 for backend='triton'"):
-        run("triton", {**inputs, "target": inputs["target"].double()})
+    with pytest.raises(ValueError, match="x: expected float32, bfloat16 or float16 for backend='triton'"):
+        run("triton", {name: v.double() if v.is_floating_point() else v for name, v in inputs.items()})
     with pytest.raises(ValueError, match="backend: expected one of 'auto'"):
         run("fast", inputs)
 

@@ -1,4 +1,4 @@
-"""The feed-forward network against PyTorch; on the CPU through Triton's interpreter, on a GPU where there is one."""
+"""The feed-forward network with its norm against PyTorch; on the CPU through Triton's interpreter, else on a GPU."""
 
 import copy
 
@@ -8,9 +8,11 @@ from torch import nn
 from torch.nn.utils import prune
 
 from gssc import ops
-from gssc.ops import norm
-from gssc.ops.norm import naive
-from gssc.testing import assert_close, assert_matches_reference
+from gssc.nn import BatchNorm
+from gssc.nn.layer import FeedForward
+from gssc.ops import norm as norm_ops
+from gssc.ops.norm import naive, rowwise
+from gssc.testing import assert_close
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -21,59 +23,86 @@ def new_seed():
     return ops.new_seeds(1, DEVICE)[0]
 
 
-def modules(channels, hidden=None):
-    hidden = 2 * channels if hidden is None else hidden
-    return nn.Linear(channels, hidden).to(DEVICE), nn.Linear(hidden, channels).to(DEVICE)
-
-
-def unit(channels):
-    """Modules that change nothing: what is between them comes out."""
-    both = modules(channels, channels)
+def make(channels, p=0.0, training=True):
+    network, norm = FeedForward(channels, p).to(DEVICE), BatchNorm(channels).to(DEVICE).train(training)
     with torch.no_grad():
-        for module in both:
-            module.weight.copy_(torch.eye(channels))
-            module.bias.zero_()
-    return both
+        for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            tensor.copy_(torch.rand_like(tensor) + 0.5)
+    return network, norm
 
 
-@pytest.mark.parametrize(("rows", "channels"), [(1, 1), (33, 5), (70, 130)])
+def outcome(backend, x, network, norm, mask, dtype=torch.float32, **settings):
+    """Output, gradients, gradients of gradients and running statistics."""
+    network, norm = copy.deepcopy(network).to(dtype), copy.deepcopy(norm).to(dtype)
+    x = x.detach().to(dtype).requires_grad_()
+    leaves = {"x": x, **dict(network.named_parameters()), **{f"norm.{n}": p for n, p in norm.named_parameters()}}
+    out = ops.residual_feed_forward(x, network, norm, mask, backend=backend, **settings)
+    plain = torch.autograd.grad(out.pow(3).sum(), [*leaves.values()], retain_graph=True)
+    first = torch.autograd.grad(out.pow(3).sum(), [*leaves.values()], create_graph=True)
+    twice = torch.autograd.grad(sum(g.square().sum() for g in first), [*leaves.values()], allow_unused=True)
+    results = {"out": out, **{f"buffer {n}": b for n, b in norm.named_buffers()}}
+    for kind, gradients in (("first", plain), ("with a graph", first), ("second", twice)):
+        results |= {f"{kind}, {n}": g for n, g in zip(leaves, gradients, strict=True) if g is not None}
+    return {name: value.detach().double() for name, value in results.items()}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("statistics", ["of the batch", "running"])
 @pytest.mark.parametrize("p", [0.0, 0.3])
-def test_matches_naive(rows, channels, p):
-    seed, x = new_seed(), torch.randn(rows, channels, device=DEVICE)
-    inner, outer = modules(channels)
-    names = ("x", "w1", "b1", "w2", "b2")
+@pytest.mark.parametrize(("rows", "channels"), [(2, 1), (33, 5), (70, 34)])
+def test_matches_naive_in_float64(rows, channels, p, statistics, masked):
+    batch = statistics == "of the batch"
+    network, norm = make(channels, p, training=batch)
+    x, mask = torch.randn(rows, channels, device=DEVICE), None
+    if masked:
+        mask = torch.arange(rows, device=DEVICE) < max(2, rows - 3)
+    more = {"training": True, "seed": new_seed(), "site": 4, "mask": mask}
+    expected = outcome("naive", x, network, norm, dtype=torch.float64, **more)
+    actual = outcome("triton", x, network, norm, **more)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        # A gradient that vanishes, as that of the last bias before statistics of the batch, is a sum of others.
+        alike = [other.abs().max() for key, other in expected.items() if key.split(",")[0] == name.split(",")[0]]
+        scale = max(1.0, float(max(alike)))
+        assert_close(actual[name] / scale, value / scale, name, 2e-3 if name.startswith("second") else 1e-4)
 
-    def by(backend):
-        def function(**tensors):
-            first, second = copy.deepcopy(inner), copy.deepcopy(outer)
-            for module, weight, bias in ((first, "w1", "b1"), (second, "w2", "b2")):
-                module._parameters.update(weight=tensors[weight], bias=tensors[bias])
-            return ops.feed_forward(tensors["x"], first, second, p, training=True, seed=seed, site=4, backend=backend)
 
-        return function
-
-    tensors = dict(zip(names, (x, *inner.parameters(), *outer.parameters()), strict=True))
-    tensors = {name: tensor.detach() for name, tensor in tensors.items()}
-    assert_matches_reference(by("triton"), by("naive"), tensors, tolerance=1e-5)
+def test_float64_is_exact():
+    network, norm = make(5)
+    x = torch.randn(9, 5, device=DEVICE)
+    found = [outcome(b, x, network, norm, None, torch.float64, training=True) for b in ("naive", "triton", "torch")]
+    for other in found[1:]:
+        for name, value in found[0].items():
+            assert_close(other[name], value, name, 1e-8 * max(1.0, float(value.abs().max())))
 
 
-def test_no_rows_and_half_precision():
-    inner, outer = modules(3)
-    drop = {"training": True, "seed": new_seed()}
-    assert ops.feed_forward(torch.empty(0, 3, device=DEVICE), inner, outer, 0.5, **drop, backend="triton").shape == (0, 3)
-    x = torch.randn(9, 3, device=DEVICE)
-    with torch.autocast(DEVICE.type, torch.bfloat16):
-        out = ops.feed_forward(x, inner, outer, 0.5, **drop, backend="triton")
-    assert out.dtype == torch.bfloat16
-    assert_close(out.float(), ops.feed_forward(x, inner, outer, 0.5, **drop, backend="naive"), tolerance=5e-2)
+def test_no_rows_and_few():
+    network, norm = make(3, 0.5)
+    for rows in (0, 1):
+        x = torch.randn(rows, 3, device=DEVICE)
+        out = ops.residual_feed_forward(x, network, norm, training=True, backend="triton")
+        assert out.shape == (rows, 3)
+        assert torch.isfinite(out).all()
+
+
+def test_autocast_leaves_the_residual_as_it_is():
+    network, norm = make(8)
+    x = torch.randn(20, 8, device=DEVICE, requires_grad=True)
+    results = []
+    for enabled in (True, False):
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=enabled):
+            out = ops.residual_feed_forward(x, network, copy.deepcopy(norm), training=True, backend="triton")
+        assert out.dtype == torch.float32
+        gradients = torch.autograd.grad(out.pow(3).sum(), [x, *network[0].parameters(), network[3].weight])
+        results.append([out.detach(), *gradients])
+    for actual, expected in zip(*results, strict=True):
+        assert actual.dtype == torch.float32
+        assert (actual - expected).norm() < 3e-2 * max(float(expected.norm()), 1.0)
 
 
 def test_what_is_no_number_stays_so():
-    x = torch.tensor([[float("nan")], [-1.0], [2.0]], device=DEVICE)
-    for seed in (None, new_seed()):
-        p = 0.0 if seed is None else 1e-6
-        out = ops.feed_forward(x, *unit(1), p, training=True, seed=seed, backend="triton")
-        assert out.isnan().flatten().tolist() == [True, False, False]
+    x = torch.tensor([[float("nan"), -1.0, 2.0]], device=DEVICE)
+    assert rowwise.relu_dropout(x, None, None, 0.0, 0).isnan().tolist() == [[True, False, False]]
 
 
 def test_bits_are_fair_and_differ_by_seed_site_row_and_channel():
@@ -93,49 +122,43 @@ def test_bits_are_fair_and_differ_by_seed_site_row_and_channel():
 
 def test_the_mean_stays():
     x = torch.ones(400, 64, device=DEVICE)
-    out = ops.feed_forward(x, *unit(64), 0.9, training=True, seed=new_seed(), backend="triton")
-    assert abs(float(out.detach().mean()) - 1) < 5 * 3 / x.numel() ** 0.5
+    dropped = rowwise.relu_dropout(x, None, new_seed(), 0.9, 0)
+    assert abs(float(dropped.mean()) - 1) < 5 * 3 / x.numel() ** 0.5
 
 
-def test_differentiable_twice():
-    x, seed, found, (inner, outer) = torch.randn(5, 3, device=DEVICE), new_seed(), [], modules(3)
-    for backend in ("triton", "naive"):
-        leaf = x.clone().requires_grad_()
-        leaves = [leaf, *inner.parameters(), *outer.parameters()]
-        out = ops.feed_forward(leaf, inner, outer, 0.5, training=True, seed=seed, backend=backend)
-        first = torch.autograd.grad(out.pow(3).sum(), leaves, create_graph=True)
-        total = sum(gradient.square().sum() for gradient in first)
-        found.append([*first, *torch.autograd.grad(total, leaves[:4])])
-    for actual, expected in zip(*found, strict=True):
-        assert_close(actual, expected, tolerance=1e-4)
-
-
-@pytest.mark.parametrize("change", ["hook", "prune", "replace", "no bias"])
-def test_a_watched_pruned_or_replaced_module_is_called(pretend_gpu, change):
-    pretend_gpu(True, norm)
-    inner, outer = modules(3)
+@pytest.mark.parametrize("change", ["hook", "hook of the whole", "prune", "replace", "no bias", "probabilities"])
+def test_modules_that_must_be_called_are(pretend_gpu, change):
+    pretend_gpu(True, norm_ops)
+    network, norm = make(3, training=False)
     calls = []
     if change == "hook":
-        inner.register_forward_hook(lambda *_: calls.append(1))
+        network[0].register_forward_hook(lambda *_: calls.append(1))
+    elif change == "hook of the whole":
+        network.register_forward_hook(lambda *_: calls.append(1))
     elif change == "prune":
-        prune.l1_unstructured(outer, "weight", amount=0.5)
+        prune.l1_unstructured(network[3], "weight", amount=0.5)
     elif change == "replace":
-        outer = nn.Sequential(outer, nn.Tanh())
+        network[3] = nn.Sequential(network[3], nn.Tanh())
+    elif change == "no bias":
+        network[3] = nn.Linear(6, 3, bias=False).to(DEVICE)
     else:
-        outer = nn.Linear(6, 3, bias=False).to(DEVICE)
+        network[2].p = 0.5
     x = torch.randn(4, 3, device=DEVICE)
-    assert_close(ops.feed_forward(x, inner, outer), outer(inner(x).relu()))
-    assert len(calls) == 2 * (change == "hook")
+    network.eval()
+    expected = norm(x + network[3](network[0](x).relu()))
+    calls.clear()
+    assert_close(ops.residual_feed_forward(x, network, norm, training=False), expected, tolerance=1e-5)
+    assert len(calls) == change.startswith("hook")
     with pytest.raises(ValueError, match="backend: expected 'torch' or 'auto' for modules that must be called"):
-        ops.feed_forward(x, inner, outer, backend="triton")
+        ops.residual_feed_forward(x, network, norm, training=False, backend="triton")
 
 
 def test_bad_input():
-    x, both = torch.ones(3, 2, device=DEVICE), modules(2)
+    x, (network, norm) = torch.ones(3, 2, device=DEVICE), make(2, 0.5)
+    seed = torch.zeros(2, dtype=torch.int32, device=DEVICE)
     with pytest.raises(ValueError, match=r"seed: expected shape \[4\], got \[2\]"):
-        seed = torch.zeros(2, dtype=torch.int32, device=DEVICE)
-        ops.feed_forward(x, *both, 0.5, training=True, seed=seed, backend="triton")
+        ops.residual_feed_forward(x, network, norm, training=True, seed=seed, backend="triton")
     with pytest.raises(ValueError, match="backend: expected one of 'auto', 'naive', 'torch', 'triton', got 'eager'"):
-        ops.feed_forward(x, *both, backend="eager")
-    with pytest.raises(ValueError, match=r"x: expected shape \[\*, 2\], got \[3, 4\]"):
-        ops.feed_forward(torch.ones(3, 4, device=DEVICE), *both, backend="triton")
+        ops.residual_feed_forward(x, network, norm, training=True, backend="eager")
+    with pytest.raises(ValueError, match="norm: expected a NormState"):
+        ops.residual_feed_forward(x, network, nn.LayerNorm(2).to(DEVICE), training=True, backend="triton")

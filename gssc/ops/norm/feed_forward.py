@@ -1,0 +1,73 @@
+"""A feed-forward network with its residual and its norm, as one step of autograd.
+
+    forward     u = x + drop(W₂ a + b₂),  a = drop(ReLU(W₁ x + b₁)),  y = norm(u)      2 products, 1 launch or 2
+    backward    ∂u from the norm, ∂a = W₂ᵀ drop(∂u), ∂x = ∂u + W₁ᵀ (∂a where a > 0)    4 products, 2 launches
+
+Of what is between the products only a is kept: what was dropped, or negative, is zero there.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gssc.ops.norm import naive
+from gssc.ops.norm.naive import NormState
+from gssc.ops.norm.rowwise import relu_dropout
+from gssc.ops.norm.triton import composed_norm, norm_backward, norm_forward
+from gssc.ops.op import composed_gradients
+
+
+class _FeedForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        x, w1, b1, w2, b2, scale, shift, norm, mask, seed, p, site = inputs
+        narrow = x.to(w1.dtype)  # autocast has products in half precision, but not the residual
+        if seed is None:
+            hidden = torch._addmm_activation(b1, narrow, w1.t())  # ReLU, in the product itself
+        else:
+            hidden = relu_dropout(torch.addmm(b1, narrow, w1.t()), None, seed, p, site)
+        rows = torch.addmm(b2, hidden, w2.t())
+        ctx.p, ctx.site, ctx.eps = p, site, norm.eps
+        ctx.form = ((p, 0.0), (True, False), False, site + 1)
+        moves = norm.training and norm.momentum is not None
+        out, stats = norm_forward.function(
+            rows, None, x, scale, shift, None, None, norm.mean, norm.variance, None, None, mask, seed, *ctx.form[:2],
+            norm.eps, False, site + 1, norm.training, *((norm.batches, None, norm.momentum) if moves else ()),
+        )  # fmt: skip
+        ctx.save_for_backward(x, w1, b1, w2, b2, scale, shift, mask, seed, hidden, rows, stats)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, w1, b1, w2, b2, scale, shift, mask, seed, hidden, rows, stats = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody will differentiate the result
+
+            def composed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, *norm: Any) -> Tensor:
+                fed = naive.feed_forward(x.to(w1.dtype), w1, b1, w2, b2, seed, ctx.p, ctx.site)
+                return composed_norm(fed, None, x, *norm, *fixed)
+
+            fixed: Any = (None, None, mask, seed, stats, ctx.eps, ctx.form)
+
+            inputs = (x, w1, b1, w2, b2, scale, shift)
+            gradients = composed_gradients(composed, inputs, ctx.needs_input_grad[:7], grads[0].to(stats.dtype))
+            return *gradients, *[None] * 5
+        saved = (rows, None, x, scale, shift, None, None, mask, seed, stats)
+        sums, d_rows, d_x = norm_backward.function(grads[0], saved, *ctx.form)
+        d_hidden = relu_dropout(hidden, d_rows @ w2, seed, ctx.p, ctx.site)
+        d_shift, d_scale = (row.to(scale.dtype) for row in sums[:2])
+        d_first = d_hidden.t() @ x.to(w1.dtype), d_hidden.sum(0)
+        d_x = torch.addmm(d_x, d_hidden, w1) if d_x.dtype == w1.dtype else d_x + d_hidden @ w1
+        return d_x, *d_first, d_rows.t() @ hidden, d_rows.sum(0), d_scale, d_shift, *[None] * 5
+
+
+def residual_feed_forward(
+    x: Tensor, inner: nn.Linear, outer: nn.Linear, norm: NormState, mask: Tensor | None, seed: Tensor | None,
+    p: float, site: int,
+) -> Tensor:  # fmt: skip
+    """See ``gssc.ops.norm``; weights are used without calling the modules."""
+    weights: Any = (inner.weight, inner.bias, outer.weight, outer.bias)
+    if torch.is_autocast_enabled(x.device.type):
+        weights = [weight.to(torch.get_autocast_dtype(x.device.type)) for weight in weights]
+    out: Tensor = _FeedForward.apply(x, *weights, norm.weight, norm.bias, norm, mask, seed if p else None, p, site)
+    return out
