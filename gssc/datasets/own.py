@@ -129,7 +129,11 @@ def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: 
         if empty:
             fail("split", "graphs in each of train, val and test", f"none in {' and '.join(empty)}")
     elif split == "scaffold":
-        parts = scaffold_split(_scaffolds(saved))
+        smiles = _per_graph(saved, "smiles")
+        if smiles is None or not all(isinstance(text, str) for text in smiles):
+            fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
+        where = [f"smiles of graph {i}" for i in range(len(smiles))]
+        parts = scaffold_split(read_molecules(smiles, where, scaffolds=True).scaffolds)
     elif level == "node" and flat.num_graphs < 3:
         numbers = torch.arange(flat.num_nodes)
         nodes = random_split(flat.num_nodes, seed, "nodes").values()
@@ -167,10 +171,3 @@ def _per_graph(saved: Graphs, name: str) -> list[Any] | None:
         return None
     values = [value.item() if isinstance(value, Tensor) and value.numel() == 1 else value for value in values]
     return [value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value for value in values]
-
-
-def _scaffolds(saved: Graphs) -> list[str]:
-    smiles = _per_graph(saved, "smiles")
-    if smiles is None or not all(isinstance(text, str) for text in smiles):
-        fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
-    return read_molecules(smiles, [f"smiles of graph {i}" for i in range(len(smiles))], scaffolds=True).scaffolds

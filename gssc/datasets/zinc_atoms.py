@@ -31,7 +31,12 @@ def zinc_columns(molecule: Any, where: str) -> tuple[list[list[int]], list[list[
     """
     from rdkit import Chem
 
-    centres = _stereocentres(molecule)
+    # Atoms whose configuration could be given, whether it is or not. The older of RDKit's two rules is the one that
+    # agrees with the benchmark's graphs.
+    flat = Chem.Mol(molecule)
+    Chem.RemoveStereochemistry(flat)
+    found = Chem.FindMolChiralCenters(flat, includeUnassigned=True, useLegacyImplementation=True)
+    centres = {number for number, _ in found}
     Chem.Kekulize(molecule, clearAromaticFlags=True)
     atoms, bonds = [], []
     for atom in molecule.GetAtoms():
@@ -59,14 +64,3 @@ def _name(atom: Any, stereocentre: bool) -> str:
     if charge:
         parts.append(("+" if charge > 0 else "-") * abs(charge))
     return " ".join(parts)
-
-
-def _stereocentres(molecule: Any) -> set[int]:
-    """Atoms whose configuration could be given, whether it is or not."""
-    from rdkit import Chem
-
-    flat = Chem.Mol(molecule)
-    Chem.RemoveStereochemistry(flat)
-    # The older of RDKit's two rules is the one that agrees with the benchmark's graphs.
-    centres = Chem.FindMolChiralCenters(flat, includeUnassigned=True, useLegacyImplementation=True)
-    return {number for number, _ in centres}
