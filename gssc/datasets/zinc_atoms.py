@@ -23,11 +23,9 @@ _NUMBERS = {name: number for number, name in enumerate(ATOMS)}
 
 
 def zinc_columns(molecule: Any, where: str) -> tuple[list[list[int]], list[list[int]]]:
-    """Types of the atoms [[type], …] and bonds of an RDKit molecule, which is brought into Kekulé form.
+    """Types of the atoms [[type], …] and bonds of an RDKit molecule, which is brought into Kekulé form in place.
 
-    Args:
-        molecule: Changed in place.
-        where: How an error calls it; a type that ZINC does not have is one.
+    A type that ZINC does not have is an error, which calls the molecule ``where``.
     """
     from rdkit import Chem
 

@@ -104,12 +104,9 @@ def _contents(
 
 
 def model_card(name: str, notes: Mapping[str, str], **files: Mapping[str, Any]) -> str:
-    """Markdown, from what the folder of the model holds.
+    """Markdown, from what the folder of the model holds, and the notes of the people who publish it.
 
-    Args:
-        name: Of the model.
-        notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
-        **files: The recipe as ``config``, ``dataset.json`` as ``about``; ``environment``, ``summary`` and ``seeds``.
+    ``files`` are the recipe as ``config``, ``dataset.json`` as ``about``; ``environment``, ``summary`` and ``seeds``.
     """
     task = Task(**files["about"]["task"])
     return render(
