@@ -14,6 +14,7 @@ standardised by mean and deviation of the training part. Many 0/1 columns of int
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Literal
 
 import torch
@@ -156,13 +157,8 @@ def standardized(dataset: GraphDataset, column: str, mask: Tensor | None = None)
     # Its own, not 1: a column in small units, say 1e-7, is as good as any.
     std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
     scale = (mean.tolist(), std.tolist())
-    scaled: dict[int, Tensor] = {}  # parts that share one graph go on sharing it
-    splits = dict(dataset.splits)
-    for split, flat in splits.items():
-        raw = getattr(flat, column)
-        if id(raw) not in scaled:
-            scaled[id(raw)] = apply_scale(raw, *scale)
-        splits[split] = replace(flat, **{column: scaled[id(raw)]})
+    scaled = cache(lambda raw: apply_scale(raw, *scale))  # parts that share one graph go on sharing it
+    splits = {split: replace(flat, **{column: scaled(getattr(flat, column))}) for split, flat in dataset.splits.items()}
     return replace(dataset, splits=splits, standardize={**dataset.standardize, column: scale})
 
 

@@ -72,10 +72,9 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
 
 
 def _finished(folder: Path) -> dict[str, Any]:
-    for file, there in (("summary.json", (folder / "summary.json").exists()), (WEIGHTS[0], weights_file(folder))):
-        if not there:
-            fail("run", f"a finished one, with its {file}", str(folder))
-    summary: dict[str, Any] = read_object(folder / "summary.json")
+    if not (folder / "summary.json").exists() or weights_file(folder) is None:
+        fail("run", f"a finished one, with its summary.json and {WEIGHTS[0]}", str(folder))
+    summary = read_object(folder / "summary.json")
     if not isinstance(summary.get("validation"), float):
         fail("run", "one with a validation score", str(folder))
     return summary
