@@ -1,7 +1,4 @@
-"""Cycle counting: random graphs with the number of cycles of each length through every node.
-
-The published graphs where they are in place, generated ones of the same kind otherwise.
-"""
+"""Cycle counting: random graphs, published or generated, with the cycles of each length through every node."""
 
 from pathlib import Path
 

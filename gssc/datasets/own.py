@@ -81,11 +81,8 @@ def load_saved(path: Path) -> Graphs:
     except FileNotFoundError:
         fail("data", "an existing file", str(path))
     except Exception as error:  # whatever an unpickler may meet in bytes of another kind
-        reason = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), "")
-        if reason:
-            class_name = re.search(r"GLOBAL (\S+)", reason)
-            came = class_name[1] if class_name else reason[:80]
-            fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {came}")
+        if blocked := re.search(r"GLOBAL (\S+)", str(error)):
+            fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {blocked[1]}")
         # Of torch's own text the reason alone: around it is advice to read the file without safety.
         lines = str(error).rpartition("WeightsUnpickler error:")[2].split("\n")
         text = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")

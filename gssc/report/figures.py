@@ -1,7 +1,4 @@
-"""The plots, as matplotlib figures: learning curves and ablation bars; predictions by kind of task.
-
-Those are a scatter against the truth, a confusion matrix, or ROC and precision-recall curves.
-"""
+"""The plots, as matplotlib figures: learning curves and ablation bars; predictions by kind of task."""
 
 import math
 import textwrap
