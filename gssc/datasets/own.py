@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.utils import index_to_mask
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
@@ -132,9 +133,8 @@ def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: 
         where = [f"smiles of graph {i}" for i in range(len(smiles))]
         parts = scaffold_split(read_molecules(smiles, where, scaffolds=True).scaffolds)
     elif level == "node" and flat.num_graphs < 3:
-        numbers = torch.arange(flat.num_nodes)
         nodes = random_split(flat.num_nodes, seed, "nodes").values()
-        return _masked(flat, [torch.isin(numbers, torch.from_numpy(members)) for members in nodes])
+        return _masked(flat, [index_to_mask(torch.from_numpy(members), flat.num_nodes) for members in nodes])
     else:
         parts = random_split(flat.num_graphs, seed)
     return split_graphs(flat, parts, level)
