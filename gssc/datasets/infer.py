@@ -23,7 +23,7 @@ from torch import Tensor
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset
 from gssc.nn.encoders import Features
-from gssc.tasks import KINDS, METRICS_OF_KIND, Kind, Task
+from gssc.tasks import KINDS, Kind, Task
 
 MOST_CATEGORIES, MOST_CLASSES, MOST_CATEGORICAL_COLUMNS = 100_000, 1000, 32
 Level = Literal["graph", "node"]
@@ -73,9 +73,7 @@ def infer_task(
     if chosen == "binary" and not zero_one:
         fail("y", "0, 1 and NaN for a binary task", f"values from {float(y.min())} to {float(y.max())}")
     default = {"regression": "mae", "multiclass": "accuracy", "binary": "auroc" if outputs == 1 else "ap"}[chosen]
-    if metric is not None:
-        check_choice("metric", metric, METRICS_OF_KIND[chosen])
-    task = Task(level, chosen, outputs, metric or default)
+    task = Task(level, chosen, outputs, default if metric is None else metric)
     return task, task.targets(y, y.shape[0])
 
 
