@@ -8,7 +8,6 @@ checksum.
 import errno
 import json
 import lzma
-import mmap
 import os
 import shutil
 import uuid
@@ -97,9 +96,14 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def json_bytes(values: Any) -> bytes:
+    """A file of indented JSON."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
 def write_json(path: Path, values: Any) -> None:
     """Replace a file by values as indented JSON."""
-    write_atomic(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(path, json_bytes(values))
 
 
 def read_json(path: Path) -> Any:
@@ -121,12 +125,17 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors and ``about`` to one safetensors file; the same content gives the same bytes."""
+    """Replace a file by tensors and ``about``."""
+    write_atomic(path, tensor_bytes(tensors, about))
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+    """The safetensors file of tensors and ``about``; the same content gives the same bytes."""
     text = f"{(CHECKSUM + DIGITS).decode()} {json.dumps(about, sort_keys=True)}"
     raw = bytearray(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, {"gssc": text}))
     at = checksum_position(raw)
     raw[at : at + len(DIGITS)] = f"{zlib.crc32(raw):08x}".encode()
-    write_atomic(path, bytes(raw))
+    return bytes(raw)
 
 
 def weights_file(folder: Path) -> Path | None:
@@ -171,7 +180,7 @@ def verified_about(raw: bytes) -> dict[str, Any]:
     return about
 
 
-def _header(raw: bytes | bytearray | mmap.mmap) -> bytes:
+def _header(raw: bytes | bytearray) -> bytes:
     """The JSON header of a safetensors file, whose length is in its first eight bytes."""
     size = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 + size:
@@ -179,7 +188,7 @@ def _header(raw: bytes | bytearray | mmap.mmap) -> bytes:
     return bytes(raw[8 : 8 + size])
 
 
-def checksum_position(raw: bytes | bytearray | mmap.mmap) -> int:
+def checksum_position(raw: bytes | bytearray) -> int:
     """Where the digits of the checksum are in a file's bytes."""
     at = _header(raw).find(CHECKSUM)
     if at < 0:

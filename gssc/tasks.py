@@ -105,7 +105,8 @@ class Task:
         self, prediction: Tensor, target: Tensor, mask: Tensor | None, reduce: Reduce | None
     ) -> tuple[Tensor, Tensor]:
         """The loss and the weight of every row, or, by probabilities, of every row as each of the classes."""
-        if target.is_floating_point():
+        soft = target.is_floating_point()
+        if soft:
             weight = target if mask is None else torch.where(mask.unsqueeze(1), target, torch.zeros_like(target))
             each = -prediction.log_softmax(dim=1)
         else:
@@ -114,9 +115,11 @@ class Task:
             weight = known.to(prediction.dtype)
             each = F.cross_entropy(prediction, target, reduction="none")
         if self.weighted:
-            soft = target.is_floating_point()
             counts = weight.sum(0) if soft else weight.new_zeros(self.outputs).index_add(0, target, weight)
-            of_classes = _class_weights(counts if reduce is None else reduce(counts))
+            counts = counts if reduce is None else reduce(counts)
+            total = counts.sum().clamp(min=1.0)
+            # The weight of a class falls with its share of the batch, as the SBM benchmarks define it.
+            of_classes = torch.where(counts > 0, (total - counts) / total, 0.0)
             weight = weight * (of_classes if soft else of_classes[target])
         return each, weight
 
@@ -130,11 +133,13 @@ class Task:
         raw = raw.float() if raw.dtype in (torch.bfloat16, torch.float16) else raw
         metric = _functional(self)
         if self.kind == "binary":
+            # In the same order within (0, 1), where ranking metrics take them as they are: a sigmoid would saturate.
+            squashed = 0.5 + 0.5 * F.softsign(raw.double())
             scores = []
-            for logits, labels in zip(raw.unbind(1), target.unbind(1), strict=True):
+            for values, labels in zip(squashed.unbind(1), target.unbind(1), strict=True):
                 known = labels.isfinite()
                 if 0 < int(labels[known].long().sum()) < int(known.sum()):
-                    scores.append(float(metric(_squashed(logits[known]), labels[known].long())))
+                    scores.append(float(metric(values[known], labels[known].long())))
             return sum(scores) / len(scores) if scores else math.nan
         known = target >= 0 if self.kind == "multiclass" else target.isfinite()
         if self.kind == "regression":
@@ -165,18 +170,6 @@ class Task:
 def _like(number: float | Sequence[float], values: Tensor) -> Tensor | float:
     """One number as it is, one number per column as a row."""
     return torch.tensor(number, dtype=values.dtype, device=values.device) if isinstance(number, Sequence) else number
-
-
-def _class_weights(counts: Tensor) -> Tensor:
-    """The weight of a class falls with its share of the batch, as the SBM benchmarks define it; [classes]."""
-    total = counts.sum().clamp(min=1.0)
-    return torch.where(counts > 0, (total - counts) / total, 0.0)
-
-
-def _squashed(logits: Tensor) -> Tensor:
-    """Logits in the same order within (0, 1), where ranking metrics take them as they are: a sigmoid would saturate."""
-    logits = logits.double()
-    return 0.5 + 0.5 * logits / (1.0 + logits.abs())
 
 
 def _functional(task: Task) -> Callable[[Tensor, Tensor], Tensor]:

@@ -18,8 +18,7 @@ import typer
 import yaml
 
 from gssc.checks import fail
-from gssc.files import replace_folder
-from gssc.pretrained.manifest import json_bytes
+from gssc.files import json_bytes, replace_folder
 from gssc.report.provenance import PROVENANCE, provenance, public_command, public_config
 from gssc.report.runs import SeedRun, read_runs
 from gssc.report.variants import Variant, group_variants

@@ -9,7 +9,6 @@ Afterwards ``gssc evaluate FOLDER`` must give the recorded score.
 """
 
 import lzma
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +17,7 @@ import typer
 from torch import Tensor
 
 from gssc.checks import check_choice, fail
-from gssc.files import WEIGHTS, load_tensors, replace_folder, save_tensors
+from gssc.files import WEIGHTS, load_tensors, replace_folder, tensor_bytes
 from gssc.pretrained.manifest import NAME, check_folder, make_manifest, read_manifest
 from tools.errors import in_one_line
 
@@ -46,9 +45,8 @@ def compact(folder: Path, bits: int) -> int:
     if plain not in files:
         fail("model", f"one with its {plain}", str(folder))
     tensors, about = load_tensors(folder / plain)
-    with tempfile.TemporaryDirectory() as place:
-        save_tensors(Path(place) / plain, {name: rounded(tensor, bits) for name, tensor in tensors.items()}, about)
-        files[compressed] = lzma.compress((Path(place) / plain).read_bytes(), filters=FILTERS)
+    short = tensor_bytes({name: rounded(tensor, bits) for name, tensor in tensors.items()}, about)
+    files[compressed] = lzma.compress(short, filters=FILTERS)
     del files[plain]
     if bits < 32:
         files["README.md"] = files["README.md"].decode().replace(PLACE, f" {NOTE.format(bits=bits)}{PLACE}", 1).encode()

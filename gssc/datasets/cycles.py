@@ -1,7 +1,4 @@
-"""Cycle counting: random graphs with the number of cycles of each length through every node.
-
-The published graphs where they are in place, generated ones of the same kind otherwise.
-"""
+"""Cycle counting: random graphs, published or generated, with the cycles of each length through every node."""
 
 from pathlib import Path
 
@@ -46,12 +43,9 @@ def _read(path: Path) -> tuple[list[Data], dict[str, np.ndarray]]:
         splits = {split: arrays[f"{split}_idx"] for split in NAMES}
     except (KeyError, ValueError, OSError) as error:
         fail("count_cycle.npz", "the arrays n_nodes, n_edges, edge_u, edge_v, y and *_idx", f"{path}: {error}")
-    graphs = []
-    for pairs, y, n in zip(
-        np.split(ends, np.cumsum(edges)[:-1], axis=1), counts.split(nodes.tolist()), nodes.tolist(), strict=True
-    ):
-        both = torch.from_numpy(np.concatenate([pairs, pairs[::-1]], axis=1))
-        graphs.append(Data(edge_index=both, y=y, num_nodes=n))
+    parts = zip(np.split(ends, np.cumsum(edges)[:-1], axis=1), counts.split(nodes.tolist()), strict=True)
+    both = ((torch.from_numpy(np.concatenate([pairs, pairs[::-1]], axis=1)), y) for pairs, y in parts)
+    graphs = [Data(edge_index=edge_index, y=y, num_nodes=len(y)) for edge_index, y in both]
     return graphs, splits
 
 

@@ -14,6 +14,7 @@ standardised by mean and deviation of the training part. Many 0/1 columns of int
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Literal
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset
 from gssc.nn.encoders import Features
-from gssc.tasks import KINDS, METRICS_OF_KIND, Kind, Task
+from gssc.tasks import KINDS, Kind, Task
 
 MOST_CATEGORIES, MOST_CLASSES, MOST_CATEGORICAL_COLUMNS = 100_000, 1000, 32
 Level = Literal["graph", "node"]
@@ -72,9 +73,7 @@ def infer_task(
     if chosen == "binary" and not zero_one:
         fail("y", "0, 1 and NaN for a binary task", f"values from {float(y.min())} to {float(y.max())}")
     default = {"regression": "mae", "multiclass": "accuracy", "binary": "auroc" if outputs == 1 else "ap"}[chosen]
-    if metric is not None:
-        check_choice("metric", metric, METRICS_OF_KIND[chosen])
-    task = Task(level, chosen, outputs, metric or default)
+    task = Task(level, chosen, outputs, default if metric is None else metric)
     return task, task.targets(y, y.shape[0])
 
 
@@ -156,13 +155,8 @@ def standardized(dataset: GraphDataset, column: str, mask: Tensor | None = None)
     # Its own, not 1: a column in small units, say 1e-7, is as good as any.
     std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
     scale = (mean.tolist(), std.tolist())
-    scaled: dict[int, Tensor] = {}  # parts that share one graph go on sharing it
-    splits = dict(dataset.splits)
-    for split, flat in splits.items():
-        raw = getattr(flat, column)
-        if id(raw) not in scaled:
-            scaled[id(raw)] = apply_scale(raw, *scale)
-        splits[split] = replace(flat, **{column: scaled[id(raw)]})
+    scaled = cache(lambda raw: apply_scale(raw, *scale))  # parts that share one graph go on sharing it
+    splits = {split: replace(flat, **{column: scaled(getattr(flat, column))}) for split, flat in dataset.splits.items()}
     return replace(dataset, splits=splits, standardize={**dataset.standardize, column: scale})
 
 

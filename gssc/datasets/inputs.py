@@ -165,10 +165,9 @@ def _checked(name: str, values: Tensor | None, features: Features) -> Tensor | N
     if values.is_floating_point():
         fail(name, "integer categories, as in training", values.dtype)
     values = values.long()
-    for column, size in enumerate(features):
-        unseen = ((values[:, column] < 0) | (values[:, column] >= size)).nonzero()
-        if unseen.numel():
-            row = int(unseen[0])
-            expected = f"categories 0 to {size - 1}, which training has seen"
-            fail(f"{name}, column {column}", expected, f"{int(values[row, column])} in row {row}")
+    unseen = ((values < 0) | (values >= torch.tensor(features))).T.nonzero()
+    if unseen.numel():
+        column, row = unseen[0].tolist()
+        expected = f"categories 0 to {features[column] - 1}, which training has seen"
+        fail(f"{name}, column {column}", expected, f"{int(values[row, column])} in row {row}")
     return values

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.utils import degree, scatter
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.cycles import load_cycles
@@ -70,15 +71,11 @@ def degree_profile(graphs: FlatGraphs) -> Tensor:
     """Degree of every node, and minimum, maximum, mean and standard deviation of its neighbours' degrees: [N, 5].
 
     A neighbour is where an edge leads to; the degree counts the edges that leave. Nodes without neighbours get zeros.
-    PyG's ``LocalDegreeProfile``, for all graphs at once.
+    PyG's ``LocalDegreeProfile``, but for its deviation, which is taken from squares and loses digits at large degrees.
     """
-    source, destination = graphs.ends()
-    zeros = torch.zeros(graphs.num_nodes, dtype=torch.get_default_dtype())
-    degree = torch.bincount(source, minlength=len(zeros)).to(zeros)
-    around = degree[destination]
-    count = degree.clamp(min=1.0)
-    lowest = zeros.scatter_reduce(0, source, around, "amin", include_self=False)
-    highest = zeros.scatter_reduce(0, source, around, "amax", include_self=False)
-    mean = zeros.index_add(0, source, around) / count
-    deviation = zeros.index_add(0, source, (around - mean[source]).square())
-    return torch.stack([degree, lowest, highest, mean, (deviation / count).sqrt()], dim=1)
+    (source, destination), nodes = graphs.ends(), graphs.num_nodes
+    own = degree(source, nodes, torch.get_default_dtype())
+    around = own[destination]
+    low, high, mean = (scatter(around, source, dim_size=nodes, reduce=how) for how in ("min", "max", "mean"))
+    variance = scatter((around - mean[source]).square(), source, dim_size=nodes, reduce="mean")
+    return torch.stack([own, low, high, mean, variance.sqrt()], dim=1)

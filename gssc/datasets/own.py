@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.utils import index_to_mask
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
@@ -81,11 +82,8 @@ def load_saved(path: Path) -> Graphs:
     except FileNotFoundError:
         fail("data", "an existing file", str(path))
     except Exception as error:  # whatever an unpickler may meet in bytes of another kind
-        reason = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), "")
-        if reason:
-            class_name = re.search(r"GLOBAL (\S+)", reason)
-            came = class_name[1] if class_name else reason[:80]
-            fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {came}")
+        if blocked := re.search(r"GLOBAL (\S+)", str(error)):
+            fail("data", f"{EXPECTED}, without objects of other classes", f"{path}: {blocked[1]}")
         # Of torch's own text the reason alone: around it is advice to read the file without safety.
         lines = str(error).rpartition("WeightsUnpickler error:")[2].split("\n")
         text = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")
@@ -129,11 +127,14 @@ def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: 
         if empty:
             fail("split", "graphs in each of train, val and test", f"none in {' and '.join(empty)}")
     elif split == "scaffold":
-        parts = scaffold_split(_scaffolds(saved))
+        smiles = _per_graph(saved, "smiles")
+        if smiles is None or not all(isinstance(text, str) for text in smiles):
+            fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
+        where = [f"smiles of graph {i}" for i in range(len(smiles))]
+        parts = scaffold_split(read_molecules(smiles, where, scaffolds=True).scaffolds)
     elif level == "node" and flat.num_graphs < 3:
-        numbers = torch.arange(flat.num_nodes)
         nodes = random_split(flat.num_nodes, seed, "nodes").values()
-        return _masked(flat, [torch.isin(numbers, torch.from_numpy(members)) for members in nodes])
+        return _masked(flat, [index_to_mask(torch.from_numpy(members), flat.num_nodes) for members in nodes])
     else:
         parts = random_split(flat.num_graphs, seed)
     return split_graphs(flat, parts, level)
@@ -167,10 +168,3 @@ def _per_graph(saved: Graphs, name: str) -> list[Any] | None:
         return None
     values = [value.item() if isinstance(value, Tensor) and value.numel() == 1 else value for value in values]
     return [value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value for value in values]
-
-
-def _scaffolds(saved: Graphs) -> list[str]:
-    smiles = _per_graph(saved, "smiles")
-    if smiles is None or not all(isinstance(text, str) for text in smiles):
-        fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
-    return read_molecules(smiles, [f"smiles of graph {i}" for i in range(len(smiles))], scaffolds=True).scaffolds

@@ -51,13 +51,17 @@ def load_files(name: str, root: Path) -> dict[str, Any]:
             "put it there, or remove what is there to have all downloaded"
         )
     try:
-        return _load_molhiv(place) if name == "molhiv" else _load_pyg(name, place)
+        parts = _load_molhiv(place) if name == "molhiv" else {split: _class(name)(str(place), split) for split in NAMES}
     except ValueError:
         raise
     except Exception as error:  # whatever a download or an unpickling may raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         files = " and ".join(RAW_FILES[name])
         raise DatasetError(f"{name}: could not be read or downloaded ({reason}); put {files} below {place}") from error
+    # Both variants of ZINC read files of the same names, so that a wrong folder would go unnoticed.
+    if (graphs := len(parts["train"])) != ZINC_GRAPHS.get(name, graphs):
+        fail(f"{name} in {place}", f"{ZINC_GRAPHS[name]:,} training graphs", f"{graphs:,}")
+    return parts
 
 
 def find_place(name: str, root: Path) -> Path:
@@ -91,16 +95,6 @@ def _class(name: str) -> Callable[[str, str], Any]:
     if name == "malnet-tiny":
         return lambda root, split: MalNetTiny(root, split=split)
     return lambda root, split: GNNBenchmarkDataset(root, name.upper(), split=split)
-
-
-def _load_pyg(name: str, place: Path) -> dict[str, Any]:
-    make = _class(name)
-    parts = {split: make(str(place), split) for split in NAMES}
-    # Both variants of ZINC read files of the same names, so that a wrong folder would go unnoticed.
-    graphs = ZINC_GRAPHS.get(name, len(parts["train"]))
-    if len(parts["train"]) != graphs:
-        fail(f"{name} in {place}", f"{graphs:,} training graphs", f"{len(parts['train']):,}")
-    return parts
 
 
 def _load_molhiv(place: Path) -> dict[str, Any]:

@@ -90,27 +90,25 @@ def read_molecules(
 
 def _ogb_columns(molecule: Any, _: str) -> tuple[list[list[int]], list[list[int]]]:
     """Columns of the atoms and of the bonds; there is a number for everything."""
-    return [_atom(atom) for atom in molecule.GetAtoms()], [_bond(bond) for bond in molecule.GetBonds()]
-
-
-def _atom(atom: Any) -> list[int]:
-    values = (
-        atom.GetAtomicNum() - 1,
-        _number(CHIRALITY, atom.GetChiralTag()),
-        atom.GetTotalDegree(),
-        atom.GetFormalCharge() - LOWEST_CHARGE,
-        atom.GetTotalNumHs(),
-        atom.GetNumRadicalElectrons(),
-        _number(HYBRIDIZATION, atom.GetHybridization()),
-        int(atom.GetIsAromatic()),
-        int(atom.IsInRing()),
-    )
-    return _in_vocabulary(values, OGB_ATOM)
-
-
-def _bond(bond: Any) -> list[int]:
-    kind, stereo = _number(BOND_TYPE, bond.GetBondType()), _number(BOND_STEREO, bond.GetStereo())
-    return _in_vocabulary((kind, stereo, int(bond.GetIsConjugated())), OGB_BOND)
+    atoms = [
+        (
+            atom.GetAtomicNum() - 1,
+            _number(CHIRALITY, atom.GetChiralTag()),
+            atom.GetTotalDegree(),
+            atom.GetFormalCharge() - LOWEST_CHARGE,
+            atom.GetTotalNumHs(),
+            atom.GetNumRadicalElectrons(),
+            _number(HYBRIDIZATION, atom.GetHybridization()),
+            int(atom.GetIsAromatic()),
+            int(atom.IsInRing()),
+        )
+        for atom in molecule.GetAtoms()
+    ]
+    bonds = [
+        (_number(BOND_TYPE, bond.GetBondType()), _number(BOND_STEREO, bond.GetStereo()), int(bond.GetIsConjugated()))
+        for bond in molecule.GetBonds()
+    ]
+    return [_in_vocabulary(atom, OGB_ATOM) for atom in atoms], [_in_vocabulary(bond, OGB_BOND) for bond in bonds]
 
 
 def _number(names: Sequence[str], value: Any) -> int:

@@ -23,15 +23,18 @@ _NUMBERS = {name: number for number, name in enumerate(ATOMS)}
 
 
 def zinc_columns(molecule: Any, where: str) -> tuple[list[list[int]], list[list[int]]]:
-    """Types of the atoms [[type], …] and bonds of an RDKit molecule, which is brought into Kekulé form.
+    """Types of the atoms [[type], …] and bonds of an RDKit molecule, which is brought into Kekulé form in place.
 
-    Args:
-        molecule: Changed in place.
-        where: How an error calls it; a type that ZINC does not have is one.
+    A type that ZINC does not have is an error, which calls the molecule ``where``.
     """
     from rdkit import Chem
 
-    centres = _stereocentres(molecule)
+    # Atoms whose configuration could be given, whether it is or not. The older of RDKit's two rules is the one that
+    # agrees with the benchmark's graphs.
+    flat = Chem.Mol(molecule)
+    Chem.RemoveStereochemistry(flat)
+    found = Chem.FindMolChiralCenters(flat, includeUnassigned=True, useLegacyImplementation=True)
+    centres = {number for number, _ in found}
     Chem.Kekulize(molecule, clearAromaticFlags=True)
     atoms, bonds = [], []
     for atom in molecule.GetAtoms():
@@ -59,14 +62,3 @@ def _name(atom: Any, stereocentre: bool) -> str:
     if charge:
         parts.append(("+" if charge > 0 else "-") * abs(charge))
     return " ".join(parts)
-
-
-def _stereocentres(molecule: Any) -> set[int]:
-    """Atoms whose configuration could be given, whether it is or not."""
-    from rdkit import Chem
-
-    flat = Chem.Mol(molecule)
-    Chem.RemoveStereochemistry(flat)
-    # The older of RDKit's two rules is the one that agrees with the benchmark's graphs.
-    centres = Chem.FindMolChiralCenters(flat, includeUnassigned=True, useLegacyImplementation=True)
-    return {number for number, _ in centres}

@@ -37,7 +37,7 @@ def kernel_figure(
         limit = float(np.abs(values[others]).max(initial=0.0)) or float(np.abs(values).max(initial=0.0)) or 1.0
         axis.add_collection(LineCollection(segments, colors="#b8b8b8", linewidths=0.7, zorder=1))
         # By the signed root, so that a hundredth of the largest value still has a tenth of the colour.
-        norm = FuncNorm((_signed_root, _signed_square), vmin=-limit, vmax=limit)
+        norm = FuncNorm((lambda v: np.sign(v) * np.sqrt(abs(v)), lambda v: v * abs(v)), vmin=-limit, vmax=limit)
         common = {"c": values, "cmap": "RdBu_r", "norm": norm, "zorder": 2}
         drawn = axis.scatter(*positions.T, s=size, linewidths=0.3, edgecolors="#404040", **common)
         axis.scatter(
@@ -52,14 +52,6 @@ def kernel_figure(
     for axis in axes[len(kernels) :]:
         axis.axis("off")
     return figure
-
-
-def _signed_root(values: Any) -> Any:
-    return np.sign(values) * np.sqrt(np.abs(values))
-
-
-def _signed_square(values: Any) -> Any:
-    return np.sign(values) * np.square(values)
 
 
 def influence_figure(reaches: Sequence[Reach], title: str, note: str = "") -> Any:

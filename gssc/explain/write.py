@@ -42,10 +42,7 @@ class Subject:
 
 
 def make_subject(run: LoadedRun, dataset: GraphDataset, split: str, graph: int, device: torch.device) -> Subject:
-    """The graph with this number of a split, with the spectrum and encodings that the run's recipe asks for.
-
-    Only this graph's spectrum is computed.
-    """
+    """The graph with this number of a split, with the spectrum and encodings of the run's recipe for it alone."""
     if split not in dataset.splits:
         fail("--split", f"one of {', '.join(dataset.splits)}", repr(split))
     graphs = dataset.splits[split]

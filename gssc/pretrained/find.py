@@ -50,10 +50,7 @@ def open_model(
     from gssc.train.loaded import load_run
 
     place = check_device("device", device) if device is not None else None
-    folder = find_folder(source, sha256)
-    if (folder / NAME).exists():
-        check_folder(folder)
-    return load_run(folder, place)
+    return load_run(find_folder(source, sha256), place)
 
 
 def open_seeds(
@@ -86,25 +83,32 @@ def open_seeds(
 
 
 def find_folder(source: str | Path, sha256: str | None = None) -> Path:
-    """The folder of a run or published model."""
-    text = str(source)
+    """The folder of a run or published model; where it has a manifest, its files are as that says."""
+    text, folder = str(source), Path(source)
     if "://" in text:
-        return download(text, sha256)
-    if sha256 is not None:
+        folder = download(text, sha256)
+    elif sha256 is not None:
         fail("sha256", "none, since nothing is downloaded", f"one for {text}")
-    folder = Path(source)
-    if (folder / "config.yaml").exists():
-        return folder
-    names = pretrained_names()
-    if text in names:
-        return pretrained_folder() / text
-    if inside := seed_folders(folder):
-        fail("run", "the folder of one seed", f"{folder}, which holds {', '.join(seed.name for seed in inside)}")
-    if folder.exists() or len(folder.parts) > 1 or not names:
-        shipped = f"or one of the models {', '.join(names)}" if names else "(no pretrained model ships with this copy)"
-        fail("run", f"the folder of a run with its config.yaml, OUT/seed-N of `gssc train`, {shipped}", text)
-    check_choice("model", text, names)
-    raise AssertionError
+    elif not (folder / "config.yaml").exists():
+        folder = _find_shipped(text)
+    if (folder / NAME).exists():
+        check_folder(folder)
+    return folder
+
+
+def _find_shipped(name: str) -> Path:
+    """The folder of a model that ships; errors say what else a source may be."""
+    names, folder = pretrained_names(), Path(name)
+    if name not in names:
+        if inside := seed_folders(folder):
+            fail("run", "the folder of one seed", f"{folder}, which holds {', '.join(seed.name for seed in inside)}")
+        if folder.exists() or len(folder.parts) > 1 or not names:
+            ships = (
+                f"or one of the models {', '.join(names)}" if names else "(no pretrained model ships with this copy)"
+            )
+            fail("run", f"the folder of a run with its config.yaml, OUT/seed-N of `gssc train`, {ships}", name)
+        check_choice("model", name, names)
+    return pretrained_folder() / name
 
 
 def seed_folders(source: str | Path) -> list[Path]:
@@ -131,39 +135,42 @@ def pretrained_names() -> list[str]:
 
 
 def download(url: str, digest: str | None = None, cache: Path | None = None) -> Path:
-    """The folder in the cache that holds the published model of a URL.
+    """The folder in the cache that holds the published model of a URL, under the manifest that was asked for.
 
-    The URL is that of the folder: its ``manifest.json`` is read first, then each file it lists, checked against it,
-    before they appear in the cache all at once. A model that is already in the cache is
-    not fetched again; with ``digest`` nothing is fetched at all.
+    Its files are not fetched again where it is there already; with ``digest`` nothing is fetched then.
 
     Args:
-        url: ``https://…`` or ``file://…``.
+        url: That of the folder, ``https://…`` or ``file://…``.
         digest: The sha256 of ``manifest.json``, where one knows what has to come.
         cache: Folder of caches; the default is ``$GSSC_CACHE`` or ``~/.cache/gssc``.
     """
-    parts = urllib.parse.urlsplit(url)
-    check_choice("scheme of the URL", parts.scheme, SCHEMES)
+    check_choice("scheme of the URL", urllib.parse.urlsplit(url).scheme, SCHEMES)
     place = (cache or default_folder()) / "pretrained"
     if digest is not None:
         digest = digest.lower()
         if not re.fullmatch("[0-9a-f]{64}", digest):
             fail("sha256", "64 hexadecimal digits", repr(digest))
-        cached = place / digest[:32]
-        if cached.is_dir():
-            return _checked(cached, digest)
-    base = url.rstrip("/").removesuffix(f"/{NAME}")
+    if digest is None or not (place / digest[:32]).is_dir():
+        digest = _fetch_folder(url.rstrip("/").removesuffix(f"/{NAME}"), place, digest)
+    kept = place / digest[:32]
+    present = checksum((kept / NAME).read_bytes()) if (kept / NAME).exists() else "none"
+    if present != digest:
+        anew = "(delete the folder to fetch it anew)"
+        raise DamagedFileError(f"{kept / NAME}: expected sha256 {digest}, got {present} {anew}")
+    return kept
+
+
+def _fetch_folder(base: str, place: Path, digest: str | None) -> str:
+    """Bring a model into the cache, each file checked, all at once; returns the checksum of its manifest."""
     manifest = _fetch(f"{base}/{NAME}", LARGEST_MANIFEST)
     fetched = checksum(manifest)
-    if digest is not None and fetched != digest:
+    if digest not in (None, fetched):
         raise DamagedFileError(f"{base}/{NAME}: expected sha256 {digest}, got {fetched}")
-    final = place / fetched[:32]
+    final, temporary = place / fetched[:32], place / f".{fetched[:32]}.{uuid.uuid4().hex}.tmp"
     if final.is_dir():
-        return _checked(final, fetched)
-    listed = read_manifest(manifest, f"{base}/{NAME}")
-    temporary = place / f".{fetched[:32]}.{uuid.uuid4().hex}.tmp"
+        return fetched
     try:
-        for file, (size, expected) in listed.items():
+        for file, (size, expected) in read_manifest(manifest, f"{base}/{NAME}").items():
             data = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
             check_bytes(data, size, expected, f"{base}/{file}")
             write_atomic(temporary / file, data)
@@ -178,18 +185,7 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
         fail("cache", "a folder that can be written", f"{place} ({error})")
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return final
-
-
-def _checked(cached: Path, digest: str) -> Path:
-    """A folder of the cache, if its manifest is the one asked for and its files are those of the manifest."""
-    present = checksum((cached / NAME).read_bytes()) if (cached / NAME).exists() else "none"
-    if present != digest:
-        raise DamagedFileError(
-            f"{cached / NAME}: expected sha256 {digest}, got {present} (delete the folder to fetch it anew)"
-        )
-    check_folder(cached)
-    return cached
+    return fetched
 
 
 def _fetch(url: str, size: int) -> bytes:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gssc.files import DamagedFileError, read_json
+from gssc.files import DamagedFileError, json_bytes, read_json
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -23,11 +23,6 @@ def make_manifest(name: str, contents: Mapping[str, bytes]) -> bytes:
     """The manifest of these files."""
     files = {file: {"bytes": len(data), "sha256": sha256(data)} for file, data in sorted(contents.items())}
     return json_bytes({"format": FORMAT, "name": name, "files": files})
-
-
-def json_bytes(value: object) -> bytes:
-    """A file of indented JSON."""
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:

@@ -1,6 +1,5 @@
 """From the runs of one recipe to the small folder of one model, with a card that tells what to know of it."""
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,8 @@ import yaml
 from gssc.checks import check_choice, fail
 from gssc.config import load_recipe
 from gssc.datasets.specs import OGB_ATOM
-from gssc.files import WEIGHTS, load_tensors, read_json, read_object, replace_folder, save_tensors, weights_file
-from gssc.pretrained.manifest import NAME, PLAIN, json_bytes, make_manifest
+from gssc.files import WEIGHTS, json_bytes, load_tensors, read_object, replace_folder, tensor_bytes, weights_file
+from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
 from gssc.report.provenance import duration, provenance, public_command, public_config
 from gssc.report.published import published_gssc
 from gssc.report.render import render
@@ -73,10 +72,9 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
 
 
 def _finished(folder: Path) -> dict[str, Any]:
-    for file, there in (("summary.json", (folder / "summary.json").exists()), (WEIGHTS[0], weights_file(folder))):
-        if not there:
-            fail("run", f"a finished one, with its {file}", str(folder))
-    summary: dict[str, Any] = read_json(folder / "summary.json")
+    if not (folder / "summary.json").exists() or weights_file(folder) is None:
+        fail("run", f"a finished one, with its summary.json and {WEIGHTS[0]}", str(folder))
+    summary = read_object(folder / "summary.json")
     if not isinstance(summary.get("validation"), float):
         fail("run", "one with a validation score", str(folder))
     return summary
@@ -91,36 +89,23 @@ def _contents(
     name: str, loaded: LoadedRun, summary: dict[str, Any], seeds: dict[str, Any], notes: Mapping[str, str]
 ) -> dict[str, bytes]:
     folder, config = loaded.folder, public_config(loaded.recipe.to_dict())
-    environment = read_json(folder / "environment.json") if (folder / "environment.json").exists() else {}
+    environment = read_object(folder / "environment.json") if (folder / "environment.json").exists() else {}
     environment["command"] = public_command(str(environment.get("command") or ""))
-    card = model_card(
-        name, notes, config=config, about=loaded.about, environment=environment, summary=summary, seeds=seeds
-    )
+    told = {"config": config, "about": loaded.about, "environment": environment, "summary": summary, "seeds": seeds}
+    weights, about = load_tensors(weights_file(folder) or folder / WEIGHTS[0])
     return {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")} | {
-        WEIGHTS[0]: _weights(folder, config),
+        WEIGHTS[0]: tensor_bytes(weights, about | {"recipe": config}),
         "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
         "environment.json": json_bytes(environment),
         "seeds.json": json_bytes(seeds),
-        "README.md": card.encode(),
+        "README.md": model_card(name, notes, **told).encode(),
     }
 
 
-def _weights(folder: Path, config: dict[str, Any]) -> bytes:
-    """The file of the weights, which names the recipe as well."""
-    tensors, about = load_tensors(weights_file(folder) or folder / WEIGHTS[0])
-    with tempfile.TemporaryDirectory() as place:
-        copy = Path(place) / WEIGHTS[0]
-        save_tensors(copy, tensors, about | {"recipe": config})
-        return copy.read_bytes()
-
-
 def model_card(name: str, notes: Mapping[str, str], **files: Mapping[str, Any]) -> str:
-    """Markdown, from what the folder of the model holds.
+    """Markdown, from what the folder of the model holds, and the notes of the people who publish it.
 
-    Args:
-        name: Of the model.
-        notes: Of the people who publish: ``data`` (where the data come from) and ``licence``.
-        **files: The recipe as ``config``, ``dataset.json`` as ``about``; ``environment``, ``summary`` and ``seeds``.
+    ``files`` are the recipe as ``config``, ``dataset.json`` as ``about``; ``environment``, ``summary`` and ``seeds``.
     """
     task = Task(**files["about"]["task"])
     return render(
@@ -155,5 +140,7 @@ def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
     for recipe, entry in value.items():
         for key in entry:
             check_choice(f"notes, {recipe}", key, KEYS)
-    in_one_line = {recipe: {key: " ".join(str(entry[key]).split()) for key in entry} for recipe, entry in value.items()}
-    return {str(recipe): entry for recipe, entry in in_one_line.items()}
+    return {
+        str(recipe): {key: " ".join(str(text).split()) for key, text in entry.items()}
+        for recipe, entry in value.items()
+    }

@@ -1,7 +1,4 @@
-"""The plots, as matplotlib figures: learning curves and ablation bars; predictions by kind of task.
-
-Those are a scatter against the truth, a confusion matrix, or ROC and precision-recall curves.
-"""
+"""The plots, as matplotlib figures: learning curves and ablation bars; predictions by kind of task."""
 
 import math
 import textwrap
@@ -26,7 +23,7 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
 
     Colours stand for variants, or for seeds where there is only one variant. None without a single epoch.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     single = len(variants) == 1
     figure, (left, right) = panels(1, 2, 2.7)
@@ -52,7 +49,7 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
             axis.set_yscale("log")
             # 0.01 instead of the formula that a logarithmic axis is labelled with by default.
             axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter(NullFormatter())
     columns = max(1, min(5, 100 // max(len(label) + 6 for label in lines)))
     figure.legend(lines.values(), lines.keys(), loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=columns)

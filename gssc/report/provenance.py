@@ -1,5 +1,6 @@
 """Where a number comes from: command, commit, hardware, date, time. In words, without a machine's paths."""
 
+import itertools
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,8 +39,7 @@ def public_command(text: str) -> str:
     except ValueError:
         words = text.split()
     public: list[str] = []
-    before = ""
-    for word in words:
+    for before, word in itertools.pairwise(["", *words]):
         option, equals, value = word.partition("=")
         if before in PLACES or word in (*PLACES, *FLAGS) or (equals and option in PLACES):
             pass
@@ -50,7 +50,6 @@ def public_command(text: str) -> str:
         else:
             # A recipe of one's own is given by its file.
             public.append(Path(word).name if word.endswith((".yaml", ".yml")) and not equals else word)
-        before = word
     return shlex.join(public)
 
 

@@ -54,12 +54,9 @@ def drawn(figure: Any, colours: Mapping[str, str]) -> str:
 
 
 def to_svg(figure: Any, identity: str, description: str) -> str:
-    """The ``<svg>`` element of a figure.
+    """The ``<svg>`` element of a figure drawn in `drawing_style`, for those who cannot see it with a description.
 
-    Args:
-        figure: A matplotlib figure drawn in `drawing_style`.
-        identity: Prefix of every id inside, different for each figure of a page.
-        description: What a reader who cannot see it should know.
+    Every id inside begins with ``identity``, different for each figure of a page.
     """
     text = drawn(figure, ROLES)
     text = text[text.index("<svg") :]

@@ -1,7 +1,4 @@
-"""Seeds of one setting, taken together: the shipped recipe, or a variant of it named by what it changes.
-
-They come from run folders, or from results that were kept of earlier runs.
-"""
+"""Seeds of one setting, run or kept of earlier runs: the shipped recipe, or a variant named by what it changes."""
 
 import json
 import math

@@ -1,7 +1,4 @@
-"""Run folders in, four files out; one is an HTML page that needs nothing but itself.
-
-No script, no network, inline style and pictures.
-"""
+"""Run folders in, four files out; one is an HTML page that needs nothing but itself, with pictures inside."""
 
 import base64
 import itertools
