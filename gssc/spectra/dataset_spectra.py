@@ -38,16 +38,9 @@ class PreparedSpectra:
         """How good the spectrum of one graph is; graphs of the batched path have a complete, hence proved solve."""
         if graph in self.by_graph:
             return self.by_graph[graph]
-        flat = self.flat
-        return Certificate(
-            solver="batched",
-            level="proved",
-            residual=float(flat.residual[graph]),
-            orthogonality=float(flat.orthogonality[graph]),
-            gap=float(flat.gap[graph]),
-            tolerance=float(flat.tolerance[graph]),
-            miss_probability=0.0,
-        )
+        names = ("residual", "orthogonality", "gap", "tolerance")
+        measured = {name: float(getattr(self.flat, name)[graph]) for name in names}
+        return Certificate(solver="batched", level="proved", miss_probability=0.0, **measured)
 
 
 def prepare(
@@ -78,15 +71,15 @@ def prepare(
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()  # a subset gets storage of its own
     solved = prepare_spectra(dataset, spectrum, rwse, device=device, cache=cache, progress=progress)
+    flat = solved.flat
+    new: dict[str, Tensor] = {"degree": flat.degree}
     if spectrum is not None:
-        empty = int(((solved.flat.available > 0) & ~solved.flat.eigmask.any(1)).sum())
+        new.update(eigvals=flat.eigvals, eigvecs=flat.eigvecs, eigmask=flat.eigmask)
+        empty = int(((flat.available > 0) & ~flat.eigmask.any(1)).sum())
         if empty:
             warn_empty(empty, spectrum.k, stacklevel=3)
-    new: dict[str, Tensor] = {"degree": solved.flat.degree}
-    if spectrum is not None:
-        new.update(eigvals=solved.flat.eigvals, eigvecs=solved.flat.eigvecs, eigmask=solved.flat.eigmask)
     if rwse is not None:
-        new["rwse"] = solved.flat.rwse
+        new["rwse"] = flat.rwse
     per_graph = torch.arange(solved.ptr.numel())
     slices = {name: per_graph if name in ("eigvals", "eigmask") else solved.ptr for name in new}
     return _attach(dataset, new, slices)
