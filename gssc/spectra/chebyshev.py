@@ -5,9 +5,7 @@ filtered matrix from a few columns and comes first: it needs three to five times
 iterate` filters a block of more columns than pairs wanted again and again, and is the one that sees every copy of an
 eigenvalue: Rayleigh-Ritz improves the edge (the largest Ritz value of the block), the next degree is chosen from the
 growth rate still needed, and converged columns are no longer filtered (soft locking: they stay in the Rayleigh-Ritz
-block). Known zero modes are projected out in both. Nothing is factorised, so that random graphs cost no more than
-grids, and memory is linear in n + E. :meth:`ChebyshevBlock.miss_probability` checks that no eigenvalue was missed, by
-what a filtered random block, deflated by what was found, would show.
+block). Nothing is factorised, so that random graphs cost no more than grids, and memory is linear in n + E.
 """
 
 import math

@@ -1,8 +1,8 @@
 """All eigenpairs of a stack of dense operators by one batched solve, measured: a complete, hence proved solve.
 
 Two kinds of eigenvectors are known beforehand: the zero modes of a Laplacian, which follow from its components, and the
-nodes that only fill up the stack. Both are lifted beyond the spectrum: they cannot mix with small eigenvalues then, they
-come last, and LAPACK hardly works on coordinates that stand alone. The exact modes take their places afterwards.
+nodes that only fill up the stack. Both are lifted beyond the spectrum, so that they come last and cannot mix with small
+eigenvalues; LAPACK hardly works on coordinates that stand alone. The exact modes take their places afterwards.
 """
 
 import re
