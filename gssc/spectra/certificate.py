@@ -1,8 +1,8 @@
 """What is known about a computed spectrum: its certificate, and the error where none could be given.
 
-The accuracy of the pairs kept is measured, and judged by the gap at the cut; that no eigenvalue below the cut was missed
-is ``proved``, since all eigenvalues are known (complete dense solves) or the inertia of L - σI, σ in the gap, equals the
-number of pairs found below, or ``checked`` by a filtered random block (`ChebyshevBlock.miss_probability`).
+The accuracy of the pairs kept is measured and judged by the gap at the cut. That no eigenvalue below the cut was missed
+is ``proved``, as all eigenvalues are known (complete dense solves) or the inertia of L - σI, σ in the gap, equals the
+number of pairs found below; or ``checked``, by a filtered random block (`ChebyshevBlock.miss_probability`).
 """
 
 from dataclasses import dataclass
