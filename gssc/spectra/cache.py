@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.files import CHECKSUM, DIGITS, sync_folder, verified_about
+from gssc.files import CHECKSUM, DIGITS, DamagedFileError, load_tensors, sync_folder
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
 SOLVER_VERSION = 7
@@ -97,20 +95,16 @@ class Cache:
     def load(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Tensors and ``about`` of an entry; None where there is none or it is damaged."""
         path = self.path(key)
-        try:
-            raw = path.read_bytes()
-            tensors, about = load(raw), verified_about(raw)
-            if about.pop("key") != key:
-                raise ValueError("it belongs to another key")
-            return tensors, about
-        except FileNotFoundError:
+        if not os.path.exists(path):
             return None
-        except OSError as error:
-            problem = f"cannot be read ({error})"
-        except (ValueError, KeyError, SafetensorError) as error:
-            problem = f"is damaged ({error})"
-        warnings.warn(f"cache: {path} {problem}, so it is computed anew", CacheWarning, stacklevel=2)
-        return None
+        try:
+            tensors, about = load_tensors(path)
+            if about.pop("key") != key:
+                raise DamagedFileError(f"{path}: it belongs to another key")
+            return tensors, about
+        except (DamagedFileError, KeyError) as error:
+            warnings.warn(f"cache: an entry is damaged ({error}), so it is computed anew", CacheWarning, stacklevel=2)
+            return None
 
     def store(self, key: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Write an entry; a full disk or a read-only folder is worth a warning, not the loss of the result."""
