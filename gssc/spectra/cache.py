@@ -12,22 +12,18 @@ import uuid
 import warnings
 import zlib
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.files import CHECKSUM, DIGITS, checksum_position, sync_folder, verified_about
+from gssc.files import CHECKSUM, DIGITS, DamagedFileError, load_tensors, sync_folder
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
-SOLVER_VERSION = 6
+SOLVER_VERSION = 7
 # What safetensors calls the types that an entry may hold.
 TYPES = {
     torch.float64: "F64",
@@ -37,8 +33,6 @@ TYPES = {
     torch.int64: "I64",
     torch.bool: "BOOL",
 }
-# Bytes per write to a file.
-BLOCK = 1 << 22
 CacheArgument = bool | str | os.PathLike[str] | None
 
 
@@ -101,20 +95,16 @@ class Cache:
     def load(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Tensors and ``about`` of an entry; None where there is none or it is damaged."""
         path = self.path(key)
-        try:
-            raw = path.read_bytes()
-            tensors, about = load(raw), verified_about(raw)
-            if about.pop("key") != key:
-                raise ValueError("it belongs to another key")
-            return tensors, about
-        except FileNotFoundError:
+        if not os.path.exists(path):
             return None
-        except OSError as error:
-            problem = f"cannot be read ({error})"
-        except (ValueError, KeyError, SafetensorError) as error:
-            problem = f"is damaged ({error})"
-        warnings.warn(f"cache: {path} {problem}, so it is computed anew", CacheWarning, stacklevel=2)
-        return None
+        try:
+            tensors, about = load_tensors(path)
+            if about.pop("key") != key:
+                raise DamagedFileError(f"{path}: it belongs to another key")
+            return tensors, about
+        except (DamagedFileError, KeyError) as error:
+            warnings.warn(f"cache: an entry is damaged ({error}), so it is computed anew", CacheWarning, stacklevel=2)
+            return None
 
     def store(self, key: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Write an entry; a full disk or a read-only folder is worth a warning, not the loss of the result."""
@@ -123,8 +113,9 @@ class Cache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                with temporary.open("xb", buffering=0) as file:
-                    _write_checked(file, *_serialized(tensors, text))
+                with temporary.open("xb") as file:
+                    file.writelines(_serialized(tensors, text))
+                    file.flush()
                     os.fsync(file.fileno())
                 os.replace(temporary, self.path(key))
                 sync_folder(self.folder)
@@ -134,11 +125,12 @@ class Cache:
             warnings.warn(f"cache: {self.path(key)} was not written ({error})", CacheWarning, stacklevel=2)
 
 
-def _serialized(tensors: Mapping[str, Tensor], text: str) -> tuple[bytes, list[memoryview]]:
-    """The header of a safetensors file and the bytes that follow it, which are not copied."""
+def _serialized(tensors: Mapping[str, Tensor], text: str) -> list[bytes | memoryview]:
+    """A safetensors file in parts: the header with its checksum, and what follows it, which is not copied."""
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header: dict[str, Any] = {"__metadata__": {"gssc": text}}
-    content, end = [], 0
+    content: list[memoryview] = []
+    end = 0
     # Wide types first, as every entry has to be aligned.
     for name in sorted(stored, key=lambda name: (-stored[name].element_size(), name)):
         tensor = stored[name]
@@ -147,29 +139,8 @@ def _serialized(tensors: Mapping[str, Tensor], text: str) -> tuple[bytes, list[m
         content.append(tensor.view(-1).view(torch.uint8).numpy().data)
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
-    return len(raw).to_bytes(8, "little") + raw, content
-
-
-def _write_checked(file: FileIO, header: bytes, content: list[memoryview]) -> None:
-    """Write a file and the checksum that its header has room for, which is computed meanwhile."""
-
-    def checksum() -> int:
-        value = zlib.crc32(header)
-        for part in content:
-            value = zlib.crc32(part, value)
-        return value
-
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(checksum)
-        end = file.seek(len(header))
-        for part in content:
-            while part:
-                begin, end = end, end + file.write(part[:BLOCK])
-                part = part[end - begin :]
-                if hasattr(os, "posix_fadvise"):
-                    # Starts the way to the disk, so that the flush at the end has little left to wait for.
-                    os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)
-        at = checksum_position(header)
-        header = header[:at] + f"{pending.result():08x}".encode() + header[at + len(DIGITS) :]
-    file.seek(0)
-    file.write(header)
+    raw = len(raw).to_bytes(8, "little") + raw
+    checksum = zlib.crc32(raw)
+    for part in content:
+        checksum = zlib.crc32(part, checksum)
+    return [raw.replace(CHECKSUM + DIGITS, CHECKSUM + f"{checksum:08x}".encode(), 1), *content]

@@ -1,18 +1,8 @@
 """What is known about a computed spectrum: its certificate, and the error where none could be given.
 
-A spectrum is certified by three measurements.
-
-*Accuracy.* residual = max ‖L p - λ p‖ over the pairs kept (an upper bound where equal eigenvalues were replaced by
-their mean) and orthogonality = max |PᵀP - I|. Accepted is residual ≤ min(limit, gap / 10) with limit = 1e-5, or
-1e-11 · ‖L‖ where weights are so extreme that this is larger (‖L‖ > 10⁶), since no float64 computation can do better
-than some 1e-16 · ‖L‖.
-
-*Count.* No eigenvalue below the cut was missed. ``proved``: either all eigenvalues are known (complete dense solves),
-or the inertia of L - σI, σ in the gap at the cut, equals the number of pairs found below. ``checked``: a random block,
-deflated by what was found, passed through a Chebyshev filter that amplifies everything below σ, comes out so small
-that a missed eigenvector would explain it with probability ``miss_probability`` at most.
-
-*Gap.* The distance of the last kept to the first dropped cluster of equal eigenvalues, both judged by ``tolerance``.
+The accuracy of the pairs kept is measured and judged by the gap at the cut. That no eigenvalue below the cut was missed
+is ``proved``, as all eigenvalues are known (complete dense solves) or the inertia of L - σI, σ in the gap, equals the
+number of pairs found below; or ``checked``, by a filtered random block (`ChebyshevBlock.miss_probability`).
 """
 
 from dataclasses import dataclass
@@ -24,7 +14,8 @@ from torch import Tensor
 
 Level = Literal["proved", "checked"]
 
-# Largest residual accepted, absolute or relative to ‖L‖, whichever is larger; and largest deviation of PᵀP from I.
+# Largest residual accepted, absolute or relative to ‖L‖, whichever is larger (no float64 computation can do better than
+# some 1e-16 · ‖L‖); and largest deviation of PᵀP from I.
 RESIDUAL_LIMIT = 1e-5
 RELATIVE_LIMIT = 1e-11
 ORTHOGONALITY_LIMIT = 1e-8
@@ -53,7 +44,7 @@ class Certificate:
     Attributes:
         solver: The solver, or several joined by "+" where components of one graph needed different ones.
         level: ``"proved"`` or ``"checked"``: how it is known that no eigenvalue below the cut is missing.
-        residual: max ‖L p - λ p‖ over the pairs kept, from above.
+        residual: max ‖L p - λ p‖ over the pairs kept, an upper bound where equal eigenvalues took their mean.
         orthogonality: max |PᵀP - I|.
         gap: Distance across the cut, from what is kept (or is a zero mode that was dropped on request) to the nearest
             dropped cluster; inf where one side is empty.

@@ -5,9 +5,7 @@ filtered matrix from a few columns and comes first: it needs three to five times
 iterate` filters a block of more columns than pairs wanted again and again, and is the one that sees every copy of an
 eigenvalue: Rayleigh-Ritz improves the edge (the largest Ritz value of the block), the next degree is chosen from the
 growth rate still needed, and converged columns are no longer filtered (soft locking: they stay in the Rayleigh-Ritz
-block). Known zero modes are projected out in both. Nothing is factorised, so that random graphs cost no more than
-grids, and memory is linear in n + E. :meth:`ChebyshevBlock.miss_probability` checks that no eigenvalue was missed, by
-what a filtered random block, deflated by what was found, would show.
+block). Nothing is factorised, so that random graphs cost no more than grids, and memory is linear in n + E.
 """
 
 import math
@@ -119,14 +117,6 @@ class ChebyshevBlock(ChebyshevFilter):
         grown by CHECK_RETURN, which keeps rounding and residuals from growing back.
         """
         safe, raised, edge, degree = self._check_plan(kept, sigma)
-        while self.extend is not None:
-            # Better pairs above the gap are projected out too, and the gap that counts is the one above them: at best
-            # the one above all of them.
-            least = self._check_degree(raised, min(float(self.values[-1]), (raised + self.upper) / 2))
-            if degree - least <= self.extension_degree or not self.extend():
-                break
-            safe, raised, edge, degree = self._check_plan(kept, sigma)
-        self.extend = None  # it holds the memory of the solver
         for _ in range(CHECK_REFINEMENTS):
             unsafe = ~safe & (np.arange(safe.size) >= kept)
             if degree <= CHECK_DEGREE or unsafe.sum() < 2:
@@ -138,12 +128,12 @@ class ChebyshevBlock(ChebyshevFilter):
             safe, raised, edge, degree = self._check_plan(kept, sigma)
             if degree > 0.7 * before:
                 break
-        sigma, speed = raised, self.rate(raised, edge)
-        if speed <= 0.0 or degree > CHECK_LIMIT:
+        if degree > CHECK_LIMIT:
             return 1.0
+        speed = self.rate(raised, edge)
         take = torch.as_tensor(np.flatnonzero(safe | (np.arange(self.values.size) < kept)), device=self.device)
         projected = self.block[:, take]
-        without = self.left_out(projected, float(self.values.min(initial=sigma)), edge, edge, CHECK_RETURN)
+        without = self.left_out(projected, float(self.values.min(initial=raised)), edge, edge, CHECK_RETURN)
         columns = self.filtered(self.normal(CHECK_COLUMNS, stream=3), degree, edge, without=without)
         project_out_(columns, self.zero_modes, projected)
         columns = columns * math.exp(-float(np.logaddexp(degree * speed, -degree * speed) - math.log(2.0)))
@@ -164,10 +154,7 @@ class ChebyshevBlock(ChebyshevFilter):
         rest = self.values[kept:][~safe[kept:]]
         edge = float(rest.min()) if rest.size else float(self.values[-1]) if self.values.size > kept else math.inf
         edge = min(edge, (raised + self.upper) / 2)
-        return safe, raised, edge, self._check_degree(raised, edge)
-
-    def _check_degree(self, raised: float, edge: float) -> int:
-        """The degree at which σ' has grown enough."""
         speed = self.rate(raised, edge)
         # Without room between the two (a cluster at the end of the block) no degree suffices.
-        return math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed) if speed > 0.0 else CHECK_LIMIT + 1
+        degree = math.ceil(math.acosh(CHECK_GROWTH * math.sqrt(self.n)) / speed) if speed > 0.0 else CHECK_LIMIT + 1
+        return safe, raised, edge, degree

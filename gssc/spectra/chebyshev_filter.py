@@ -6,7 +6,6 @@ the block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -45,12 +44,7 @@ class ChebyshevFilter:
         seed: Seeds every random block; the global generators are never used.
 
     ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts products.
-    ``extend`` is what a solver may leave to improve them further, at the cost of ``extension_degree`` products; it
-    returns False when it is at its end.
     """
-
-    extend: Callable[[], bool] | None = None
-    extension_degree = 0
 
     def __init__(self, operator: SparseOperator, upper: float, zero_modes: Tensor | None = None, seed: int = 0) -> None:
         self.operator, self.device, self.n = operator, operator.device, operator.n

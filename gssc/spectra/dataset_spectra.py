@@ -19,7 +19,7 @@ from gssc.spectra.certificate import Certificate
 from gssc.spectra.operators import Directed, degrees
 from gssc.spectra.packed import PackedGraphs, pack, single_thread
 from gssc.spectra.random_walk import return_probabilities
-from gssc.spectra.transforms import LaplacianSpectrum, RandomWalkSE, warn_empty
+from gssc.spectra.transforms import GraphTransform, LaplacianSpectrum, RandomWalkSE, warn_empty
 
 Dataset = TypeVar("Dataset", bound=InMemoryDataset | Sequence[Data])
 # Solvers that the batched path stands for; any other is forced graph by graph.
@@ -38,16 +38,9 @@ class PreparedSpectra:
         """How good the spectrum of one graph is; graphs of the batched path have a complete, hence proved solve."""
         if graph in self.by_graph:
             return self.by_graph[graph]
-        flat = self.flat
-        return Certificate(
-            solver="batched",
-            level="proved",
-            residual=float(flat.residual[graph]),
-            orthogonality=float(flat.orthogonality[graph]),
-            gap=float(flat.gap[graph]),
-            tolerance=float(flat.tolerance[graph]),
-            miss_probability=0.0,
-        )
+        names = ("residual", "orthogonality", "gap", "tolerance")
+        measured = {name: float(getattr(self.flat, name)[graph]) for name in names}
+        return Certificate(solver="batched", level="proved", miss_probability=0.0, **measured)
 
 
 def prepare(
@@ -78,15 +71,15 @@ def prepare(
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()  # a subset gets storage of its own
     solved = prepare_spectra(dataset, spectrum, rwse, device=device, cache=cache, progress=progress)
+    flat = solved.flat
+    new: dict[str, Tensor] = {"degree": flat.degree}
     if spectrum is not None:
-        empty = int(((solved.flat.available > 0) & ~solved.flat.eigmask.any(1)).sum())
+        new.update(eigvals=flat.eigvals, eigvecs=flat.eigvecs, eigmask=flat.eigmask)
+        empty = int(((flat.available > 0) & ~flat.eigmask.any(1)).sum())
         if empty:
             warn_empty(empty, spectrum.k, stacklevel=3)
-    new: dict[str, Tensor] = {"degree": solved.flat.degree}
-    if spectrum is not None:
-        new.update(eigvals=solved.flat.eigvals, eigvecs=solved.flat.eigvecs, eigmask=solved.flat.eigmask)
     if rwse is not None:
-        new["rwse"] = solved.flat.rwse
+        new["rwse"] = flat.rwse
     per_graph = torch.arange(solved.ptr.numel())
     slices = {name: per_graph if name in ("eigvals", "eigmask") else solved.ptr for name in new}
     return _attach(dataset, new, slices)
@@ -112,102 +105,75 @@ def prepare_spectra(
     if device is None:
         device = "cpu" if spectrum is None else spectrum.device
     device = check_device("device", device)
+    if spectrum is not None and rwse is not None and _reading(spectrum) != _reading(rwse):
+        solved = prepare_spectra(dataset, spectrum, device=device, cache=cache, progress=progress)
+        walks = prepare_spectra(dataset, rwse=rwse, device=device, cache=cache, progress=progress)
+        return replace(solved, flat=replace(solved.flat, rwse=walks.flat.rwse))
+    reader: Any = rwse if spectrum is None else spectrum
     with single_thread():
-        parts = _parts(dataset, spectrum, rwse)
+        graphs = pack(dataset, reader.weight_attr)
+    steps = 0 if rwse is None else rwse.steps
     dtype = torch.get_default_dtype()
     folder = open_cache(cache)
     key = ""
     if folder is not None:
-        content: dict[str, Tensor | None] = {}
-        for i, part in enumerate(parts):
-            graphs = part.graphs
-            indices = {"edge_index": graphs.edge_index, "ptr": graphs.ptr, "edge_ptr": graphs.edge_ptr}
-            content.update({f"{i}.{name}": narrowed(tensor) for name, tensor in indices.items()})
-            content[f"{i}.weight"] = graphs.weight
-        settings = [part.settings() for part in parts]
-        about = {"entry": "dataset", "parts": settings, "device": str(device), "dtype": str(dtype)}
+        indices = {"edge_index": graphs.edge_index, "ptr": graphs.ptr, "edge_ptr": graphs.edge_ptr}
+        content = {f"0.{name}": narrowed(tensor) for name, tensor in indices.items()} | {"0.weight": graphs.weight}
+        settings = None if spectrum is None else spectrum.settings()
+        if settings is not None:
+            del settings["device"]  # `prepare` has its own
+        part = {"spectrum": settings, "steps": steps, "directed": reader.directed, "batched_nodes": BATCHED_NODES}
+        about = {"entry": "dataset", "parts": [part], "device": str(device), "dtype": str(dtype)}
         key = content_key(content, about)
         entry = folder.load(key)
         if entry is not None:
             tensors, stored = entry
             certificates = {int(g): Certificate(**c) for g, c in stored["certificates"].items()}
-            return PreparedSpectra(BatchedSpectra(**tensors), parts[0].graphs.ptr, certificates)
+            return PreparedSpectra(BatchedSpectra(**tensors), graphs.ptr, certificates)
     with Progress(console=Console(quiet=not progress), disable=not progress) as bar:
-        task = bar.add_task("spectra", total=len(parts) * parts[0].graphs.num_graphs)
-        results = [part.solve(device, dtype, partial(bar.advance, task)) for part in parts]
-    solved = results[0]
-    if len(results) == 2:
-        solved = replace(solved, flat=replace(solved.flat, rwse=results[1].flat.rwse))
+        done = partial(bar.advance, bar.add_task("spectra", total=graphs.num_graphs))
+        solved = _solve(graphs, spectrum, steps, reader.directed, device, dtype, done)
     if folder is not None:
         folder.store(key, vars(solved.flat), {"certificates": {g: vars(c) for g, c in solved.by_graph.items()}})
     return solved
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Work on one reading of the graphs: spectra and walks share it unless they read weights or directions apart."""
-
-    graphs: PackedGraphs
-    directed: Directed
-    spectrum: LaplacianSpectrum | None
-    steps: int
-
-    def settings(self) -> dict[str, Any]:
-        spectrum = None if self.spectrum is None else self.spectrum.settings()
-        if spectrum is not None:
-            del spectrum["device"]  # `prepare` has its own
-        return {"spectrum": spectrum, "steps": self.steps, "directed": self.directed, "batched_nodes": BATCHED_NODES}
-
-    def solve(self, device: str | torch.device, dtype: torch.dtype, done: Callable[[int], None]) -> PreparedSpectra:
-        """Small graphs together, the others one by one."""
-        spectrum = self.spectrum
-        wanted = None if spectrum is None else spectrum.wanted
-        small = self.graphs.ptr.diff() <= BATCHED_NODES
-        if spectrum is not None and spectrum.solver not in BATCHED_SOLVERS:
-            small = torch.zeros_like(small)
-        flat = solve_batched(
-            self.graphs, wanted, self.steps, directed=self.directed, device=device, dtype=dtype, only=small, done=done
-        )
-        certificates: dict[int, Certificate] = {}
-        for graph in (~small).nonzero().view(-1).tolist():
-            certificate = self._solve_large(graph, device, flat)
-            if certificate is not None:
-                certificates[graph] = certificate
-            done(1)
-        return PreparedSpectra(flat, self.graphs.ptr, certificates)
-
-    def _solve_large(self, graph: int, device: str | torch.device, flat: BatchedSpectra) -> Certificate | None:
-        """Write one graph's rows of the result; its certificate where it has a spectrum."""
-        rows = slice(int(self.graphs.ptr[graph]), int(self.graphs.ptr[graph + 1]))
-        adjacency = self.graphs.adjacency(torch.tensor([graph]), rows.stop - rows.start, self.directed)
-        flat.degree[rows] = torch.from_numpy(degrees(adjacency))
-        if self.steps:
-            flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, self.steps))
-        if self.spectrum is None:
-            return None
-        result = replace(self.spectrum, device=str(device)).solve(adjacency)
-        flat.eigvals[graph] = torch.from_numpy(result.values)
-        flat.eigvecs[rows] = torch.from_numpy(result.vectors)
-        flat.eigmask[graph] = torch.from_numpy(result.mask)
-        flat.available[graph] = result.available
-        return result.certificate
+def _reading(transform: GraphTransform) -> tuple[Directed, str | None]:
+    """How a transform reads the graphs: where both do so alike, spectra and walks come from one adjacency matrix."""
+    return transform.directed, transform.weight_attr
 
 
-def _parts(
-    dataset: InMemoryDataset | Sequence[Data] | PackedGraphs,
+def _solve(
+    graphs: PackedGraphs,
     spectrum: LaplacianSpectrum | None,
-    rwse: RandomWalkSE | None,
-) -> list[_Part]:
-    """One reading of the dataset where both transforms agree on it, else one for each."""
-    reader: LaplacianSpectrum | RandomWalkSE | None = rwse if spectrum is None else spectrum
-    assert reader is not None
-    graphs = pack(dataset, reader.weight_attr)
-    if rwse is None:
-        return [_Part(graphs, reader.directed, spectrum, 0)]
-    if (rwse.directed, rwse.weight_attr) == (reader.directed, reader.weight_attr):
-        return [_Part(graphs, reader.directed, spectrum, rwse.steps)]
-    walks = _Part(pack(dataset, rwse.weight_attr), rwse.directed, None, rwse.steps)
-    return [_Part(graphs, reader.directed, spectrum, 0), walks]
+    steps: int,
+    directed: Directed,
+    device: torch.device,
+    dtype: torch.dtype,
+    done: Callable[[int], None],
+) -> PreparedSpectra:
+    """Small graphs together, the others one by one."""
+    small = graphs.ptr.diff() <= BATCHED_NODES
+    if spectrum is not None and spectrum.solver not in BATCHED_SOLVERS:
+        small = torch.zeros_like(small)
+    wanted = None if spectrum is None else spectrum.wanted
+    flat = solve_batched(graphs, wanted, steps, directed=directed, device=device, dtype=dtype, only=small, done=done)
+    certificates: dict[int, Certificate] = {}
+    for graph in (~small).nonzero().view(-1).tolist():
+        rows = slice(int(graphs.ptr[graph]), int(graphs.ptr[graph + 1]))
+        adjacency = graphs.adjacency(torch.tensor([graph]), rows.stop - rows.start, directed)
+        flat.degree[rows] = torch.from_numpy(degrees(adjacency))
+        if steps:
+            flat.rwse[rows] = torch.from_numpy(return_probabilities(adjacency, steps))
+        if spectrum is not None:
+            result = replace(spectrum, device=str(device)).solve(adjacency)
+            flat.eigvals[graph] = torch.from_numpy(result.values)
+            flat.eigvecs[rows] = torch.from_numpy(result.vectors)
+            flat.eigmask[graph] = torch.from_numpy(result.mask)
+            flat.available[graph] = result.available
+            certificates[graph] = result.certificate
+        done(1)
+    return PreparedSpectra(flat, graphs.ptr, certificates)
 
 
 def _attach(dataset: Any, new: dict[str, Tensor], slices: dict[str, Tensor]) -> Any:

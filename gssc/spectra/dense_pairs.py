@@ -1,10 +1,8 @@
 """All eigenpairs of a stack of dense operators by one batched solve, measured: a complete, hence proved solve.
 
 Two kinds of eigenvectors are known beforehand: the zero modes of a Laplacian, which follow from its components, and the
-nodes that only fill up the stack. They are kept out of the solve: one zero mode is turned to a coordinate by a
-reflection, whatever other ones a graph has are lifted beyond the spectrum, and the coordinates that stand alone are put
-there too. None of them can mix with small eigenvalues then, they come last, and LAPACK hardly works on coordinates that
-stand alone. The exact modes take their places afterwards.
+nodes that only fill up the stack. Both are lifted beyond the spectrum, so that they come last and cannot mix with small
+eigenvalues; LAPACK hardly works on coordinates that stand alone. The exact modes take their places afterwards.
 """
 
 import re
@@ -62,7 +60,6 @@ def complete_pairs(
     column = torch.arange(size, device=matrix.device)
     is_node = column < count.unsqueeze(1)
     beyond = torch.where(bound > 0.0, 1.5 * bound, 1.0).unsqueeze(1)
-    first_of = size * torch.arange(batch, device=matrix.device)
     if mass is None:
         solved = count.unsqueeze(1)
         values, rows = _solve(matrix.clone(), is_node, beyond, graph)
@@ -70,30 +67,14 @@ def complete_pairs(
         label = torch.zeros_like(mass, dtype=torch.long) if label is None else label
         zeros, zero_modes = label.amax(1, keepdim=True) + 1, exact_zero_modes(label, mass)
         solved = count.unsqueeze(1) - zeros
-        lifted, unit = matrix, zero_modes.sum(1)
+        # + 1.5 · bound · Σ u uᵀ over the zero modes u, no two of which share a node.
+        unit = zero_modes.sum(1)
+        lift = (beyond * unit).unsqueeze(2) * unit.unsqueeze(1)
         if zero_modes.shape[1] > 1:
-            # Σ u uᵀ over the zero modes u, no two of which share a node, but for one unit vector of their span.
-            share = 1.0 / zeros.to(unit.dtype).unsqueeze(2)
-            modes = (label.unsqueeze(2) == label.unsqueeze(1)).to(unit.dtype) - share
-            modes *= beyond.unsqueeze(2) * unit.unsqueeze(2) * unit.unsqueeze(1)
-            lifted = torch.where(share < 1.0, matrix + modes, matrix)
-            unit = unit * share.squeeze(2).sqrt()
-        # The reflection I - τ w wᵀ, w = u + e, τ = 2 / |w|², turns u to the coordinate e of the last node. As L u = 0,
-        # L w is a row of L, and the operator becomes L - w qᵀ - q wᵀ.
-        last = first_of + count - 1
-        turn = unit.clone()
-        turn.view(-1)[last] += 1.0
-        tau = 1.0 / turn.view(-1)[last].unsqueeze(1)
-        other = tau * lifted.view(-1, size)[last]
-        other -= (0.5 * tau * (other * turn).sum(1, keepdim=True)) * turn
-        turned = torch.addcmul(lifted, turn.unsqueeze(2), other.unsqueeze(1), value=-1.0)
-        turned.addcmul_(other.unsqueeze(2), turn.unsqueeze(1), value=-1.0).view(-1, size).index_fill_(0, last, 0.0)
-        values, rows = _solve(turned, column < count.unsqueeze(1) - 1, beyond, graph)
-        along = (rows * (tau * turn).unsqueeze(1)).sum(2, keepdim=True)
-        rows.addcmul_(along, turn.unsqueeze(1), value=-1.0)
+            lift *= label.unsqueeze(2) == label.unsqueeze(1)
+        values, rows = _solve(lift.add_(matrix), is_node, beyond, graph)
         number = torch.arange(zero_modes.shape[1], device=matrix.device)
-        places = (first_of.unsqueeze(1) + solved + number)[number < zeros]
-        rows.view(-1, size).index_copy_(0, places, zero_modes[number < zeros])
+        rows[is_node & (column >= solved)] = zero_modes[number < zeros]
     rows.view(-1, size).index_fill_(0, (~is_node).view(-1).nonzero().view(-1), 0.0)
     is_solved = column < solved
     values = values.masked_fill(~is_solved, 0.0)

@@ -13,8 +13,6 @@ A block of b columns sees b copies of an eigenvalue, and more only through round
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -89,10 +87,10 @@ def krylov(solver: ChebyshevFilter, count: int) -> int | None:
         if largest_cluster(values[:first][done], CLUSTER_TOLERANCE * target) >= width:
             return None
         if done.all():
-            _finish(solver, space, count)
-            filtered = partial(solver.filtered, degree=degree, edge=edge, without=without)
-            solver.extend = partial(_extend, solver, space, count, width, filtered)
-            solver.extension_degree = degree
+            # Some pairs beyond those wanted make the check of the count shorter.
+            more = min(space.size, count + max(16, count // 2))
+            solver.block, solver.values = space.ritz(rotation[:, :more]), values[:more]
+            solver.residuals = solver.residual_norms(solver.block, solver.values)
             return count
         if restarts > RESTARTS or solver.work > WORK_LIMIT:
             raise SpectrumError(
@@ -115,28 +113,6 @@ def _degrees(solver: ChebyshevFilter, lowest: float, last: float, edge: float) -
     wanted = RISE / max(solver.rate(min(last, edge), edge), FLATTEST * rate, 1e-12)
     growth = math.log(GROWTH_LIMIT) / max(rate, 1e-12)
     return int(max(2, min(wanted, DEGREE_LIMIT))), int(max(2, min(growth, DEGREE_LIMIT)))
-
-
-def _finish(solver: ChebyshevFilter, space: "_Space", count: int) -> None:
-    """The converged pairs and some beyond them, which make the check of the count shorter."""
-    values, rotation = space.pairs()
-    last = min(space.size, count + max(16, count // 2))
-    solver.block, solver.values = space.ritz(rotation[:, :last]), values[:last]
-    solver.residuals = solver.residual_norms(solver.block, solver.values)
-
-
-def _extend(
-    solver: ChebyshevFilter, space: "_Space", count: int, width: int, filtered: Callable[[Tensor], Tensor]
-) -> bool:
-    """One more filter for a space that has converged, which makes the pairs beyond those wanted more exact.
-
-    False where the space is full.
-    """
-    if space.size + width > space.rows.shape[0]:
-        return False
-    space.expand(filtered(space.basis()[:, -width:]))
-    _finish(solver, space, count)
-    return True
 
 
 class _Space:

@@ -45,7 +45,6 @@ class PackedGraphs:
         check_shape("edge_index", self.edge_index, 2, int(self.edge_ptr[-1]))
         counts, edges = self.ptr.diff(), self.edge_ptr.diff()
         if self.edge_index.numel():
-            # Two passes find almost every dataset sound; the per-edge comparison names the graph that is not.
             owner = counts.repeat_interleave(edges)
             wrong = ((self.edge_index < 0) | (self.edge_index >= owner)).any(dim=0)
             if wrong.any():

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.fft import dct
+from numpy.polynomial import Chebyshev
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -125,21 +125,14 @@ class RandomFeatures(GraphTransform):
 
 def chebyshev_coefficients(function: Callable[[np.ndarray], np.ndarray], bound: float) -> np.ndarray:
     """Coefficients c_j with function(λ) = Σ_j c_j T_j(2λ/bound - 1) on [0, bound], as few as the tolerance allows."""
-    degree = 8
+    degree, resolved = 8, f"a kernel that a polynomial of degree {MAX_DEGREE} resolves"
     while True:
-        # Interpolation in the Chebyshev nodes; the last coefficients tell how much the next ones would add.
-        nodes = np.cos(np.pi * (np.arange(degree) + 0.5) / degree)
-        c = dct(function((nodes + 1.0) * bound / 2.0), type=2) / degree
-        c[0] /= 2.0
-        large = np.flatnonzero(np.abs(c) > 0.01 * POLYNOMIAL_TOLERANCE)
-        if large.size == 0 or large[-1] < degree - 4:
-            return c[: (large[-1] + 1 if large.size else 1)]
+        c = Chebyshev.interpolate(function, degree - 1, (0.0, bound)).trim(0.01 * POLYNOMIAL_TOLERANCE).coef
+        # Last coefficients that were trimmed tell that the next ones would add nothing.
+        if c.size <= degree - 4:
+            return c
         if degree >= MAX_DEGREE:
-            fail(
-                "t",
-                f"a kernel that a polynomial of degree {MAX_DEGREE} resolves",
-                f"one that varies faster ({bound=:g})",
-            )
+            fail("t", resolved, f"one that varies faster ({bound=:g})")
         degree *= 2
 
 

@@ -52,14 +52,9 @@ class SparseOperator:
     @classmethod
     def from_scipy(cls, matrix: sp.csr_array, device: torch.device | str = "cpu") -> "SparseOperator":
         """The same matrix on a device."""
-        crow, col, weight = upload(matrix, device)
-        diagonal = torch.zeros(matrix.shape[0], dtype=torch.float64, device=weight.device)
-        row = row_of_entry(crow, col.numel())
-        on = row == col
-        diagonal.index_add_(0, row[on], weight[on])
-        off = ~on
-        count = torch.cat([crow[:1].long(), off.cumsum(0)])
-        return cls.from_entries(count[crow.long()], col[off], weight[off], diagonal)
+        diagonal = matrix.diagonal()
+        entries = upload((matrix - sp.diags_array(diagonal)).tocsr(), device)
+        return cls.from_entries(*entries, torch.from_numpy(diagonal).to(entries[-1]))
 
     @property
     def device(self) -> torch.device:

@@ -26,8 +26,7 @@ def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
     assert [path.name for path in cache.folder.iterdir()] == [f"{KEY}.safetensors"]
 
 
-def test_every_type_and_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK", 10)
+def test_every_type(tmp_path: Path) -> None:
     tensors = {str(dtype): torch.arange(21).view(7, 3).to(dtype) for dtype in TYPES}
     tensors["turned"] = torch.arange(6.0).view(2, 3).T
     tensors["number"] = torch.tensor(2.5)

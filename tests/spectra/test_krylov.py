@@ -143,3 +143,11 @@ def test_density_bounds_the_spectrum():
     one = solver(connected(random_graph(1000, 30, 3)))
     spectral_edges(one, [4])
     assert truth(connected(random_graph(1000, 30, 3)))[-1] <= one.upper <= 2.0 + 1e-9
+
+
+def test_the_first_check_of_a_complete_spectrum_passes():
+    graph = grid(63, 63)
+    one = solver(graph)
+    values = one.solve(8).values
+    assert values[6] < values[7] - 1e-3
+    assert one.miss_probability(7, (values[6] + 7 * values[7]) / 8) < 1e-6
