@@ -52,8 +52,7 @@ class Encoders(NamedTuple):
     grads: Tensor  # [slots, params_stride]
     edges: Tensor  # [replicas, params_stride], from the embeddings of bond types on
     edge_grads: Tensor
-    running: Tensor  # [replicas, running_stride], of the norm of random walks
-    kept: Tensor  # [replicas, 2, SP]
+    walks: Norm  # of random-walk encodings; its moments are those of the data
 
 
 class Spectrum(NamedTuple):

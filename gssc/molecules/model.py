@@ -177,10 +177,10 @@ class MoleculeModel:
 
     def _encoders(self, work: Workspace) -> Encoders:
         params, grads, nodes, edges = self.flat.params, work.sums.partial, self.encoders_at, self.edges_at
-        running = self._running(self.layers, 0)  # behind the layers come the statistics of random walks
-        return Encoders(
-            params[:, nodes:], grads[:, nodes:], params[:, edges:], grads[:, edges:], running, work.kept_walks
-        )
+        # Behind the layers come the statistics of random walks.
+        weight = params[:, self.flat.offsets.get("rwse_encoder.norm.weight", 0) :]
+        walks = Norm(weight, self._running(self.layers, 0), work.kept_walks, work.data.rwse_moments)
+        return Encoders(params[:, nodes:], grads[:, nodes:], params[:, edges:], grads[:, edges:], walks)
 
     def _spectrum(self, work: Workspace) -> Spectrum:
         params, grads = self.flat.params[:, self.phi_at :], work.sums.partial[:, self.phi_at :]

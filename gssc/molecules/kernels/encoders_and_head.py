@@ -7,50 +7,15 @@ from gssc.molecules.kernels.common import (
     SLOT,
     affine,
     graph_in,
-    settle,
+    mean_and_scale,
+    rows_of,
     standardized,
     standardized_again,
     statistics,
     this_slot,
     tile_of,
 )
-from gssc.ops.tile_kernels import EPS, matrix, product, put_matrix, put_vector, tile_at, vector
-
-
-@triton.jit
-def walk_moments(order, data, graphs, S: tl.constexpr, SP: tl.constexpr, CHUNK: tl.constexpr):
-    """Rows, mean and sum of squared deviations of the encodings of a batch, from those of its graphs."""
-    b = tl.arange(0, CHUNK)
-    s = tl.arange(0, SP)[None, :]
-    rows = 0.0
-    mean = tl.zeros([SP], tl.float32)
-    for first in range(0, graphs, CHUNK):
-        real = first + b < graphs
-        graph = tl.load(order + first + b, mask=real, other=0)
-        n = tl.load(data.ptr + graph + 1, mask=real, other=0) - tl.load(data.ptr + graph, mask=real, other=0)
-        n = n.to(tl.float32)
-        at = data.rwse_moments + graph[:, None] * (2 * S) + s
-        mean += tl.sum(n[:, None] * tl.load(at, mask=real[:, None] & (s < S), other=0.0), 0)
-        rows += tl.sum(n, 0)
-    mean = mean / tl.maximum(rows, 1.0)
-    squares = tl.zeros([SP], tl.float32)
-    for first in range(0, graphs, CHUNK):
-        real = first + b < graphs
-        graph = tl.load(order + first + b, mask=real, other=0)
-        n = tl.load(data.ptr + graph + 1, mask=real, other=0) - tl.load(data.ptr + graph, mask=real, other=0)
-        at = data.rwse_moments + graph[:, None] * (2 * S) + s
-        inside = real[:, None] & (s < S)
-        away = tl.load(at, mask=inside, other=0.0) - mean[None, :]
-        squares += tl.sum(tl.load(at + S, mask=inside, other=0.0) + n.to(tl.float32)[:, None] * away * away, 0)
-    return rows, mean, squares
-
-
-@triton.jit
-def walks_of(data, start, valid, M: tl.constexpr):
-    """Random-walk encodings of a graph [T, SP], zero outside."""
-    s = tl.arange(0, M.SP)[None, :]
-    at = data.rwse + (start + tl.arange(0, M.T))[:, None] * M.S + s
-    return tl.load(at, mask=valid & (s < M.S), other=0.0)
+from gssc.ops.tile_kernels import matrix, product, put_matrix, put_vector, tile_at, vector
 
 
 @triton.jit
@@ -105,15 +70,12 @@ def encode_forward(batch, tables, data, encoders, x, training, M: tl.constexpr):
         category = tl.load(data.nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=0)
         out += tl.load(weights + category[:, None] * M.D + c, mask=valid & (c < M.D), other=0.0)
     if M.S > 0:
-        running = encoders.running + replica * batch.running_stride
-        if training:
-            count, mean, squares = walk_moments(order, data, batch.graphs, M.S, M.SP, M.CHUNK)
-            kept = encoders.kept + replica * (2 * M.SP)
-            mean, scale = settle(count, mean, squares, running, kept, slot == first, M.SP, M.S)
-        else:
-            mean = short_vector(running, M)
-            scale = 1.0 / tl.sqrt(short_vector(running + M.S, M) + EPS)
-        walks = scaled_walks(standardized(walks_of(data, start, valid, M), mean, scale, valid), weights, M)
+        walks = rows_of(data.rwse, start, valid, M.S, M.SP, T)
+        mean, scale = mean_and_scale(
+            encoders.walks, encoders.walks.parts, order, data.ptr, batch, replica, training, slot == first,
+            M.S, M.SP, M.CHUNK,
+        )  # fmt: skip
+        walks = scaled_walks(standardized(walks, mean, scale, valid), weights, M)
         out += product(walks, tl.trans(walk_weights(weights, M)), M.PRECISION)
         out += tl.load(weights + M.WALK_LINEAR + (C - M.D) * M.S + c - M.D, mask=c >= M.D, other=0.0)
     tl.store(tile_at(x, slot, T, C), out, mask=valid)
@@ -143,8 +105,8 @@ def encode_backward(batch, data, encoders, dx, M: tl.constexpr):
     tl.store(grads + v * M.D + c[None, :], product(members, d, M.PRECISION), mask=inside)
     if M.S > 0:
         s = tl.arange(0, M.SP)
-        kept = encoders.kept + replica * (2 * M.SP)
-        hat, _ = standardized_again(walks_of(data, start, valid, M), kept, valid, M.SP)
+        walks = rows_of(data.rwse, start, valid, M.S, M.SP, T)
+        hat, _ = standardized_again(walks, encoders.walks.kept + replica * (2 * M.SP), valid, M.SP)
         walks = scaled_walks(hat, weights, M)
         d_walks = product(d, walk_weights(weights, M), M.PRECISION)
         tl.store(grads + M.WALK_NORM + s, tl.sum(d_walks * hat, 0), mask=s < M.S)

@@ -19,6 +19,7 @@ from gssc.molecules.kernels.common import (
     put_gains,
     put_moments,
     rows_in_batch,
+    rows_of,
     standardized,
     standardized_again,
     statistics,
@@ -51,14 +52,6 @@ def edge_vector(edges, kind, C: tl.constexpr, EDGES: tl.constexpr):
     else:
         e = tl.zeros([C], tl.float32)
     return e[None, :]
-
-
-@triton.jit
-def eigenvectors(data, start, valid, M: tl.constexpr):
-    """P [T, KP], zero outside."""
-    k = tl.arange(0, M.KP)[None, :]
-    at = data.vectors + (start + tl.arange(0, M.T))[:, None] * M.K + k
-    return tl.load(at, mask=valid & (k < M.K), other=0.0)
 
 
 @triton.jit
@@ -113,7 +106,7 @@ def mix_forward(batch, data, layer, encoders, salt, normed, training, p_local, p
         if M.DEGREE >= 0:
             factor, _ = degree_factor(weights, data, start, n, M)
             scaled = x * factor
-        p = eigenvectors(data, start, valid, M)
+        p = rows_of(data.vectors, start, valid, M.K, M.KP, M.T)
         state = product(tl.trans(p), scaled, M.PRECISION)
         state = gains_of(layer.gains, slot, M) * linear(state, weights + M.LIN_O, M.C, M.C, M.PRECISION)
         if M.LIN_OUT >= 0:
@@ -279,7 +272,7 @@ def mix_backward(batch, data, layer, encoders, back, salt, normed, accumulate, p
         if M.DEGREE >= 0:
             factor, logs = degree_factor(weights, data, start, n, M)
             scaled = x * factor
-        p = eigenvectors(data, start, valid, M)
+        p = rows_of(data.vectors, start, valid, M.K, M.KP, M.T)
         state = product(tl.trans(p), scaled, M.PRECISION)
         gain = gains_of(layer.gains, slot, M)
         seen = linear(state, weights + M.LIN_O, M.C, M.C, M.PRECISION)
