@@ -150,25 +150,23 @@ def mean_and_scale(
     In training the running statistics move on; but a batch of fewer than two rows is normalised by them, and leaves
     them alone. One program per replica ``writes``: no other reads what it changes.
     """
-    c = tl.arange(0, N)
-    real = c < WIDTH
     running = norm.running + replica * batch.running_stride
-    mean = tl.load(running + c, mask=real, other=0.0)
-    variance = tl.load(running + WIDTH + c, mask=real, other=0.0)
+    mean = vector(running, N, WIDTH)
+    variance = vector(running + WIDTH, N, WIDTH)
     if training:
         rows, new_mean, squares = batch_moments(parts, source, ptr, batch.graphs, WIDTH, N, CHUNK)
         enough = rows >= 2.0
         if writes & enough:
-            tl.store(running + c, mean * (1.0 - MOMENTUM) + new_mean * MOMENTUM, mask=real)
             unbiased = squares / tl.maximum(rows - 1.0, 1.0)
-            tl.store(running + WIDTH + c, variance * (1.0 - MOMENTUM) + unbiased * MOMENTUM, mask=real)
+            put_vector(running, mean * (1.0 - MOMENTUM) + new_mean * MOMENTUM, N, False, WIDTH)
+            put_vector(running + WIDTH, variance * (1.0 - MOMENTUM) + unbiased * MOMENTUM, N, False, WIDTH)
         mean = tl.where(enough, new_mean, mean)
         variance = tl.where(enough, squares / tl.maximum(rows, 1.0), variance)
     scale = 1.0 / tl.sqrt(variance + EPS)
     if writes:
         kept = norm.kept + replica * (2 * N)
-        tl.store(kept + c, mean)
-        tl.store(kept + N + c, scale)
+        put_vector(kept, mean, N)
+        put_vector(kept + N, scale, N)
     return mean, scale
 
 

@@ -21,9 +21,8 @@ from gssc.ops.tile_kernels import matrix, product, put_matrix, put_vector, tile_
 @triton.jit
 def scaled_walks(hat, weights, M: tl.constexpr):
     """Weight and bias of the norm of random walks."""
-    walks = hat * short_vector(weights + M.WALK_NORM, M)[None, :]
-    walks += short_vector(weights + M.WALK_NORM + M.S, M)[None, :]
-    return walks
+    at = weights + M.WALK_NORM
+    return hat * vector(at, M.SP, M.S)[None, :] + vector(at + M.S, M.SP, M.S)[None, :]
 
 
 @triton.jit
@@ -32,13 +31,6 @@ def walk_weights(weights, M: tl.constexpr):
     c = tl.arange(0, M.C)[:, None]
     s = tl.arange(0, M.SP)[None, :]
     return tl.load(weights + M.WALK_LINEAR + (c - M.D) * M.S + s, mask=(c >= M.D) & (s < M.S), other=0.0)
-
-
-@triton.jit
-def short_vector(at, M: tl.constexpr):
-    """[SP], of which S are real."""
-    s = tl.arange(0, M.SP)
-    return tl.load(at + s, mask=s < M.S, other=0.0)
 
 
 @triton.jit(do_not_specialize=["training"])
@@ -109,8 +101,8 @@ def encode_backward(batch, data, encoders, dx, M: tl.constexpr):
         hat, _ = standardized_again(walks, encoders.walks.kept + replica * (2 * M.SP), valid, M.SP)
         walks = scaled_walks(hat, weights, M)
         d_walks = product(d, walk_weights(weights, M), M.PRECISION)
-        tl.store(grads + M.WALK_NORM + s, tl.sum(d_walks * hat, 0), mask=s < M.S)
-        tl.store(grads + M.WALK_NORM + M.S + s, tl.sum(d_walks, 0), mask=s < M.S)
+        put_vector(grads + M.WALK_NORM, tl.sum(d_walks * hat, 0), M.SP, False, M.S)
+        put_vector(grads + M.WALK_NORM + M.S, tl.sum(d_walks, 0), M.SP, False, M.S)
         at = grads + M.WALK_LINEAR + (c[:, None] - M.D) * M.S + s[None, :]
         inside = (c >= M.D)[:, None] & (s < M.S)[None, :]
         tl.store(at, product(tl.trans(d), walks, M.PRECISION), mask=inside)
@@ -157,7 +149,7 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
     w3 = tl.load(weights + M.HEAD_3 + last, mask=(o < M.OUT)[:, None], other=0.0)
     wide = tl.maximum(tl.sum(w1 * pooled[None, :], 1) + vector(weights + M.HEAD_1 + H * M.C, H), 0.0)
     narrow = tl.maximum(tl.sum(w2 * wide[None, :], 1) + vector(weights + M.HEAD_2 + Q * H, Q), 0.0)
-    out = tl.sum(w3 * narrow[None, :], 1) + tl.load(weights + M.HEAD_3 + M.OUT * Q + o, mask=o < M.OUT, other=0.0)
+    out = tl.sum(w3 * narrow[None, :], 1) + vector(weights + M.HEAD_3 + M.OUT * Q, M.OP, M.OUT)
     if training:
         count = known_targets(data, batch.slots + first * SLOT, batch.graphs, M)
         target = tl.load(data.targets + graph * M.OUT + o, mask=o < M.OUT, other=float("nan"))
@@ -172,7 +164,7 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
         d_out = d_out / count
         grads = head.grads + slot.to(tl.int64) * batch.params_stride
         tl.store(grads + M.HEAD_3 + last, d_out[:, None] * narrow[None, :], mask=(o < M.OUT)[:, None])
-        tl.store(grads + M.HEAD_3 + M.OUT * Q + o, d_out, mask=o < M.OUT)
+        put_vector(grads + M.HEAD_3 + M.OUT * Q, d_out, M.OP, False, M.OUT)
         d_narrow = tl.where(narrow > 0.0, tl.sum(w3 * d_out[:, None], 0), 0.0)
         put_matrix(grads + M.HEAD_2, d_narrow[:, None] * wide[None, :], Q, H)
         put_vector(grads + M.HEAD_2 + Q * H, d_narrow, Q)
@@ -190,4 +182,4 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
         put_vector(back.dx_parts + behind * (2 * M.C), tl.zeros_like(pooled), M.C)
         put_vector(back.dx_parts + behind * (2 * M.C) + M.C, tl.zeros_like(pooled), M.C)
     else:
-        tl.store(head.raw + (replica * raw_rows + graph) * M.OUT + o, out, mask=o < M.OUT)
+        put_vector(head.raw + (replica * raw_rows + graph) * M.OUT, out, M.OP, False, M.OUT)

@@ -204,13 +204,9 @@ def ffn_backward(batch, layer, back, salt, p, M: tl.constexpr):
 def layer_input(layer, batch, slot, replica, normed, valid, M: tl.constexpr):
     """What a layer is given, and the same before weight and bias of the norm that ends the layer before."""
     hat = tile_of(layer.x, slot, valid, M)
-    kept = layer.before.kept + replica * (2 * M.C)
-    c = tl.arange(0, M.C)
-    mean = tl.load(kept + c, mask=c < normed * M.C, other=0.0)
-    scale = tl.load(kept + M.C + c, mask=c < normed * M.C, other=1.0)
     x = hat
     if normed:
-        hat = standardized(hat, mean, scale, valid)
+        hat, _ = standardized_again(hat, layer.before.kept + replica * (2 * M.C), valid, M.C)
         x = affine(hat, layer.before.weight + replica * batch.params_stride, valid, M.C)
     return x, hat
 
@@ -228,7 +224,6 @@ def mix_backward(batch, data, layer, encoders, back, salt, normed, accumulate, p
     row = slot.to(tl.int64) * batch.params_stride
     grads = layer.grads + row
     start, n, valid, key = graph_in(batch, slot, M.T)
-    c = tl.arange(0, M.C)
 
     # The norm that ends this branch.
     norm_at = branch * (M.NORM_GLOBAL - M.NORM_LOCAL) + M.NORM_LOCAL
@@ -263,9 +258,7 @@ def mix_backward(batch, data, layer, encoders, back, salt, normed, accumulate, p
             d_edge = tl.where(x + e > 0.0, d_edge, 0.0)
             d += d_edge
             if M.EDGES:
-                at = encoders.edge_grads + row + kind * M.C
-                behind = tl.load(at + c, mask=c < accumulate * M.C, other=0.0)
-                put_vector(at, behind + tl.sum(d_edge, 0), M.C)
+                put_vector(encoders.edge_grads + row + kind * M.C, tl.sum(d_edge, 0), M.C, accumulate)
     else:
         d_far = dropped(d, p_global, key, salt + GLOBAL, slot - first, M.T, M.C)
         scaled = x
