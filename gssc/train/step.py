@@ -6,6 +6,7 @@ graphs (`gssc.train.replayed`) and the kernels for small graphs (`gssc.molecules
 
 import copy
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -139,9 +140,7 @@ class Trainer:
     def step(self, graphs: Tensor, position: Position) -> Tensor:
         """One step of the optimiser on the graphs with these numbers; returns the loss, on the device."""
         seed_step(self.seed, position.epoch, position.step, self.processes.rank)
-        if self.processes.world > 1:
-            graphs = self.processes.share(graphs, self.store.num_graphs)
-        loss = self.gradients(self.store.batch(graphs))
+        loss = self.gradients(self.store.batch(self.processes.share(graphs, self.store.num_graphs)))
         if loss.device.type == "cpu" and not math.isfinite(loss.item()):
             # Before the weights are touched. On a GPU the epoch's losses are looked at together.
             raise not_finite(loss.item(), position.epoch, position.step)
@@ -172,8 +171,7 @@ class Trainer:
 
     def finish_epoch(self, position: Position) -> float:
         """The mean loss of an epoch; raises where it is not finite."""
-        losses = position.finite_losses()
-        return math.fsum(losses) / len(losses)
+        return statistics.fmean(position.finite_losses())
 
     def evaluate(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score as the recipe evaluates: weights as they are or averaged, statistics running or new."""
