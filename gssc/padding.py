@@ -38,11 +38,10 @@ class Shape:
     def fits(self, graphs: int, nodes: int, edges: int) -> bool:
         return graphs <= self.graphs and nodes < self.nodes and edges <= self.edges
 
-    def check(self, graphs: int, nodes: int, edges: int) -> None:
-        """Raise where a batch is too large for this shape."""
-        if not self.fits(graphs, nodes, edges):
-            most = f"at most {self.graphs} graphs, {self.nodes - 1} nodes, {self.edges} edges"
-            fail("batch", most, (graphs, nodes, edges))
+
+def rounded_up(rows: float, granularity: int = 64) -> int:
+    """The next multiple, as shapes have them."""
+    return (int(rows) // granularity + 1) * granularity
 
 
 def static_shapes(node_counts: Tensor, edge_counts: Tensor, batch_size: int, granularity: int = 64) -> list[Shape]:
@@ -58,12 +57,8 @@ def static_shapes(node_counts: Tensor, edge_counts: Tensor, batch_size: int, gra
         mean, deviation = float(values.mean()) * batch_size, float(values.std(unbiased=False)) * batch_size**0.5
         largest = float(values.topk(batch_size).values.sum())
         totals.append([min(mean + spread * deviation, largest) for spread in (0.5, 3.5)] + [largest])
-
-    def rounded(total: float) -> int:
-        return (int(total) // granularity + 1) * granularity
-
-    shapes = [Shape(batch_size, rounded(n), rounded(e)) for n, e in zip(*totals, strict=True)]
-    return list(dict.fromkeys(shapes))
+    rounded = ([rounded_up(total, granularity) for total in sizes] for sizes in totals)
+    return list(dict.fromkeys(Shape(batch_size, *sizes) for sizes in zip(*rounded, strict=True)))
 
 
 def smallest_fit(shapes: Sequence[Shape], graphs: int, nodes: int, edges: int) -> Shape:
@@ -78,12 +73,8 @@ class StaticBatch:
     """Memory for the batches of one shape: a PyG ``Batch`` whose tensors stay where they are.
 
     One more graph stands at the end: it owns the padding nodes, and padding edges are loops of these, spread evenly.
-    All tensors are parts of one, so that a batch on the CPU comes to a GPU in a single copy.
-
-    Args:
-        example: A batch with the tensors of all that are to come.
-        shape: Its size; ``graphs`` is the exact number.
-        device: Where to keep it.
+    All tensors are parts of one, so that a batch on the CPU comes to a GPU in a single copy. All batches have the
+    tensors of the ``example``, and as many graphs as the shape says.
     """
 
     def __init__(self, example: Batch, shape: Shape, device: torch.device) -> None:
@@ -116,8 +107,7 @@ class StaticBatch:
         return f"the rows of batch.{odd[0]} are neither those of nodes, nor of edges, nor of graphs" if odd else None
 
     def load(self, batch: Batch) -> None:
-        """Copy a batch there, from the CPU without waiting for the device."""
-        self.shape.check(*size_of(batch))
+        """Copy a batch that fits there, from the CPU without waiting for the device."""
         if batch.edge_index.device.type == self.device.type:
             self._fill(self.tensors, batch)
             return

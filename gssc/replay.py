@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch_geometric.data import Batch, Data
 
 from gssc.checks import check_positive, fail
-from gssc.padding import Shape, StaticBatch, size_of
+from gssc.padding import Shape, StaticBatch, rounded_up, size_of
 
 WARM_UP_STEPS = 3
 MOST_CHANGES = 3  # of settings of the optimiser that a captured step cannot follow
@@ -319,9 +319,6 @@ def pick_shape(shapes: Sequence[Shape], graphs: int, nodes: int, edges: int, mos
     smallest = min(fitting, key=lambda shape: (shape.nodes, shape.edges), default=None)
     if smallest is not None and (smallest.nodes <= 2 * nodes + 128 or len(shapes) >= most):
         return smallest
-    return None if len(shapes) >= most else Shape(graphs, _roomy(nodes), _roomy(edges))
-
-
-def _roomy(rows: int, granularity: int = 64) -> int:
-    """A few more than there are, so that most batches of the same kind fit as well."""
-    return (rows + rows // 16) // granularity * granularity + granularity
+    # A few more than there are, so that most batches of the same kind fit as well.
+    roomy = (rounded_up(rows + rows // 16) for rows in (nodes, edges))
+    return None if len(shapes) >= most else Shape(graphs, *roomy)

@@ -60,12 +60,7 @@ class FlatAdamW(ClippingAdamW):
     A model of ten layers has hundreds of small parameters, and what an optimiser does for each of them (count the step,
     take its norm, scale its gradient) costs a CPU more than the arithmetic. So parameters are moved into one tensor and
     stay views of it. Where one of them was moved elsewhere since, has no gradient or has taken fewer steps than others,
-    each is treated on its own, as PyTorch does it.
-
-    Args:
-        parameters: Parameters of one dtype on the CPU.
-        lr: Learning rate; later that of ``param_groups[0]``.
-        weight_decay: Weight decay.
+    each is treated on its own, as PyTorch does it. All are of one dtype.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:

@@ -88,15 +88,9 @@ class Position:
 
 
 class Trainer:
-    """A model, its optimiser and the training graphs. Knows nothing of files.
+    """A model, on the device of its training graphs, and its optimiser, by a recipe's sections ``optim`` and ``train``.
 
-    Args:
-        model: The model, on the device of the store.
-        store: Training graphs.
-        task: Loss and metric.
-        recipe: Its sections ``optim`` and ``train`` are used.
-        seed: Determines the order of graphs and dropout.
-        processes: Those that share each batch.
+    Knows nothing of files. The seed determines the order of graphs and dropout.
     """
 
     def __init__(
