@@ -168,7 +168,7 @@ class ReplayedStep:
         self.batches: dict[Shape, StaticBatch] = {}
         self.replays: dict[tuple[Shape, bool, bool], Replay] = {}
         self.reason: str | None = None
-        self._warned: set[str] = set()
+        self._warned = False
         self._groups: list[dict[str, Any]] = [] if optimizer is None else optimizer.param_groups
         self._rates = [torch.tensor(float(g["lr"]), dtype=torch.float32, device=self.device) for g in self._groups]
         self._has_state = optimizer is None or bool(optimizer.state)
@@ -220,7 +220,9 @@ class ReplayedStep:
         shape = pick_shape(list(self.batches), graphs, nodes, edges, self.most)
         if shape is None:
             size = f"{graphs} graphs, {nodes:,} nodes and {edges:,} edges"
-            self._warn(f"batches such as one of {size} run as they are, because {self.most} other shapes are captured")
+            if not self._warned:
+                _warn(f"batches such as one of {size} run as they are, because {self.most} other shapes are captured")
+            self._warned = True
             return None
         if shape not in self.batches:
             self.batches[shape] = StaticBatch(batch, shape, self.device)
@@ -283,13 +285,11 @@ class ReplayedStep:
         self.reason = reason
         self.replays.clear()
         self.batches.clear()
-        self._warn(f"steps run as they are, because {reason}")
+        _warn(f"steps run as they are, because {reason}")
 
-    def _warn(self, text: str) -> None:
-        kind = text.partition("because")[2]  # sizes of batches differ
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(f"gssc.replayed: {text}", stacklevel=4)
+
+def _warn(text: str) -> None:
+    warnings.warn(f"gssc.replayed: {text}", stacklevel=4)
 
 
 @contextmanager

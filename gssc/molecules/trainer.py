@@ -10,18 +10,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gssc.config import Recipe
 from gssc.molecules.arguments import Moments
 from gssc.molecules.data import molecule_data
 from gssc.molecules.model import MoleculeModel, run
 from gssc.molecules.statistics import Reestimation
 from gssc.molecules.workspace import Workspace
 from gssc.replay import Replay
-from gssc.tasks import Task
 from gssc.train.evaluate import score_against
-from gssc.train.processes import Processes
 from gssc.train.step import Position, Trainer, mix_each, shuffled
 from gssc.train.store import GraphStore
 
@@ -45,7 +42,10 @@ class MoleculeTrainer(Trainer):
 
 
 class MoleculeGroup:
-    """R trainers of one recipe and store that differ in their seeds; each is what it would be alone, bit by bit."""
+    """R trainers of one recipe and store that differ in their seeds; each is what it would be alone, bit by bit.
+
+    `gssc.molecules.why_not` has to be None for their recipe.
+    """
 
     def __init__(self, trainers: Sequence[MoleculeTrainer]) -> None:
         first = trainers[0]
@@ -166,16 +166,3 @@ class MoleculeGroup:
             work.tables.at.add_(1)
 
         return work, store.y[:-1].cpu(), Replay(forward, self.device, [work.tables.at])
-
-
-def group_of_trainers(
-    models: Sequence[nn.Module],
-    store: GraphStore,
-    task: Task,
-    recipe: Recipe,
-    seeds: Sequence[int],
-    processes: Processes,
-) -> MoleculeGroup:
-    """A trainer for every model and its seed, which take their steps in the same launches; `why_not` is None."""
-    pairs = zip(models, seeds, strict=True)
-    return MoleculeGroup([MoleculeTrainer(model, store, task, recipe, seed, processes) for model, seed in pairs])

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -34,10 +34,7 @@ from gssc.train.step import NonFiniteLossError, Position, Trainer, mix
 from gssc.train.stopping import Stopping
 from gssc.train.store import GraphStore
 
-if TYPE_CHECKING:
-    from gssc.molecules.trainer import MoleculeGroup
-
-SideBySide: TypeAlias = "Alone | MoleculeGroup"
+SideBySide: TypeAlias = "Alone | molecules.MoleculeGroup"
 Way = Literal["kernels", "replayed", "launched"]
 Folders = Mapping[int, Path]  # of runs, by seed
 Summary = dict[str, Any] | None  # of a run; None where time ran out
@@ -175,13 +172,12 @@ def make_trainers(runs: "list[RunState]", store: GraphStore) -> tuple[SideBySide
     """
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     way, line = choose_way(recipe, dataset, settings)
+    given = [(run.model, store, dataset.task, recipe, run.seed, settings.processes) for run in runs]
     if way == "kernels":
-        models, seeds = [run.model for run in runs], [run.seed for run in runs]
-        return molecules.group_of_trainers(models, store, dataset.task, recipe, seeds, settings.processes), line
-    (run,) = runs
+        return molecules.MoleculeGroup([molecules.MoleculeTrainer(*arguments) for arguments in given]), line
     kind = replayed.ReplayedTrainer if way == "replayed" else Trainer
-    trainer = kind(run.model, store, dataset.task, recipe, run.seed, settings.processes)
-    return Alone(trainer), line if settings.device.type == "cuda" else ""
+    (arguments,) = given
+    return Alone(kind(*arguments)), line if settings.device.type == "cuda" else ""
 
 
 def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore, stopping: Stopping) -> bool:
