@@ -128,7 +128,7 @@ def main() -> None:
     splits = dict.fromkeys(("train", "val"), flat)
     dataset = GraphDataset("zinc-12k", SPEC.task, SPEC.node_features, SPEC.edge_features, splits, {})
     if molecules.why_not(recipe, dataset, device, Processes()) is None:
-        group = molecules.MoleculeGroup([molecules.MoleculeTrainer(new_model(), *arguments)])
+        group = molecules.MoleculeGroup([Trainer(new_model(), *arguments)])
 
         def group_epoch() -> int:
             return int(group.run_epoch([Position(1, 0, [])], lambda: False)) * group.steps

@@ -25,29 +25,14 @@ from gssc.train.store import GraphStore
 EVALUATED_AT_ONCE = 256  # graphs of each replica
 
 
-class MoleculeTrainer(Trainer):
-    """A `Trainer` that takes its steps in a `MoleculeGroup`, of itself alone or with others.
-
-    Its model, optimiser state and average are views of the group's memory, under the names they always have.
-    """
-
-    group: "MoleculeGroup"
-    row: int
-
-    def weights(self) -> dict[str, Tensor]:
-        """A copy, on the device, of the weights that the group evaluated last; the next call overwrites it."""
-        for kept, value in zip(self.group.kept, self.group.judged.flat.memory(), strict=True):
-            kept[self.row] = value[self.row]
-        return self.group.kept_names[self.row]
-
-
 class MoleculeGroup:
     """R trainers of one recipe and store that differ in their seeds; each is what it would be alone, bit by bit.
 
-    `gssc.molecules.why_not` has to be None for their recipe.
+    Their models, optimiser states and averages become views of the group's memory, under the names they always have.
+    `gssc.molecules.why_not` has to be None for the recipe.
     """
 
-    def __init__(self, trainers: Sequence[MoleculeTrainer]) -> None:
+    def __init__(self, trainers: Sequence[Trainer]) -> None:
         first = trainers[0]
         self.trainers, self.task, self.recipe = list(trainers), first.task, first.recipe
         self.device, self.clock, config = first.store.device, first.clock, first.recipe.train
@@ -67,8 +52,6 @@ class MoleculeGroup:
         # Weights alone are averaged; statistics are those of the models.
         self.averaged = None if first.average is None else flat.params.clone()
         self.average_steps = torch.zeros(len(trainers), dtype=torch.float64, device=self.device)
-        self.kept = [tensor.clone() for tensor in flat.memory()]
-        self.kept_names = [self.judged.flat.named_state(row, self.kept) for row in range(len(trainers))]
         self.reestimation = Reestimation(self.judged, self.work) if first.reestimates else None
         step = self.fused.step(self.work, self.moments, self.recipe.optim.clip, self.recipe.optim.weight_decay)
         self.launches = self.fused.forward(self.work) + self.fused.backward(self.work) + step
@@ -77,9 +60,9 @@ class MoleculeGroup:
         for row, trainer in enumerate(trainers):
             self._adopt(row, trainer)
 
-    def _adopt(self, row: int, trainer: MoleculeTrainer) -> None:
+    def _adopt(self, row: int, trainer: Trainer) -> None:
         """Make the state of a trainer a view of the group's."""
-        trainer.group, trainer.row, trainer.clock = self, row, self.clock
+        trainer.clock = self.clock
         flat, moments = self.fused.flat, self.moments
         first, second = flat.views(moments.exp_avg, row), flat.views(moments.exp_avg_sq, row)
         for number, (name, parameter) in enumerate(trainer.model.named_parameters()):

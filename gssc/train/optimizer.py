@@ -109,11 +109,7 @@ class FlatAdamW(ClippingAdamW):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.whole.grad = None
-        if not set_to_none:
-            return super().zero_grad(set_to_none)
-        for parameter in self.parameters:
-            parameter.grad = None
-        return None
+        super().zero_grad(set_to_none)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -172,12 +172,11 @@ def make_trainers(runs: "list[RunState]", store: GraphStore) -> tuple[SideBySide
     """
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     way, line = choose_way(recipe, dataset, settings)
-    given = [(run.model, store, dataset.task, recipe, run.seed, settings.processes) for run in runs]
-    if way == "kernels":
-        return molecules.MoleculeGroup([molecules.MoleculeTrainer(*arguments) for arguments in given]), line
     kind = replayed.ReplayedTrainer if way == "replayed" else Trainer
-    (arguments,) = given
-    return Alone(kind(*arguments)), line if settings.device.type == "cuda" else ""
+    trainers = [kind(run.model, store, dataset.task, recipe, run.seed, settings.processes) for run in runs]
+    if way == "kernels":
+        return molecules.MoleculeGroup(trainers), line
+    return Alone(*trainers), line if settings.device.type == "cuda" else ""
 
 
 def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore, stopping: Stopping) -> bool:
@@ -262,6 +261,7 @@ class RunState:
                 except ValueError as error:
                     raise type(error)(f"train.start: {error}") from None
         self.model = model.to(self.settings.device)
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
         if self.settings.processes.world > 1:
             synchronize_batch_norms(model)
 
@@ -279,15 +279,12 @@ class RunState:
             fail("finish", "a run that was evaluated at least once", f"{self.folder.path} in its first epoch")
         epochs = self.position.epoch - 1
         self.show.say(
-            f"{trainer.store.num_graphs:,} training graphs, {self._parameters():,} parameters, on {settings.device}; "
+            f"{trainer.store.num_graphs:,} training graphs, {self.parameters:,} parameters, on {settings.device}; "
             f"prepared in {prepare_seconds:.1f} s"
             + (f"; resumed after epoch {epochs}" if epochs or self.position.step else "")
         )
         if self.beginning:
             self.show.say(self.beginning)
-
-    def _parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
 
     def begin_epoch(self) -> Position:
         """Where the epoch stands that comes next: at its beginning, or where the checkpoint was written."""
@@ -369,7 +366,7 @@ class RunState:
             "test": _for_json(score(raw, test, task)[1]),
             "epoch_selected": best.epoch or epochs,
             "epochs_run": epochs,
-            "parameters": self._parameters(),
+            "parameters": self.parameters,
             "protocol": config.protocol,
         }
         if self.teachers:
