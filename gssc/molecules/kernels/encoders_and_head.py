@@ -34,8 +34,11 @@ def walk_weights(weights, M: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["training"])
-def encode_forward(batch, tables, data, encoders, x, training, M: tl.constexpr):
-    """Look up the graph of this slot, note it in ``slots``, and embed its nodes into x [slots, T, C]."""
+def encode_forward(batch, tables, data, norm, x, training, M: tl.constexpr):
+    """Look up the graph of this slot, note it in ``slots``, and embed its nodes into x [slots, T, C].
+
+    The norm is that of random walks; its moments lie by the number of the graph.
+    """
     COLUMNS: tl.constexpr = M.COLUMNS
     T: tl.constexpr = M.T
     C: tl.constexpr = M.C
@@ -53,18 +56,18 @@ def encode_forward(batch, tables, data, encoders, x, training, M: tl.constexpr):
     tl.store(note + 3, tl.load(data.bond_ptr + graph))
     tl.store(note + 4, tl.load(tables.keys + step * replicas + replica))
 
-    weights = encoders.weights + replica * batch.params_stride
+    weights = batch.params + replica * batch.params_stride
     rows = tl.arange(0, T)
     c = tl.arange(0, C)[None, :]
     valid = (rows < n)[:, None]
     out = tl.zeros([T, C], tl.float32)
     for column in tl.static_range(COLUMNS):
         category = tl.load(data.nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=0)
-        out += tl.load(weights + category[:, None] * M.D + c, mask=valid & (c < M.D), other=0.0)
+        out += tl.load(weights + M.NODES + category[:, None] * M.D + c, mask=valid & (c < M.D), other=0.0)
     if M.S > 0:
         walks = rows_of(data.rwse, start, valid, M.S, M.SP, T)
         mean, scale = mean_and_scale(
-            encoders.walks, encoders.walks.parts, order, data.ptr, batch, replica, training, slot == first,
+            norm, norm.parts, order, data.ptr, batch, replica, training, slot == first,
             M.S, M.SP, M.CHUNK,
         )  # fmt: skip
         walks = scaled_walks(standardized(walks, mean, scale, valid), weights, M)
@@ -74,15 +77,15 @@ def encode_forward(batch, tables, data, encoders, x, training, M: tl.constexpr):
 
 
 @triton.jit
-def encode_backward(batch, data, encoders, dx, M: tl.constexpr):
+def encode_backward(batch, data, norm, dx, M: tl.constexpr):
     """Gradients of the encoders' weights, from that of what they give, dx [2, slots, T, C]."""
     COLUMNS: tl.constexpr = M.COLUMNS
     T: tl.constexpr = M.T
     C: tl.constexpr = M.C
     VP: tl.constexpr = M.VP
     slot, replica, _ = this_slot(batch)
-    weights = encoders.weights + replica * batch.params_stride
-    grads = encoders.grads + slot.to(tl.int64) * batch.params_stride
+    weights = batch.params + replica * batch.params_stride
+    grads = batch.grads + slot.to(tl.int64) * batch.params_stride
     start, n, valid, _ = graph_in(batch, slot, T)
     rows = tl.arange(0, T)
     d = tile_of(dx, slot, valid, M)
@@ -94,11 +97,11 @@ def encode_backward(batch, data, encoders, dx, M: tl.constexpr):
         category = tl.load(data.nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=-1)
         members += (category[None, :] == v).to(tl.float32)
     inside = (v < M.V) & (c < M.D)[None, :]
-    tl.store(grads + v * M.D + c[None, :], product(members, d, M.PRECISION), mask=inside)
+    tl.store(grads + M.NODES + v * M.D + c[None, :], product(members, d, M.PRECISION), mask=inside)
     if M.S > 0:
         s = tl.arange(0, M.SP)
         walks = rows_of(data.rwse, start, valid, M.S, M.SP, T)
-        hat, _ = standardized_again(walks, encoders.walks.kept + replica * (2 * M.SP), valid, M.SP)
+        hat, _ = standardized_again(walks, norm.kept + replica * (2 * M.SP), valid, M.SP)
         walks = scaled_walks(hat, weights, M)
         d_walks = product(d, walk_weights(weights, M), M.PRECISION)
         put_vector(grads + M.WALK_NORM, tl.sum(d_walks * hat, 0), M.SP, False, M.S)
@@ -129,7 +132,7 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
     """Norm, pool, MLP C → C/2 → C/4 → OUT and, in training, the loss and all gradients back to the layers' output."""
     slot, replica, first = this_slot(batch)
     shift = replica * batch.params_stride
-    weights = head.weights + shift
+    weights = batch.params + shift
     graph = tl.load(batch.slots + slot * SLOT)
     _, n, valid, _ = graph_in(batch, slot, M.T)
     H: tl.constexpr = M.C // 2
@@ -162,7 +165,7 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
             d_out = tl.where(error > 0.0, 1.0, 0.0) - tl.where(error < 0.0, 1.0, 0.0)
         tl.store(head.losses + slot, tl.sum(loss, 0) / count)
         d_out = d_out / count
-        grads = head.grads + slot.to(tl.int64) * batch.params_stride
+        grads = batch.grads + slot.to(tl.int64) * batch.params_stride
         tl.store(grads + M.HEAD_3 + last, d_out[:, None] * narrow[None, :], mask=(o < M.OUT)[:, None])
         put_vector(grads + M.HEAD_3 + M.OUT * Q, d_out, M.OP, False, M.OUT)
         d_narrow = tl.where(narrow > 0.0, tl.sum(w3 * d_out[:, None], 0), 0.0)

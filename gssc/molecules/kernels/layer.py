@@ -45,12 +45,12 @@ def bond_matrix(data, batch, slot, n, T: tl.constexpr):
 
 
 @triton.jit
-def edge_vector(edges, kind, C: tl.constexpr, EDGES: tl.constexpr):
+def edge_vector(batch, replica, kind, M: tl.constexpr):
     """Embedding of a bond type; zero where the model has none."""
-    if EDGES:
-        e = vector(edges + kind * C, C)
+    if M.EDGES >= 0:
+        e = vector(batch.params + replica * batch.params_stride + M.EDGES + kind * M.C, M.C)
     else:
-        e = tl.zeros([C], tl.float32)
+        e = tl.zeros([M.C], tl.float32)
     return e[None, :]
 
 
@@ -74,7 +74,7 @@ def degree_factor(weights, data, start, n, M: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["salt", "normed", "training"])
-def mix_forward(batch, data, layer, encoders, salt, normed, training, p_local, p_global, M: tl.constexpr):
+def mix_forward(batch, data, layer, salt, normed, training, p_local, p_global, M: tl.constexpr):
     """Both branches up to their norms, side by side: program (slot, 0) is local, (slot, 1) is global.
 
     local: x + drop(MLP(x + Σ_t A_t relu(x + e_t)));  global: x + drop(P((A ⊙ PᵀX'W_oᵀ)W_outᵀ) + (P⊙P A_s) ⊙ X'W_sᵀ).
@@ -95,7 +95,7 @@ def mix_forward(batch, data, layer, encoders, salt, normed, training, p_local, p
         bond = bond_matrix(data, batch, slot, n, M.T)
         gathered = x
         for kind in tl.static_range(BONDS):
-            e = edge_vector(encoders.edges + replica * batch.params_stride, kind, M.C, M.EDGES)
+            e = edge_vector(batch, replica, kind, M)
             gathered += product((bond == kind + 1).to(tl.float32), tl.maximum(x + e, 0.0), M.PRECISION)
         tl.store(tile_at(layer.messages, slot, M.T, M.C), gathered, mask=valid)
         hidden = tl.maximum(with_bias(gathered, weights + M.LOCAL_1, M.C, M.C, M), 0.0)
@@ -212,7 +212,7 @@ def layer_input(layer, batch, slot, replica, normed, valid, M: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["salt", "normed", "accumulate"])
-def mix_backward(batch, data, layer, encoders, back, salt, normed, accumulate, p_local, p_global, M: tl.constexpr):
+def mix_backward(batch, data, layer, back, salt, normed, accumulate, p_local, p_global, M: tl.constexpr):
     """From the gradient of h to that of the layer's input: program (slot, 0) its local part, (slot, 1) its global.
 
     ``accumulate``: layers behind this one have written gradients of the bond types.
@@ -253,12 +253,12 @@ def mix_backward(batch, data, layer, encoders, back, salt, normed, accumulate, p
         BONDS: tl.constexpr = M.BONDS
         bond = bond_matrix(data, batch, slot, n, M.T)
         for kind in tl.static_range(BONDS):
-            e = edge_vector(encoders.edges + replica * batch.params_stride, kind, M.C, M.EDGES)
+            e = edge_vector(batch, replica, kind, M)
             d_edge = product(tl.trans((bond == kind + 1).to(tl.float32)), d_gathered, M.PRECISION)
             d_edge = tl.where(x + e > 0.0, d_edge, 0.0)
             d += d_edge
-            if M.EDGES:
-                put_vector(encoders.edge_grads + row + kind * M.C, tl.sum(d_edge, 0), M.C, accumulate)
+            if M.EDGES >= 0:
+                put_vector(batch.grads + row + M.EDGES + kind * M.C, tl.sum(d_edge, 0), M.C, accumulate)
     else:
         d_far = dropped(d, p_global, key, salt + GLOBAL, slot - first, M.T, M.C)
         scaled = x
