@@ -7,7 +7,6 @@ convolution crosses from one graph to another, so masked statistics are all it t
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -169,9 +168,9 @@ def _allocate(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Tensors of these types and sizes as parts of one, which comes first."""
     sizes = [math.prod(size) * dtype.itemsize for dtype, size in layout.values()]
-    ends = list(accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
-    memory = torch.zeros(ends[-1], dtype=torch.uint8, device=device, pin_memory=pin)
+    aligned = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+    memory = torch.zeros(sum(aligned), dtype=torch.uint8, device=device, pin_memory=pin)
     tensors = {}
-    for (name, (dtype, size)), length, start in zip(layout.items(), sizes, [0, *ends[:-1]], strict=True):
-        tensors[name] = memory[start : start + length].view(dtype).view(size)
+    for (name, (dtype, size)), length, part in zip(layout.items(), sizes, memory.split(aligned), strict=True):
+        tensors[name] = part[:length].view(dtype).view(size)
     return memory, tensors

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -69,14 +68,14 @@ class FlatAdamW(ClippingAdamW):
         flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
         means, squares = torch.zeros_like(flat), torch.zeros_like(flat)
         self.steps = torch.zeros(len(self.parameters))
-        ends = list(accumulate(parameter.numel() for parameter in self.parameters))
-        for number, (parameter, end) in enumerate(zip(self.parameters, ends, strict=True)):
-            place = slice(end - parameter.numel(), end)
-            parameter.data = flat[place].view_as(parameter)
+        sizes = [parameter.numel() for parameter in self.parameters]
+        parts = zip(self.parameters, self.steps, *(t.split(sizes) for t in (flat, means, squares)), strict=True)
+        for parameter, step, weight, mean, square in parts:
+            parameter.data = weight.view_as(parameter)
             self.state[parameter] = {
-                "step": self.steps[number],
-                "exp_avg": means[place].view_as(parameter),
-                "exp_avg_sq": squares[place].view_as(parameter),
+                "step": step,
+                "exp_avg": mean.view_as(parameter),
+                "exp_avg_sq": square.view_as(parameter),
             }
         self.places = [parameter.data_ptr() for parameter in self.parameters]
         self.whole = nn.Parameter(flat)
