@@ -45,12 +45,12 @@ def bond_matrix(data, batch, slot, n, T: tl.constexpr):
 
 
 @triton.jit
-def edge_vector(batch, replica, kind, M: tl.constexpr):
+def edge_vector(batch, replica, kind, C: tl.constexpr, EDGES: tl.constexpr):
     """Embedding of a bond type; zero where the model has none."""
-    if M.EDGES >= 0:
-        e = vector(batch.params + replica * batch.params_stride + M.EDGES + kind * M.C, M.C)
+    if EDGES >= 0:
+        e = vector(batch.params + replica * batch.params_stride + EDGES + kind * C, C)
     else:
-        e = tl.zeros([M.C], tl.float32)
+        e = tl.zeros([C], tl.float32)
     return e[None, :]
 
 
@@ -95,7 +95,7 @@ def mix_forward(batch, data, layer, salt, normed, training, p_local, p_global, M
         bond = bond_matrix(data, batch, slot, n, M.T)
         gathered = x
         for kind in tl.static_range(BONDS):
-            e = edge_vector(batch, replica, kind, M)
+            e = edge_vector(batch, replica, kind, M.C, M.EDGES)
             gathered += product((bond == kind + 1).to(tl.float32), tl.maximum(x + e, 0.0), M.PRECISION)
         tl.store(tile_at(layer.messages, slot, M.T, M.C), gathered, mask=valid)
         hidden = tl.maximum(with_bias(gathered, weights + M.LOCAL_1, M.C, M.C, M), 0.0)
@@ -253,7 +253,7 @@ def mix_backward(batch, data, layer, back, salt, normed, accumulate, p_local, p_
         BONDS: tl.constexpr = M.BONDS
         bond = bond_matrix(data, batch, slot, n, M.T)
         for kind in tl.static_range(BONDS):
-            e = edge_vector(batch, replica, kind, M)
+            e = edge_vector(batch, replica, kind, M.C, M.EDGES)
             d_edge = product(tl.trans((bond == kind + 1).to(tl.float32)), d_gathered, M.PRECISION)
             d_edge = tl.where(x + e > 0.0, d_edge, 0.0)
             d += d_edge
