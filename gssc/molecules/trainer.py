@@ -18,7 +18,6 @@ from gssc.molecules.model import MoleculeModel, run
 from gssc.molecules.statistics import Reestimation
 from gssc.molecules.workspace import Workspace
 from gssc.replay import Replay
-from gssc.train.evaluate import score_against
 from gssc.train.step import Position, Trainer, mix_each, shuffled
 from gssc.train.store import GraphStore
 
@@ -132,7 +131,8 @@ class MoleculeGroup:
         work.tables.at.zero_()
         for _ in work.tables.order:
             replay()
-        scores = [score_against(raw, target, None, self.task) for raw in work.raw[:, :-1].cpu()]
+        raws, task = work.raw[:, :-1].cpu(), self.task
+        scores = [(float(task.loss(raw, target)), task.score(raw, target)) for raw in raws]
         self.clock.saw("evaluation", time.perf_counter() - start)
         return scores
 
