@@ -128,8 +128,12 @@ def main() -> None:
     splits = dict.fromkeys(("train", "val"), flat)
     dataset = GraphDataset("zinc-12k", SPEC.task, SPEC.node_features, SPEC.edge_features, splits, {})
     if molecules.why_not(recipe, dataset, device, Processes()) is None:
-        group = molecules.group_of_trainers([new_model()], store, SPEC.task, recipe, [0], Processes())
-        found["gssc train, kernels"] = milliseconds(trainer_epoch(group.trainers[0]), device, options.epochs)
+        group = molecules.MoleculeGroup([Trainer(new_model(), *arguments)])
+
+        def group_epoch() -> int:
+            return int(group.run_epoch([Position(1, 0, [])], lambda: False)) * group.steps
+
+        found["gssc train, kernels"] = milliseconds(group_epoch, device, options.epochs)
     reference = found["gssc train, replayed"]
     print(f"{device.type}, {options.graphs:,} molecules, batches of {size}: ms per step, ratio to gssc train, replayed")
     for name, time_ in found.items():

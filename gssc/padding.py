@@ -7,7 +7,6 @@ convolution crosses from one graph to another, so masked statistics are all it t
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -38,11 +37,10 @@ class Shape:
     def fits(self, graphs: int, nodes: int, edges: int) -> bool:
         return graphs <= self.graphs and nodes < self.nodes and edges <= self.edges
 
-    def check(self, graphs: int, nodes: int, edges: int) -> None:
-        """Raise where a batch is too large for this shape."""
-        if not self.fits(graphs, nodes, edges):
-            most = f"at most {self.graphs} graphs, {self.nodes - 1} nodes, {self.edges} edges"
-            fail("batch", most, (graphs, nodes, edges))
+
+def rounded_up(rows: float, granularity: int = 64) -> int:
+    """The next multiple, as shapes have them."""
+    return (int(rows) // granularity + 1) * granularity
 
 
 def static_shapes(node_counts: Tensor, edge_counts: Tensor, batch_size: int, granularity: int = 64) -> list[Shape]:
@@ -58,12 +56,8 @@ def static_shapes(node_counts: Tensor, edge_counts: Tensor, batch_size: int, gra
         mean, deviation = float(values.mean()) * batch_size, float(values.std(unbiased=False)) * batch_size**0.5
         largest = float(values.topk(batch_size).values.sum())
         totals.append([min(mean + spread * deviation, largest) for spread in (0.5, 3.5)] + [largest])
-
-    def rounded(total: float) -> int:
-        return (int(total) // granularity + 1) * granularity
-
-    shapes = [Shape(batch_size, rounded(n), rounded(e)) for n, e in zip(*totals, strict=True)]
-    return list(dict.fromkeys(shapes))
+    rounded = ([rounded_up(total, granularity) for total in sizes] for sizes in totals)
+    return list(dict.fromkeys(Shape(batch_size, *sizes) for sizes in zip(*rounded, strict=True)))
 
 
 def smallest_fit(shapes: Sequence[Shape], graphs: int, nodes: int, edges: int) -> Shape:
@@ -78,12 +72,8 @@ class StaticBatch:
     """Memory for the batches of one shape: a PyG ``Batch`` whose tensors stay where they are.
 
     One more graph stands at the end: it owns the padding nodes, and padding edges are loops of these, spread evenly.
-    All tensors are parts of one, so that a batch on the CPU comes to a GPU in a single copy.
-
-    Args:
-        example: A batch with the tensors of all that are to come.
-        shape: Its size; ``graphs`` is the exact number.
-        device: Where to keep it.
+    All tensors are parts of one, so that a batch on the CPU comes to a GPU in a single copy. All batches have the
+    tensors of the ``example``, and as many graphs as the shape says.
     """
 
     def __init__(self, example: Batch, shape: Shape, device: torch.device) -> None:
@@ -116,8 +106,7 @@ class StaticBatch:
         return f"the rows of batch.{odd[0]} are neither those of nodes, nor of edges, nor of graphs" if odd else None
 
     def load(self, batch: Batch) -> None:
-        """Copy a batch there, from the CPU without waiting for the device."""
-        self.shape.check(*size_of(batch))
+        """Copy a batch that fits there, from the CPU without waiting for the device."""
         if batch.edge_index.device.type == self.device.type:
             self._fill(self.tensors, batch)
             return
@@ -179,9 +168,9 @@ def _allocate(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Tensors of these types and sizes as parts of one, which comes first."""
     sizes = [math.prod(size) * dtype.itemsize for dtype, size in layout.values()]
-    ends = list(accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
-    memory = torch.zeros(ends[-1], dtype=torch.uint8, device=device, pin_memory=pin)
+    aligned = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+    memory = torch.zeros(sum(aligned), dtype=torch.uint8, device=device, pin_memory=pin)
     tensors = {}
-    for (name, (dtype, size)), length, start in zip(layout.items(), sizes, [0, *ends[:-1]], strict=True):
-        tensors[name] = memory[start : start + length].view(dtype).view(size)
+    for (name, (dtype, size)), length, part in zip(layout.items(), sizes, memory.split(aligned), strict=True):
+        tensors[name] = part[:length].view(dtype).view(size)
     return memory, tensors

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch_geometric.data import Batch, Data
 
 from gssc.checks import check_positive, fail
-from gssc.padding import Shape, StaticBatch, size_of
+from gssc.padding import Shape, StaticBatch, rounded_up, size_of
 
 WARM_UP_STEPS = 3
 MOST_CHANGES = 3  # of settings of the optimiser that a captured step cannot follow
@@ -168,7 +168,7 @@ class ReplayedStep:
         self.batches: dict[Shape, StaticBatch] = {}
         self.replays: dict[tuple[Shape, bool, bool], Replay] = {}
         self.reason: str | None = None
-        self._warned: set[str] = set()
+        self._warned = False
         self._groups: list[dict[str, Any]] = [] if optimizer is None else optimizer.param_groups
         self._rates = [torch.tensor(float(g["lr"]), dtype=torch.float32, device=self.device) for g in self._groups]
         self._has_state = optimizer is None or bool(optimizer.state)
@@ -220,7 +220,9 @@ class ReplayedStep:
         shape = pick_shape(list(self.batches), graphs, nodes, edges, self.most)
         if shape is None:
             size = f"{graphs} graphs, {nodes:,} nodes and {edges:,} edges"
-            self._warn(f"batches such as one of {size} run as they are, because {self.most} other shapes are captured")
+            if not self._warned:
+                _warn(f"batches such as one of {size} run as they are, because {self.most} other shapes are captured")
+            self._warned = True
             return None
         if shape not in self.batches:
             self.batches[shape] = StaticBatch(batch, shape, self.device)
@@ -283,13 +285,11 @@ class ReplayedStep:
         self.reason = reason
         self.replays.clear()
         self.batches.clear()
-        self._warn(f"steps run as they are, because {reason}")
+        _warn(f"steps run as they are, because {reason}")
 
-    def _warn(self, text: str) -> None:
-        kind = text.partition("because")[2]  # sizes of batches differ
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(f"gssc.replayed: {text}", stacklevel=4)
+
+def _warn(text: str) -> None:
+    warnings.warn(f"gssc.replayed: {text}", stacklevel=4)
 
 
 @contextmanager
@@ -319,9 +319,6 @@ def pick_shape(shapes: Sequence[Shape], graphs: int, nodes: int, edges: int, mos
     smallest = min(fitting, key=lambda shape: (shape.nodes, shape.edges), default=None)
     if smallest is not None and (smallest.nodes <= 2 * nodes + 128 or len(shapes) >= most):
         return smallest
-    return None if len(shapes) >= most else Shape(graphs, _roomy(nodes), _roomy(edges))
-
-
-def _roomy(rows: int, granularity: int = 64) -> int:
-    """A few more than there are, so that most batches of the same kind fit as well."""
-    return (rows + rows // 16) // granularity * granularity + granularity
+    # A few more than there are, so that most batches of the same kind fit as well.
+    roomy = (rounded_up(rows + rows // 16) for rows in (nodes, edges))
+    return None if len(shapes) >= most else Shape(graphs, *roomy)

@@ -34,11 +34,6 @@ def bench() -> None:
     raise ValueError("gssc bench: benchmarks live in benchmarks/ of the repository (there: python -m benchmarks)")
 
 
-@app.callback()
-def _root() -> None:
-    """Graph State Space Convolution for PyTorch Geometric."""
-
-
 def main() -> None:
     """Run the command; errors meant for people are one line, without a traceback."""
     try:

@@ -1,8 +1,8 @@
 """``gssc train``."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -127,10 +127,8 @@ def _recipe(
     if csv is not None and target_column is None:
         fail("--target-column", "the column of the .csv file to predict", "none")
     base = own_recipe(file) if name is None else find_recipe(name)
-    where: dict[str, object] = {"file": str(file), "split": split or "random", "dataset": "own"}
+    where: dict[str, Any] = {"file": str(file), "split": split or "random", "dataset": "own"}
     if csv is not None:
-        where["smiles_column"] = smiles_column or "smiles"
-        where |= {"target_columns": target_column, "skip_invalid": skip_invalid}
-    # Quoted, since overrides are YAML: a file may be called 2024 and a column yes.
-    quoted = [f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in where.items()]
-    return base.override([*quoted, *overrides])
+        columns = {"smiles_column": smiles_column or "smiles", "target_columns": target_column}
+        where |= columns | {"skip_invalid": skip_invalid}
+    return replace(base, data=replace(base.data, **where)).override(overrides)

@@ -117,13 +117,9 @@ def _check_out(out: Path, graphs: Path) -> None:
 
 
 def write_predictions(path: Path, values: Tensor, task: Task, inputs: Inputs) -> None:
-    """Write one row per graph, or per node with the number of its graph; numbers keep all their digits.
+    """Write what `Task.predict` gives, [rows, outputs]: a row per graph, or per node with the number of its graph.
 
-    Args:
-        path: The .csv file.
-        values: What `Task.predict` gives, [rows, outputs].
-        task: Names the columns.
-        inputs: The graphs, with their numbers in the file and its texts about them.
+    Numbers keep all their digits.
     """
     keys = ["graph", *inputs.labels]
     numbers: list[list[int | str]] = [list(row) for row in zip(inputs.rows, *inputs.labels.values(), strict=True)]

@@ -5,6 +5,6 @@ This is the door: nothing else of the folder is for use outside of it. What is b
 """
 
 from gssc.molecules.supported import why_not
-from gssc.molecules.trainer import group_of_trainers
+from gssc.molecules.trainer import MoleculeGroup
 
-__all__ = ["group_of_trainers", "why_not"]
+__all__ = ["MoleculeGroup", "why_not"]

@@ -18,10 +18,12 @@ class Constants(SimpleNamespace):
 
 
 class Batch(NamedTuple):
-    """The batch that a step is taken on."""
+    """The batch that a step is taken on, and all weights."""
 
     slots: Tensor  # [slots, 8]: number of the graph, first node, n, first entry of its bond matrix, key of dropout
     graphs: int
+    params: Tensor  # [replicas, params_stride], weights
+    grads: Tensor  # [slots, params_stride]
     params_stride: int  # from the weights or gradients of a replica or slot to those of the next
     running_stride: int
 
@@ -45,22 +47,9 @@ class Norm(NamedTuple):
     parts: Tensor  # [slots, 2, C], mean and sum of squared deviations of each graph
 
 
-class Encoders(NamedTuple):
-    """The encoders."""
-
-    weights: Tensor  # [replicas, params_stride], from those of the nodes on
-    grads: Tensor  # [slots, params_stride]
-    edges: Tensor  # [replicas, params_stride], from the embeddings of bond types on
-    edge_grads: Tensor
-    running: Tensor  # [replicas, running_stride], of the norm of random walks
-    kept: Tensor  # [replicas, 2, SP]
-
-
 class Spectrum(NamedTuple):
     """φ of the eigenvalues."""
 
-    weights: Tensor  # [replicas, params_stride], from those of φ on
-    grads: Tensor  # [slots, params_stride]
     states: Tensor  # [BLOCKS + 1, slots, KP, W]: before every block, and Φ
     phi: Tensor  # [slots, KP, W], the last of them
     d_phi: Tensor  # [layers, slots, KP, W], gradient of Φ by each layer
@@ -88,8 +77,6 @@ class Layer(NamedTuple):
 class Head(NamedTuple):
     """What comes behind the layers."""
 
-    weights: Tensor  # [replicas, params_stride], from those of the head on
-    grads: Tensor  # [slots, params_stride]
     before: Norm  # that ends the last layer
     y: Tensor  # [slots, T, C], what that ends in
     raw: Tensor  # [replicas, rows, OUT], outputs by number of graph; written where not training

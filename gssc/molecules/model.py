@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gssc.checks import check_choice, fail
-from gssc.molecules.arguments import Batch, Constants, Encoders, Head, Layer, Moments, Norm, Spectrum
-from gssc.molecules.supported import bond_types, categories, difference, why_not_model
+from gssc.checks import check_choice
+from gssc.molecules.arguments import Batch, Constants, Head, Layer, Moments, Norm, Spectrum
+from gssc.molecules.supported import bond_types, categories
 from gssc.molecules.workspace import SUM_BLOCK, Workspace
 from gssc.ops.triton_support import power_of_two
 
@@ -38,7 +38,7 @@ class MoleculeModel:
     The models keep their parameters and statistics, as views of flat memory: what changes here changes there.
 
     Args:
-        models: The models; their weights may differ, nothing else.
+        models: Those of one recipe that `supported.why_not_run` takes; their weights may differ, nothing else.
         precision: How matrices are multiplied: ``"tf32"``, ``"tf32x3"`` (nearly float32) or ``"ieee"``.
         squared: Squared instead of absolute error as the loss.
     """
@@ -54,10 +54,6 @@ class MoleculeModel:
         self.phi_channels, self.blocks = first.phi.channels, len(first.phi.pool)
         self.shared = layer.glob.kernel == "shared"
         self.dropouts = (layer.dropout_local, layer.dropout_global, layer.feed_forward[2].p)
-        offsets = self.flat.offsets
-        self.phi_at, self.head_at = offsets["phi.embed.0.weight"], offsets["head.mlp.0.weight"]
-        self.encoders_at = offsets["node_encoder.embeddings.0.weight"]
-        self.edges_at = offsets.get("edge_encoder.embeddings.0.weight", 0)
 
     def forward(self, work: Workspace) -> list[Launch]:
         """Encoders, layers and head: in training with the loss and the gradients behind the layers, else outputs."""
@@ -66,21 +62,20 @@ class MoleculeModel:
         from gssc.molecules.kernels.spectrum import gains_forward, phi_forward
 
         batch, data, m, training = self._batch(work), work.data, self._constants(work), int(work.training)
-        slots, encoders, spectrum = work.slots_count, self._encoders(work), self._spectrum(work)
+        slots, walks, spectrum = work.slots_count, self._walks(work), self._spectrum(work)
         p_local, p_global, p_ffn = self.dropouts if training else (0.0, 0.0, 0.0)
         layers = [self._layer(work, number) for number in range(self.layers)]
         launches = [
-            self._launch(encode_forward, (slots,), batch, work.tables, data, encoders, layers[0].x, training, m),
+            self._launch(encode_forward, (slots,), batch, work.tables, data, walks, layers[0].x, training, m),
             self._launch(phi_forward, (slots,), batch, data, spectrum, m),
             self._launch(gains_forward, (slots, self.layers), batch, spectrum, layers[0], self.flat.layer_stride, m),
         ]
         for number, layer in enumerate(layers):
             salt, normed = number * SALTS, int(number > 0)
-            mix = batch, data, layer, encoders, salt, normed, training, p_local, p_global, m
+            mix = batch, data, layer, salt, normed, training, p_local, p_global, m
             launches.append(self._launch(mix_forward, (slots, 2), *mix))
             launches.append(self._launch(ffn_forward, (slots,), batch, layer, salt, training, p_ffn, m))
-        params, grads = (tensor[:, self.head_at :] for tensor in (self.flat.params, work.sums.partial))
-        head = Head(params, grads, layers[-1].after, layers[-1].y, work.raw, work.sums.partial_losses)
+        head = Head(layers[-1].after, layers[-1].y, work.raw, work.sums.partial_losses)
         arguments = batch, data, head, work.back, work.raw.shape[1], training, m
         launches.append(self._launch(head_kernel, (slots,), *arguments))
         return launches
@@ -92,20 +87,20 @@ class MoleculeModel:
         from gssc.molecules.kernels.spectrum import gains_backward, phi_backward
 
         batch, data, back, m = self._batch(work), work.data, work.back, self._constants(work)
-        slots, encoders, spectrum = work.slots_count, self._encoders(work), self._spectrum(work)
+        slots, walks, spectrum = work.slots_count, self._walks(work), self._spectrum(work)
         p_local, p_global, p_ffn = self.dropouts
         layers = [self._layer(work, number) for number in range(self.layers)]
         launches = []
         for number, layer in reversed(list(enumerate(layers))):
             salt, normed, accumulate = number * SALTS, int(number > 0), int(number < self.layers - 1)
-            mix = batch, data, layer, encoders, back, salt, normed, accumulate, p_local, p_global, m
+            mix = batch, data, layer, back, salt, normed, accumulate, p_local, p_global, m
             launches.append(self._launch(ffn_backward, (slots,), batch, layer, back, salt, p_ffn, m))
             launches.append(self._launch(mix_backward, (slots, 2), *mix))
         return [
             *launches,
             self._launch(gains_backward, (slots, self.layers), batch, spectrum, layers[0], self.flat.layer_stride, m),
             self._launch(phi_backward, (slots,), batch, data, spectrum, self.layers, m),
-            self._launch(encode_backward, (slots,), batch, data, encoders, back.dx, m),
+            self._launch(encode_backward, (slots,), batch, data, walks, back.dx, m),
         ]
 
     def step(self, work: Workspace, moments: Moments, clip: float, decay: float) -> list[Launch]:
@@ -131,8 +126,8 @@ class MoleculeModel:
         return Launch(name, partial(kernel[grid], *arguments, num_warps=self.warps.get(name, 4)))
 
     def _constants(self, work: Workspace) -> Constants:
-        """Sizes and options; where weights lie in those of a layer, and from the first of the encoders and the head."""
-        offsets, model, walks = self.flat.offsets, self.first, self.first.rwse_encoder
+        """Sizes and options; where weights lie, those of a layer from its first."""
+        model, walks = self.first, self.first.rwse_encoder
         of_layer = {
             "LOCAL_1": "local.nn.0.weight", "LOCAL_2": "local.nn.2.weight",
             "LIN_Q": "glob.lin_q.weight", "LIN_K": "glob.lin_k.weight", "LIN_O": "glob.lin_o.weight",
@@ -141,14 +136,18 @@ class MoleculeModel:
             "NORM_LOCAL": "norm_local.weight", "NORM_GLOBAL": "norm_global.weight", "NORM_FFN": "norm_ffn.weight",
             "FFN_1": "feed_forward.0.weight", "FFN_2": "feed_forward.3.weight",
         }  # fmt: skip
+        others = {
+            "NODES": "node_encoder.embeddings.0.weight", "EDGES": "edge_encoder.embeddings.0.weight",
+            "WALK_NORM": "rwse_encoder.norm.weight", "WALK_LINEAR": "rwse_encoder.linear.weight",
+            "PHI": "phi.embed.0.weight",
+            "HEAD_1": "head.mlp.0.weight", "HEAD_2": "head.mlp.2.weight", "HEAD_3": "head.mlp.4.weight",
+        }  # fmt: skip
         vocabulary, outputs = sum(categories(model)), model.head.mlp[-1].out_features
         from triton.language import constexpr
 
         return Constants(
             **{key: self.flat.layer.get(name, -1) for key, name in of_layer.items()},
-            **{f"HEAD_{i + 1}": offsets[f"head.mlp.{2 * i}.weight"] - self.head_at for i in range(3)},
-            WALK_NORM=offsets.get("rwse_encoder.norm.weight", self.encoders_at) - self.encoders_at,
-            WALK_LINEAR=offsets.get("rwse_encoder.linear.weight", self.encoders_at) - self.encoders_at,
+            **{key: self.flat.offsets.get(name, -1) for key, name in others.items()},
             PRECISION=constexpr(self.precision),  # a plain string is no constant to Triton 3.6
             CHUNK=CHUNK,  # slots that a program looks at together
             T=work.tile,
@@ -157,7 +156,6 @@ class MoleculeModel:
             COLUMNS=len(categories(model)),
             V=vocabulary,  # categories of all columns
             VP=power_of_two(vocabulary, 32),
-            EDGES=model.edge_encoder is not None,
             BONDS=bond_types(model),
             S=0 if walks is None else walks.norm.num_features,
             SP=work.sp,
@@ -173,18 +171,16 @@ class MoleculeModel:
         )
 
     def _batch(self, work: Workspace) -> Batch:
-        return Batch(work.slots, work.graphs, self.flat.stride, self.flat.running.shape[1])
+        flat = self.flat
+        return Batch(work.slots, work.graphs, flat.params, work.sums.partial, flat.stride, flat.running.shape[1])
 
-    def _encoders(self, work: Workspace) -> Encoders:
-        params, grads, nodes, edges = self.flat.params, work.sums.partial, self.encoders_at, self.edges_at
-        running = self._running(self.layers, 0)  # behind the layers come the statistics of random walks
-        return Encoders(
-            params[:, nodes:], grads[:, nodes:], params[:, edges:], grads[:, edges:], running, work.kept_walks
-        )
+    def _walks(self, work: Workspace) -> Norm:
+        """The norm of random-walk encodings, whose statistics come behind those of the layers."""
+        weight = self.flat.params[:, self.flat.offsets.get("rwse_encoder.norm.weight", 0) :]
+        return Norm(weight, self._running(self.layers, 0), work.kept_walks, work.data.rwse_moments)
 
     def _spectrum(self, work: Workspace) -> Spectrum:
-        params, grads = self.flat.params[:, self.phi_at :], work.sums.partial[:, self.phi_at :]
-        return Spectrum(params, grads, work.states, work.states[-1], work.d_phi)
+        return Spectrum(work.states, work.states[-1], work.d_phi)
 
     def _layer(self, work: Workspace, number: int) -> Layer:
         # Without training all layers share one place.
@@ -231,10 +227,6 @@ class FlatModels:
     """
 
     def __init__(self, models: Sequence[Any]) -> None:
-        for model in models:
-            reason = why_not_model(model) or difference(model, models[0])
-            if reason is not None:
-                fail("models", "models that the kernels for small graphs take", reason)
         self.models, layers = list(models), len(models[0].layers)
         parameters = dict(models[0].named_parameters())
         self.offsets: dict[str, int] = {}

@@ -1,7 +1,6 @@
 """BatchNorm statistics of all training graphs, through the kernels for small graphs."""
 
 import torch
-from torch import Tensor
 
 from gssc.molecules.model import MoleculeModel, run
 from gssc.molecules.workspace import Workspace
@@ -28,7 +27,9 @@ class Reestimation:
         zeros = torch.zeros(shape, dtype=torch.float64, device=work.data.ptr.device)
         self.total = Moments(zeros[:, 0].clone(), zeros, zeros.clone())  # of every replica
         self.replay: Replay | None = None
-        self.walks = self._of_walks()
+        # Of the random-walk encodings of all nodes: no weights come before them.
+        variance, mean = torch.var_mean(work.data.rwse[:-1].double(), 0)
+        self.walks = torch.cat([mean, variance]).to(work.data.rwse.dtype)
 
     def __call__(self) -> None:
         """Replace the statistics."""
@@ -68,11 +69,3 @@ class Reestimation:
             for total, value in zip(before, joined_moments(before, batch), strict=True):
                 total.copy_(value)
         work.tables.at.add_(1)
-
-    def _of_walks(self) -> Tensor:
-        """Mean and variance of the encodings of all nodes, [2 S]: no weights come before them."""
-        data = self.work.data
-        counts = data.ptr.diff().double().unsqueeze(1)
-        mean, squares = data.rwse_moments.double().unbind(1)
-        n, mean, squares = merge_moments(Moments(counts, mean, squares))
-        return torch.cat([mean, squares / (n - 1).clamp(min=1)]).to(data.rwse.dtype)

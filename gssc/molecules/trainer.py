@@ -10,44 +10,28 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gssc.config import Recipe
 from gssc.molecules.arguments import Moments
 from gssc.molecules.data import molecule_data
 from gssc.molecules.model import MoleculeModel, run
 from gssc.molecules.statistics import Reestimation
 from gssc.molecules.workspace import Workspace
 from gssc.replay import Replay
-from gssc.tasks import Task
-from gssc.train.evaluate import score_against
-from gssc.train.processes import Processes
 from gssc.train.step import Position, Trainer, mix_each, shuffled
 from gssc.train.store import GraphStore
 
 EVALUATED_AT_ONCE = 256  # graphs of each replica
 
 
-class MoleculeTrainer(Trainer):
-    """A `Trainer` that takes its steps in a `MoleculeGroup`, of itself alone or with others.
+class MoleculeGroup:
+    """R trainers of one recipe and store that differ in their seeds; each is what it would be alone, bit by bit.
 
-    Its model, optimiser state and average are views of the group's memory, under the names they always have.
+    Their models, optimiser states and averages become views of the group's memory, under the names they always have.
+    `gssc.molecules.why_not` has to be None for the recipe.
     """
 
-    group: "MoleculeGroup"
-    row: int
-
-    def weights(self) -> dict[str, Tensor]:
-        """A copy, on the device, of the weights that the group evaluated last; the next call overwrites it."""
-        for kept, value in zip(self.group.kept, self.group.judged.flat.memory(), strict=True):
-            kept[self.row] = value[self.row]
-        return self.group.kept_names[self.row]
-
-
-class MoleculeGroup:
-    """R trainers of one recipe and store that differ in their seeds; each is what it would be alone, bit by bit."""
-
-    def __init__(self, trainers: Sequence[MoleculeTrainer]) -> None:
+    def __init__(self, trainers: Sequence[Trainer]) -> None:
         first = trainers[0]
         self.trainers, self.task, self.recipe = list(trainers), first.task, first.recipe
         self.device, self.clock, config = first.store.device, first.clock, first.recipe.train
@@ -67,8 +51,6 @@ class MoleculeGroup:
         # Weights alone are averaged; statistics are those of the models.
         self.averaged = None if first.average is None else flat.params.clone()
         self.average_steps = torch.zeros(len(trainers), dtype=torch.float64, device=self.device)
-        self.kept = [tensor.clone() for tensor in flat.memory()]
-        self.kept_names = [self.judged.flat.named_state(row, self.kept) for row in range(len(trainers))]
         self.reestimation = Reestimation(self.judged, self.work) if first.reestimates else None
         step = self.fused.step(self.work, self.moments, self.recipe.optim.clip, self.recipe.optim.weight_decay)
         self.launches = self.fused.forward(self.work) + self.fused.backward(self.work) + step
@@ -77,9 +59,9 @@ class MoleculeGroup:
         for row, trainer in enumerate(trainers):
             self._adopt(row, trainer)
 
-    def _adopt(self, row: int, trainer: MoleculeTrainer) -> None:
+    def _adopt(self, row: int, trainer: Trainer) -> None:
         """Make the state of a trainer a view of the group's."""
-        trainer.group, trainer.row, trainer.clock = self, row, self.clock
+        trainer.clock = self.clock
         flat, moments = self.fused.flat, self.moments
         first, second = flat.views(moments.exp_avg, row), flat.views(moments.exp_avg_sq, row)
         for number, (name, parameter) in enumerate(trainer.model.named_parameters()):
@@ -149,7 +131,8 @@ class MoleculeGroup:
         work.tables.at.zero_()
         for _ in work.tables.order:
             replay()
-        scores = [score_against(raw, target, None, self.task) for raw in work.raw[:, :-1].cpu()]
+        raws, task = work.raw[:, :-1].cpu(), self.task
+        scores = [(float(task.loss(raw, target)), task.score(raw, target)) for raw in raws]
         self.clock.saw("evaluation", time.perf_counter() - start)
         return scores
 
@@ -166,16 +149,3 @@ class MoleculeGroup:
             work.tables.at.add_(1)
 
         return work, store.y[:-1].cpu(), Replay(forward, self.device, [work.tables.at])
-
-
-def group_of_trainers(
-    models: Sequence[nn.Module],
-    store: GraphStore,
-    task: Task,
-    recipe: Recipe,
-    seeds: Sequence[int],
-    processes: Processes,
-) -> MoleculeGroup:
-    """A trainer for every model and its seed, which take their steps in the same launches; `why_not` is None."""
-    pairs = zip(models, seeds, strict=True)
-    return MoleculeGroup([MoleculeTrainer(model, store, task, recipe, seed, processes) for model, seed in pairs])

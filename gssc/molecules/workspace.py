@@ -20,14 +20,8 @@ SUM_BLOCK = 256  # parameters whose gradients one program adds up
 class Workspace:
     """Scratch memory for batches of ``graphs`` slots per replica, and the tables that say what is in them.
 
-    Without training, the outputs go to ``raw``, by number of graph.
-
-    Args:
-        model: The model.
-        data: The graphs.
-        graphs: Slots of a batch, per replica.
-        steps: Rows of the tables.
-        training: Keep what backward needs; otherwise layers share their memory.
+    In training it keeps what backward needs; otherwise layers share their memory, and the outputs go to ``raw``, by
+    number of graph. The tables have a row for every one of so many steps.
     """
 
     def __init__(self, model: "MoleculeModel", data: MoleculeData, graphs: int, steps: int, training: bool) -> None:

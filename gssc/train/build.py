@@ -72,11 +72,8 @@ def build_store(
     prepared = prepare_graphs(ordered, recipe, device, cache)
     spectra: dict[str, Tensor] = {}
     if prepared is not None:
-        flat = prepared.flat
-        if flat.eigvals.shape[1]:
-            spectra |= {"eigvals": flat.eigvals, "eigvecs": flat.eigvecs, "eigmask": flat.eigmask}
-        if flat.rwse.shape[1]:
-            spectra["rwse"] = flat.rwse
+        found = {name: getattr(prepared.flat, name) for name in ("eigvals", "eigvecs", "eigmask", "rwse")}
+        spectra = {name: tensor for name, tensor in found.items() if tensor.shape[1]}
     return GraphStore(ordered, spectra, device, level == "node")
 
 

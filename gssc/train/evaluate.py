@@ -68,11 +68,7 @@ def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision:
 
 def score(raw: Tensor, store: GraphStore, task: Task) -> tuple[float, float]:
     """Loss and metric of raw outputs for all rows of a store; the device is asked once, at the end."""
-    return score_against(raw, store.y[:-1], None if store.mask is None else store.mask[:-1], task)
-
-
-def score_against(raw: Tensor, target: Tensor, mask: Tensor | None, task: Task) -> tuple[float, float]:
-    """Loss and metric of raw outputs for these targets, where they are."""
+    target, mask = store.y[:-1], None if store.mask is None else store.mask[:-1]
     return float(task.loss(raw, target, mask)), task.score(raw, target, mask)
 
 

@@ -73,7 +73,6 @@ def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
     recipe = load_recipe(folder / "config.yaml")
     about = read_object(folder / "dataset.json")
     summary = read_object(folder / "summary.json") if (folder / "summary.json").exists() else None
-    weights: dict[str, Tensor]
     if (selected := weights_file(folder)) is not None:
         weights, _ = load_tensors(selected)
     else:
@@ -95,10 +94,7 @@ def take_weights(model: GSSC, folder: Path, seed: int) -> str:
     Weights and statistics of norms are taken where name and shape are the same: all of them where the model is the
     same, all but the last Linear where the targets are others. What has no counterpart begins as the seed makes it.
 
-    Args:
-        model: On the CPU or elsewhere.
-        folder: That of a run or of a published model; or OUT of `gssc train`, of which seed N continues seed N.
-        seed: That of the run.
+    The folder is that of a run or of a published model; or OUT of `gssc train`, of which seed N continues seed N.
     """
     if not (folder / "config.yaml").exists() and (seeds := sorted(folder.glob("seed-*/config.yaml"))):
         folder = folder / f"seed-{seed}"

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -60,12 +59,7 @@ class FlatAdamW(ClippingAdamW):
     A model of ten layers has hundreds of small parameters, and what an optimiser does for each of them (count the step,
     take its norm, scale its gradient) costs a CPU more than the arithmetic. So parameters are moved into one tensor and
     stay views of it. Where one of them was moved elsewhere since, has no gradient or has taken fewer steps than others,
-    each is treated on its own, as PyTorch does it.
-
-    Args:
-        parameters: Parameters of one dtype on the CPU.
-        lr: Learning rate; later that of ``param_groups[0]``.
-        weight_decay: Weight decay.
+    each is treated on its own, as PyTorch does it. All are of one dtype.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
@@ -74,14 +68,14 @@ class FlatAdamW(ClippingAdamW):
         flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
         means, squares = torch.zeros_like(flat), torch.zeros_like(flat)
         self.steps = torch.zeros(len(self.parameters))
-        ends = list(accumulate(parameter.numel() for parameter in self.parameters))
-        for number, (parameter, end) in enumerate(zip(self.parameters, ends, strict=True)):
-            place = slice(end - parameter.numel(), end)
-            parameter.data = flat[place].view_as(parameter)
+        sizes = [parameter.numel() for parameter in self.parameters]
+        parts = zip(self.parameters, self.steps, *(t.split(sizes) for t in (flat, means, squares)), strict=True)
+        for parameter, step, weight, mean, square in parts:
+            parameter.data = weight.view_as(parameter)
             self.state[parameter] = {
-                "step": self.steps[number],
-                "exp_avg": means[place].view_as(parameter),
-                "exp_avg_sq": squares[place].view_as(parameter),
+                "step": step,
+                "exp_avg": mean.view_as(parameter),
+                "exp_avg_sq": square.view_as(parameter),
             }
         self.places = [parameter.data_ptr() for parameter in self.parameters]
         self.whole = nn.Parameter(flat)
@@ -114,11 +108,7 @@ class FlatAdamW(ClippingAdamW):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.whole.grad = None
-        if not set_to_none:
-            return super().zero_grad(set_to_none)
-        for parameter in self.parameters:
-            parameter.grad = None
-        return None
+        super().zero_grad(set_to_none)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

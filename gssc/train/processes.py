@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from gssc.spectra.cache import CacheArgument
 
@@ -51,8 +52,6 @@ class Processes:
         """Gradients are averaged over processes."""
         if self.world == 1:
             return model
-        from torch.nn.parallel import DistributedDataParallel
-
         # Statistics are the same everywhere (BatchNorm reduces them), and a layer may leave a parameter unused.
         return DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True)
 

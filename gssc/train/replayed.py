@@ -54,12 +54,8 @@ def why_not(
 class Pass:
     """Steps over batches of a store, replayed: the graph numbers of every step, and where it stands, are on the device.
 
-    Args:
-        store: The graphs.
-        batches: The graph numbers of every step.
-        batch_size: The most that a step has.
-        function: What a step does with its batch.
-        state: What that changes, beside where the pass stands.
+    The graph numbers of every step are its ``batches``, at most ``batch_size`` of them; the ``function`` is what a step
+    does with its batch, and the ``state`` what that changes, beside where the pass stands.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -34,10 +34,7 @@ from gssc.train.step import NonFiniteLossError, Position, Trainer, mix
 from gssc.train.stopping import Stopping
 from gssc.train.store import GraphStore
 
-if TYPE_CHECKING:
-    from gssc.molecules.trainer import MoleculeGroup
-
-SideBySide: TypeAlias = "Alone | MoleculeGroup"
+SideBySide: TypeAlias = "Alone | molecules.MoleculeGroup"
 Way = Literal["kernels", "replayed", "launched"]
 Folders = Mapping[int, Path]  # of runs, by seed
 Summary = dict[str, Any] | None  # of a run; None where time ran out
@@ -175,13 +172,11 @@ def make_trainers(runs: "list[RunState]", store: GraphStore) -> tuple[SideBySide
     """
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     way, line = choose_way(recipe, dataset, settings)
-    if way == "kernels":
-        models, seeds = [run.model for run in runs], [run.seed for run in runs]
-        return molecules.group_of_trainers(models, store, dataset.task, recipe, seeds, settings.processes), line
-    (run,) = runs
     kind = replayed.ReplayedTrainer if way == "replayed" else Trainer
-    trainer = kind(run.model, store, dataset.task, recipe, run.seed, settings.processes)
-    return Alone(trainer), line if settings.device.type == "cuda" else ""
+    trainers = [kind(run.model, store, dataset.task, recipe, run.seed, settings.processes) for run in runs]
+    if way == "kernels":
+        return molecules.MoleculeGroup(trainers), line
+    return Alone(*trainers), line if settings.device.type == "cuda" else ""
 
 
 def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore, stopping: Stopping) -> bool:
@@ -266,6 +261,7 @@ class RunState:
                 except ValueError as error:
                     raise type(error)(f"train.start: {error}") from None
         self.model = model.to(self.settings.device)
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
         if self.settings.processes.world > 1:
             synchronize_batch_norms(model)
 
@@ -283,15 +279,12 @@ class RunState:
             fail("finish", "a run that was evaluated at least once", f"{self.folder.path} in its first epoch")
         epochs = self.position.epoch - 1
         self.show.say(
-            f"{trainer.store.num_graphs:,} training graphs, {self._parameters():,} parameters, on {settings.device}; "
+            f"{trainer.store.num_graphs:,} training graphs, {self.parameters:,} parameters, on {settings.device}; "
             f"prepared in {prepare_seconds:.1f} s"
             + (f"; resumed after epoch {epochs}" if epochs or self.position.step else "")
         )
         if self.beginning:
             self.show.say(self.beginning)
-
-    def _parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
 
     def begin_epoch(self) -> Position:
         """Where the epoch stands that comes next: at its beginning, or where the checkpoint was written."""
@@ -373,7 +366,7 @@ class RunState:
             "test": _for_json(score(raw, test, task)[1]),
             "epoch_selected": best.epoch or epochs,
             "epochs_run": epochs,
-            "parameters": self._parameters(),
+            "parameters": self.parameters,
             "protocol": config.protocol,
         }
         if self.teachers:

@@ -29,12 +29,9 @@ def position_of(folder: Path) -> tuple[int, int]:
 
 
 class RunFolder:
-    """The files of a run; only the first of several processes writes.
+    """The files of a run; only the first of several processes ``writes``.
 
-    Args:
-        path: The folder.
-        identity: Recipe, seed and dataset as plain values: what a checkpoint or a finished run must agree with.
-        writes: Whether this process writes.
+    Its identity is recipe, seed and dataset as plain values: what a checkpoint or a finished run must agree with.
     """
 
     def __init__(self, path: Path, identity: dict[str, Any], writes: bool) -> None:

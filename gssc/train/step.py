@@ -6,6 +6,7 @@ graphs (`gssc.train.replayed`) and the kernels for small graphs (`gssc.molecules
 
 import copy
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,15 +88,9 @@ class Position:
 
 
 class Trainer:
-    """A model, its optimiser and the training graphs. Knows nothing of files.
+    """A model, on the device of its training graphs, and its optimiser, by a recipe's sections ``optim`` and ``train``.
 
-    Args:
-        model: The model, on the device of the store.
-        store: Training graphs.
-        task: Loss and metric.
-        recipe: Its sections ``optim`` and ``train`` are used.
-        seed: Determines the order of graphs and dropout.
-        processes: Those that share each batch.
+    Knows nothing of files. The seed determines the order of graphs and dropout.
     """
 
     def __init__(
@@ -172,8 +167,7 @@ class Trainer:
 
     def finish_epoch(self, position: Position) -> float:
         """The mean loss of an epoch; raises where it is not finite."""
-        losses = position.finite_losses()
-        return math.fsum(losses) / len(losses)
+        return statistics.fmean(position.finite_losses())
 
     def evaluate(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score as the recipe evaluates: weights as they are or averaged, statistics running or new."""

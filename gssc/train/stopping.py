@@ -1,10 +1,11 @@
 """When a run saves, and when it stops: by the clock, by the recipe, on request."""
 
+import itertools
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from gssc.config import TrainConfig
 from gssc.train.processes import Processes
@@ -30,14 +31,9 @@ class Clock:
 
 
 class Stopping:
-    """Decisions for runs that go side by side; the processes of a run agree on them.
+    """Decisions for so many runs that go side by side, until a deadline on ``time.monotonic()``.
 
-    Args:
-        config: How often to save.
-        deadline: On ``time.monotonic()``.
-        processes: Those that share each batch.
-        clock: Times seen so far.
-        runs: How many there are.
+    The processes of a run agree on them.
     """
 
     def __init__(
@@ -57,8 +53,7 @@ class Stopping:
 
     def due(self) -> bool:
         """Whether the last checkpoint is too old."""
-        late = time.monotonic() - self.last_saved > 60 * self.config.checkpoint_minutes
-        return self._any(late)
+        return self._any(time.monotonic() - self.last_saved > 60 * self.config.checkpoint_minutes)
 
     def saves_after(self, epoch: int) -> bool:
         """Whether a checkpoint is to be written after this epoch."""
@@ -73,14 +68,8 @@ class Stopping:
 
     def between_steps(self) -> Callable[[], bool]:
         """To be asked before every step: whether time is up or, after one step at least, a checkpoint is due."""
-        asked = 0
-
-        def pauses() -> bool:
-            nonlocal asked
-            asked += 1
-            return self.stops() or (asked > 1 and self.due())
-
-        return pauses
+        asked = itertools.count()
+        return lambda: self.stops() or (next(asked) > 0 and self.due())
 
     def out_of_time(self, *work: str) -> bool:
         """Whether the time left is too short for some work, for any of the processes."""
@@ -96,19 +85,14 @@ class Stopping:
 
         Only the main thread may listen. A second Ctrl-C ends the program at once.
         """
-        before: dict[int, Any] = {}
 
         def note(number: int, frame: object) -> None:
             if self.interrupted and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.interrupted = True
 
-        try:
-            for wanted in (signal.SIGTERM, signal.SIGINT):
-                before[wanted] = signal.signal(wanted, note)
-        except ValueError:
-            yield
-            return
+        main = threading.current_thread() is threading.main_thread()
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT) if main}
         try:
             yield
         finally:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from molecule_run import DEVICE, NO_DROPOUT, molecule_dataset, molecule_recipe
 
-from gssc.molecules.trainer import MoleculeGroup, MoleculeTrainer
+from gssc.molecules.trainer import MoleculeGroup
 from gssc.train.build import about_data, build_model, build_stores
 from gssc.train.checkpoint import Best, load_checkpoint, save_checkpoint
 from gssc.train.optimizer import optimizer_tensors
@@ -29,8 +29,8 @@ def made(kind, cache, *overrides, seed=0):
 
 def alone(cache, *overrides, seed=0):
     """A group of one."""
-    trainer, stores = made(MoleculeTrainer, cache, *overrides, seed=seed)
-    MoleculeGroup([trainer])
+    trainer, stores = made(Trainer, cache, *overrides, seed=seed)
+    trainer.group = MoleculeGroup([trainer])
     return trainer, stores
 
 
@@ -88,7 +88,7 @@ def test_data_order_is_that_of_the_plain_loop(cache):
 
 def test_a_checkpoint_inside_an_epoch_goes_on_with_the_same_bits_also_in_a_group(cache, tmp_path):
     """Dropout and averaged weights; the whole epoch in a group of two, its parts alone."""
-    members = [made(MoleculeTrainer, cache, "train.ema=0.9", seed=seed)[0] for seed in (0, 1)]
+    members = [made(Trainer, cache, "train.ema=0.9", seed=seed)[0] for seed in (0, 1)]
     group = MoleculeGroup(members)
     positions = [Position(1, 0, []) for _ in members]
     assert group.run_epoch(positions, never)

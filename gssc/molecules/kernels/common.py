@@ -36,6 +36,13 @@ def tile_of(base, slot, valid, M: tl.constexpr):
 
 
 @triton.jit
+def rows_of(table, start, valid, WIDTH: tl.constexpr, N: tl.constexpr, T: tl.constexpr):
+    """Rows of a table [nodes, WIDTH] for the nodes of a graph: [T, N], zero outside."""
+    c = tl.arange(0, N)[None, :]
+    return tl.load(table + (start + tl.arange(0, T))[:, None] * WIDTH + c, mask=valid & (c < WIDTH), other=0.0)
+
+
+@triton.jit
 def with_bias(x, at, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, M: tl.constexpr):
     """X Wᵀ + b; the bias lies behind the weight."""
     return linear(x, at, INPUTS, OUTPUTS, M.PRECISION) + vector(at + OUTPUTS * INPUTS, OUTPUTS)[None, :]
@@ -95,64 +102,81 @@ def batch_sum(parts, graphs, STRIDE: tl.constexpr, M: tl.constexpr):
 
 
 @triton.jit
-def batch_moments(parts, slots, graphs, C: tl.constexpr, CHUNK: tl.constexpr):
+def moments_of(parts, source, ptr, number, graphs, WIDTH: tl.constexpr, N: tl.constexpr):
+    """Nodes [CHUNK, 1], mean and sum of squared deviations [CHUNK, N] of graphs of a batch, zero beyond its end.
+
+    They lie in the order of the slots, which are the ``source``; or, where there is a ``ptr``, by the number of the
+    graph, of which the ``source`` is a list.
+    """
+    real = number < graphs
+    if ptr is None:
+        place = number
+        n = tl.load(source + number * SLOT + 2, mask=real, other=0)
+    else:
+        place = tl.load(source + number, mask=real, other=0)
+        n = tl.load(ptr + place + 1, mask=real, other=0) - tl.load(ptr + place, mask=real, other=0)
+    c = tl.arange(0, N)[None, :]
+    at = parts + place[:, None] * (2 * WIDTH) + c
+    inside = real[:, None] & (c < WIDTH)
+    return n.to(tl.float32)[:, None], tl.load(at, mask=inside, other=0.0), tl.load(at + WIDTH, mask=inside, other=0.0)
+
+
+@triton.jit
+def batch_moments(parts, source, ptr, graphs, WIDTH: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr):
     """Rows, mean and sum of squared deviations of a batch from those of its graphs (Chan et al.)."""
     b = tl.arange(0, CHUNK)
-    c = tl.arange(0, C)[None, :]
-    rows = rows_in_batch(slots, graphs, CHUNK)
-    mean = tl.zeros([C], tl.float32)
+    rows = 0.0
+    mean = tl.zeros([N], tl.float32)
     for first in range(0, graphs, CHUNK):
-        real = first + b < graphs
-        n = tl.load(slots + (first + b) * SLOT + 2, mask=real, other=0).to(tl.float32)[:, None]
-        mean += tl.sum(n * tl.load(parts + (first + b)[:, None] * (2 * C) + c, mask=real[:, None], other=0.0), 0)
+        n, means, _ = moments_of(parts, source, ptr, first + b, graphs, WIDTH, N)
+        mean += tl.sum(n * means, 0)
+        rows += tl.sum(tl.sum(n, 1), 0)
     mean = mean / tl.maximum(rows, 1.0)
-    squares = tl.zeros([C], tl.float32)
+    squares = tl.zeros([N], tl.float32)
     for first in range(0, graphs, CHUNK):
-        real = first + b < graphs
-        n = tl.load(slots + (first + b) * SLOT + 2, mask=real, other=0).to(tl.float32)[:, None]
-        at = parts + (first + b)[:, None] * (2 * C) + c
-        away = tl.load(at, mask=real[:, None], other=0.0) - mean[None, :]
-        squares += tl.sum(tl.load(at + C, mask=real[:, None], other=0.0) + n * away * away, 0)
+        n, means, deviations = moments_of(parts, source, ptr, first + b, graphs, WIDTH, N)
+        away = means - mean[None, :]
+        squares += tl.sum(deviations + n * away * away, 0)
     return rows, mean, squares
 
 
 @triton.jit
-def settle(rows, mean, squares, running, kept, writes, N: tl.constexpr, WIDTH: tl.constexpr):
-    """Mean and 1/deviation that a batch is normalised by; its running statistics move on.
+def mean_and_scale(
+    norm, parts, source, ptr, batch, replica, training, writes,
+    WIDTH: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Mean and 1/deviation that a norm of WIDTH channels normalises by [N], from `batch_moments` or running statistics.
 
-    A batch of fewer than two rows is normalised by the running statistics, and leaves them alone. One program per
-    replica ``writes``: no other reads what it changes.
+    In training the running statistics move on; but a batch of fewer than two rows is normalised by them, and leaves
+    them alone. One program per replica ``writes``: no other reads what it changes.
     """
-    c = tl.arange(0, N)
-    real = c < WIDTH
-    old_mean = tl.load(running + c, mask=real, other=0.0)
-    old_var = tl.load(running + WIDTH + c, mask=real, other=0.0)
-    enough = rows >= 2.0
-    if writes & enough:
-        tl.store(running + c, old_mean * (1.0 - MOMENTUM) + mean * MOMENTUM, mask=real)
-        unbiased = squares / tl.maximum(rows - 1.0, 1.0)
-        tl.store(running + WIDTH + c, old_var * (1.0 - MOMENTUM) + unbiased * MOMENTUM, mask=real)
-    mean = tl.where(enough, mean, old_mean)
-    scale = 1.0 / tl.sqrt(tl.where(enough, squares / tl.maximum(rows, 1.0), old_var) + EPS)
+    running = norm.running + replica * batch.running_stride
+    mean = vector(running, N, WIDTH)
+    variance = vector(running + WIDTH, N, WIDTH)
+    if training:
+        rows, new_mean, squares = batch_moments(parts, source, ptr, batch.graphs, WIDTH, N, CHUNK)
+        enough = rows >= 2.0
+        if writes & enough:
+            unbiased = squares / tl.maximum(rows - 1.0, 1.0)
+            put_vector(running, mean * (1.0 - MOMENTUM) + new_mean * MOMENTUM, N, False, WIDTH)
+            put_vector(running + WIDTH, variance * (1.0 - MOMENTUM) + unbiased * MOMENTUM, N, False, WIDTH)
+        mean = tl.where(enough, new_mean, mean)
+        variance = tl.where(enough, squares / tl.maximum(rows, 1.0), variance)
+    scale = 1.0 / tl.sqrt(variance + EPS)
     if writes:
-        tl.store(kept + c, mean)
-        tl.store(kept + N + c, scale)
+        kept = norm.kept + replica * (2 * N)
+        put_vector(kept, mean, N)
+        put_vector(kept + N, scale, N)
     return mean, scale
 
 
 @triton.jit
 def statistics(norm, batch, replica, training, writes, M: tl.constexpr):
-    """Mean and 1/deviation of a norm: of the batch in training, from the running statistics else."""
-    running = norm.running + replica * batch.running_stride
-    if training:
-        first = replica * batch.graphs
-        slots = batch.slots + first * SLOT
-        rows, mean, squares = batch_moments(norm.parts + first * (2 * M.C), slots, batch.graphs, M.C, M.CHUNK)
-        mean, scale = settle(rows, mean, squares, running, norm.kept + replica * (2 * M.C), writes, M.C, M.C)
-    else:
-        mean = vector(running, M.C)
-        scale = 1.0 / tl.sqrt(vector(running + M.C, M.C) + EPS)
-    return mean, scale
+    """`mean_and_scale` of a norm of C channels, whose moments lie in the order of the slots."""
+    first = replica * batch.graphs
+    parts = norm.parts + first * (2 * M.C)
+    slots = batch.slots + first * SLOT
+    return mean_and_scale(norm, parts, slots, None, batch, replica, training, writes, M.C, M.C, M.CHUNK)
 
 
 @triton.jit

@@ -7,58 +7,22 @@ from gssc.molecules.kernels.common import (
     SLOT,
     affine,
     graph_in,
-    settle,
+    mean_and_scale,
+    rows_of,
     standardized,
     standardized_again,
     statistics,
     this_slot,
     tile_of,
 )
-from gssc.ops.tile_kernels import EPS, matrix, product, put_matrix, put_vector, tile_at, vector
-
-
-@triton.jit
-def walk_moments(order, data, graphs, S: tl.constexpr, SP: tl.constexpr, CHUNK: tl.constexpr):
-    """Rows, mean and sum of squared deviations of the encodings of a batch, from those of its graphs."""
-    b = tl.arange(0, CHUNK)
-    s = tl.arange(0, SP)[None, :]
-    rows = 0.0
-    mean = tl.zeros([SP], tl.float32)
-    for first in range(0, graphs, CHUNK):
-        real = first + b < graphs
-        graph = tl.load(order + first + b, mask=real, other=0)
-        n = tl.load(data.ptr + graph + 1, mask=real, other=0) - tl.load(data.ptr + graph, mask=real, other=0)
-        n = n.to(tl.float32)
-        at = data.rwse_moments + graph[:, None] * (2 * S) + s
-        mean += tl.sum(n[:, None] * tl.load(at, mask=real[:, None] & (s < S), other=0.0), 0)
-        rows += tl.sum(n, 0)
-    mean = mean / tl.maximum(rows, 1.0)
-    squares = tl.zeros([SP], tl.float32)
-    for first in range(0, graphs, CHUNK):
-        real = first + b < graphs
-        graph = tl.load(order + first + b, mask=real, other=0)
-        n = tl.load(data.ptr + graph + 1, mask=real, other=0) - tl.load(data.ptr + graph, mask=real, other=0)
-        at = data.rwse_moments + graph[:, None] * (2 * S) + s
-        inside = real[:, None] & (s < S)
-        away = tl.load(at, mask=inside, other=0.0) - mean[None, :]
-        squares += tl.sum(tl.load(at + S, mask=inside, other=0.0) + n.to(tl.float32)[:, None] * away * away, 0)
-    return rows, mean, squares
-
-
-@triton.jit
-def walks_of(data, start, valid, M: tl.constexpr):
-    """Random-walk encodings of a graph [T, SP], zero outside."""
-    s = tl.arange(0, M.SP)[None, :]
-    at = data.rwse + (start + tl.arange(0, M.T))[:, None] * M.S + s
-    return tl.load(at, mask=valid & (s < M.S), other=0.0)
+from gssc.ops.tile_kernels import matrix, product, put_matrix, put_vector, tile_at, vector
 
 
 @triton.jit
 def scaled_walks(hat, weights, M: tl.constexpr):
     """Weight and bias of the norm of random walks."""
-    walks = hat * short_vector(weights + M.WALK_NORM, M)[None, :]
-    walks += short_vector(weights + M.WALK_NORM + M.S, M)[None, :]
-    return walks
+    at = weights + M.WALK_NORM
+    return hat * vector(at, M.SP, M.S)[None, :] + vector(at + M.S, M.SP, M.S)[None, :]
 
 
 @triton.jit
@@ -69,16 +33,12 @@ def walk_weights(weights, M: tl.constexpr):
     return tl.load(weights + M.WALK_LINEAR + (c - M.D) * M.S + s, mask=(c >= M.D) & (s < M.S), other=0.0)
 
 
-@triton.jit
-def short_vector(at, M: tl.constexpr):
-    """[SP], of which S are real."""
-    s = tl.arange(0, M.SP)
-    return tl.load(at + s, mask=s < M.S, other=0.0)
-
-
 @triton.jit(do_not_specialize=["training"])
-def encode_forward(batch, tables, data, encoders, x, training, M: tl.constexpr):
-    """Look up the graph of this slot, note it in ``slots``, and embed its nodes into x [slots, T, C]."""
+def encode_forward(batch, tables, data, norm, x, training, M: tl.constexpr):
+    """Look up the graph of this slot, note it in ``slots``, and embed its nodes into x [slots, T, C].
+
+    The norm is that of random walks; its moments lie by the number of the graph.
+    """
     COLUMNS: tl.constexpr = M.COLUMNS
     T: tl.constexpr = M.T
     C: tl.constexpr = M.C
@@ -96,39 +56,36 @@ def encode_forward(batch, tables, data, encoders, x, training, M: tl.constexpr):
     tl.store(note + 3, tl.load(data.bond_ptr + graph))
     tl.store(note + 4, tl.load(tables.keys + step * replicas + replica))
 
-    weights = encoders.weights + replica * batch.params_stride
+    weights = batch.params + replica * batch.params_stride
     rows = tl.arange(0, T)
     c = tl.arange(0, C)[None, :]
     valid = (rows < n)[:, None]
     out = tl.zeros([T, C], tl.float32)
     for column in tl.static_range(COLUMNS):
         category = tl.load(data.nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=0)
-        out += tl.load(weights + category[:, None] * M.D + c, mask=valid & (c < M.D), other=0.0)
+        out += tl.load(weights + M.NODES + category[:, None] * M.D + c, mask=valid & (c < M.D), other=0.0)
     if M.S > 0:
-        running = encoders.running + replica * batch.running_stride
-        if training:
-            count, mean, squares = walk_moments(order, data, batch.graphs, M.S, M.SP, M.CHUNK)
-            kept = encoders.kept + replica * (2 * M.SP)
-            mean, scale = settle(count, mean, squares, running, kept, slot == first, M.SP, M.S)
-        else:
-            mean = short_vector(running, M)
-            scale = 1.0 / tl.sqrt(short_vector(running + M.S, M) + EPS)
-        walks = scaled_walks(standardized(walks_of(data, start, valid, M), mean, scale, valid), weights, M)
+        walks = rows_of(data.rwse, start, valid, M.S, M.SP, T)
+        mean, scale = mean_and_scale(
+            norm, norm.parts, order, data.ptr, batch, replica, training, slot == first,
+            M.S, M.SP, M.CHUNK,
+        )  # fmt: skip
+        walks = scaled_walks(standardized(walks, mean, scale, valid), weights, M)
         out += product(walks, tl.trans(walk_weights(weights, M)), M.PRECISION)
         out += tl.load(weights + M.WALK_LINEAR + (C - M.D) * M.S + c - M.D, mask=c >= M.D, other=0.0)
     tl.store(tile_at(x, slot, T, C), out, mask=valid)
 
 
 @triton.jit
-def encode_backward(batch, data, encoders, dx, M: tl.constexpr):
+def encode_backward(batch, data, norm, dx, M: tl.constexpr):
     """Gradients of the encoders' weights, from that of what they give, dx [2, slots, T, C]."""
     COLUMNS: tl.constexpr = M.COLUMNS
     T: tl.constexpr = M.T
     C: tl.constexpr = M.C
     VP: tl.constexpr = M.VP
     slot, replica, _ = this_slot(batch)
-    weights = encoders.weights + replica * batch.params_stride
-    grads = encoders.grads + slot.to(tl.int64) * batch.params_stride
+    weights = batch.params + replica * batch.params_stride
+    grads = batch.grads + slot.to(tl.int64) * batch.params_stride
     start, n, valid, _ = graph_in(batch, slot, T)
     rows = tl.arange(0, T)
     d = tile_of(dx, slot, valid, M)
@@ -140,15 +97,15 @@ def encode_backward(batch, data, encoders, dx, M: tl.constexpr):
         category = tl.load(data.nodes + (start + rows) * COLUMNS + column, mask=rows < n, other=-1)
         members += (category[None, :] == v).to(tl.float32)
     inside = (v < M.V) & (c < M.D)[None, :]
-    tl.store(grads + v * M.D + c[None, :], product(members, d, M.PRECISION), mask=inside)
+    tl.store(grads + M.NODES + v * M.D + c[None, :], product(members, d, M.PRECISION), mask=inside)
     if M.S > 0:
         s = tl.arange(0, M.SP)
-        kept = encoders.kept + replica * (2 * M.SP)
-        hat, _ = standardized_again(walks_of(data, start, valid, M), kept, valid, M.SP)
+        walks = rows_of(data.rwse, start, valid, M.S, M.SP, T)
+        hat, _ = standardized_again(walks, norm.kept + replica * (2 * M.SP), valid, M.SP)
         walks = scaled_walks(hat, weights, M)
         d_walks = product(d, walk_weights(weights, M), M.PRECISION)
-        tl.store(grads + M.WALK_NORM + s, tl.sum(d_walks * hat, 0), mask=s < M.S)
-        tl.store(grads + M.WALK_NORM + M.S + s, tl.sum(d_walks, 0), mask=s < M.S)
+        put_vector(grads + M.WALK_NORM, tl.sum(d_walks * hat, 0), M.SP, False, M.S)
+        put_vector(grads + M.WALK_NORM + M.S, tl.sum(d_walks, 0), M.SP, False, M.S)
         at = grads + M.WALK_LINEAR + (c[:, None] - M.D) * M.S + s[None, :]
         inside = (c >= M.D)[:, None] & (s < M.S)[None, :]
         tl.store(at, product(tl.trans(d), walks, M.PRECISION), mask=inside)
@@ -175,7 +132,7 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
     """Norm, pool, MLP C → C/2 → C/4 → OUT and, in training, the loss and all gradients back to the layers' output."""
     slot, replica, first = this_slot(batch)
     shift = replica * batch.params_stride
-    weights = head.weights + shift
+    weights = batch.params + shift
     graph = tl.load(batch.slots + slot * SLOT)
     _, n, valid, _ = graph_in(batch, slot, M.T)
     H: tl.constexpr = M.C // 2
@@ -195,7 +152,7 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
     w3 = tl.load(weights + M.HEAD_3 + last, mask=(o < M.OUT)[:, None], other=0.0)
     wide = tl.maximum(tl.sum(w1 * pooled[None, :], 1) + vector(weights + M.HEAD_1 + H * M.C, H), 0.0)
     narrow = tl.maximum(tl.sum(w2 * wide[None, :], 1) + vector(weights + M.HEAD_2 + Q * H, Q), 0.0)
-    out = tl.sum(w3 * narrow[None, :], 1) + tl.load(weights + M.HEAD_3 + M.OUT * Q + o, mask=o < M.OUT, other=0.0)
+    out = tl.sum(w3 * narrow[None, :], 1) + vector(weights + M.HEAD_3 + M.OUT * Q, M.OP, M.OUT)
     if training:
         count = known_targets(data, batch.slots + first * SLOT, batch.graphs, M)
         target = tl.load(data.targets + graph * M.OUT + o, mask=o < M.OUT, other=float("nan"))
@@ -208,9 +165,9 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
             d_out = tl.where(error > 0.0, 1.0, 0.0) - tl.where(error < 0.0, 1.0, 0.0)
         tl.store(head.losses + slot, tl.sum(loss, 0) / count)
         d_out = d_out / count
-        grads = head.grads + slot.to(tl.int64) * batch.params_stride
+        grads = batch.grads + slot.to(tl.int64) * batch.params_stride
         tl.store(grads + M.HEAD_3 + last, d_out[:, None] * narrow[None, :], mask=(o < M.OUT)[:, None])
-        tl.store(grads + M.HEAD_3 + M.OUT * Q + o, d_out, mask=o < M.OUT)
+        put_vector(grads + M.HEAD_3 + M.OUT * Q, d_out, M.OP, False, M.OUT)
         d_narrow = tl.where(narrow > 0.0, tl.sum(w3 * d_out[:, None], 0), 0.0)
         put_matrix(grads + M.HEAD_2, d_narrow[:, None] * wide[None, :], Q, H)
         put_vector(grads + M.HEAD_2 + Q * H, d_narrow, Q)
@@ -228,4 +185,4 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
         put_vector(back.dx_parts + behind * (2 * M.C), tl.zeros_like(pooled), M.C)
         put_vector(back.dx_parts + behind * (2 * M.C) + M.C, tl.zeros_like(pooled), M.C)
     else:
-        tl.store(head.raw + (replica * raw_rows + graph) * M.OUT + o, out, mask=o < M.OUT)
+        put_vector(head.raw + (replica * raw_rows + graph) * M.OUT, out, M.OP, False, M.OUT)

@@ -19,6 +19,7 @@ from gssc.molecules.kernels.common import (
     put_gains,
     put_moments,
     rows_in_batch,
+    rows_of,
     standardized,
     standardized_again,
     statistics,
@@ -44,21 +45,13 @@ def bond_matrix(data, batch, slot, n, T: tl.constexpr):
 
 
 @triton.jit
-def edge_vector(edges, kind, C: tl.constexpr, EDGES: tl.constexpr):
+def edge_vector(batch, replica, kind, C: tl.constexpr, EDGES: tl.constexpr):
     """Embedding of a bond type; zero where the model has none."""
-    if EDGES:
-        e = vector(edges + kind * C, C)
+    if EDGES >= 0:
+        e = vector(batch.params + replica * batch.params_stride + EDGES + kind * C, C)
     else:
         e = tl.zeros([C], tl.float32)
     return e[None, :]
-
-
-@triton.jit
-def eigenvectors(data, start, valid, M: tl.constexpr):
-    """P [T, KP], zero outside."""
-    k = tl.arange(0, M.KP)[None, :]
-    at = data.vectors + (start + tl.arange(0, M.T))[:, None] * M.K + k
-    return tl.load(at, mask=valid & (k < M.K), other=0.0)
 
 
 @triton.jit
@@ -81,7 +74,7 @@ def degree_factor(weights, data, start, n, M: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["salt", "normed", "training"])
-def mix_forward(batch, data, layer, encoders, salt, normed, training, p_local, p_global, M: tl.constexpr):
+def mix_forward(batch, data, layer, salt, normed, training, p_local, p_global, M: tl.constexpr):
     """Both branches up to their norms, side by side: program (slot, 0) is local, (slot, 1) is global.
 
     local: x + drop(MLP(x + Σ_t A_t relu(x + e_t)));  global: x + drop(P((A ⊙ PᵀX'W_oᵀ)W_outᵀ) + (P⊙P A_s) ⊙ X'W_sᵀ).
@@ -102,7 +95,7 @@ def mix_forward(batch, data, layer, encoders, salt, normed, training, p_local, p
         bond = bond_matrix(data, batch, slot, n, M.T)
         gathered = x
         for kind in tl.static_range(BONDS):
-            e = edge_vector(encoders.edges + replica * batch.params_stride, kind, M.C, M.EDGES)
+            e = edge_vector(batch, replica, kind, M.C, M.EDGES)
             gathered += product((bond == kind + 1).to(tl.float32), tl.maximum(x + e, 0.0), M.PRECISION)
         tl.store(tile_at(layer.messages, slot, M.T, M.C), gathered, mask=valid)
         hidden = tl.maximum(with_bias(gathered, weights + M.LOCAL_1, M.C, M.C, M), 0.0)
@@ -113,7 +106,7 @@ def mix_forward(batch, data, layer, encoders, salt, normed, training, p_local, p
         if M.DEGREE >= 0:
             factor, _ = degree_factor(weights, data, start, n, M)
             scaled = x * factor
-        p = eigenvectors(data, start, valid, M)
+        p = rows_of(data.vectors, start, valid, M.K, M.KP, M.T)
         state = product(tl.trans(p), scaled, M.PRECISION)
         state = gains_of(layer.gains, slot, M) * linear(state, weights + M.LIN_O, M.C, M.C, M.PRECISION)
         if M.LIN_OUT >= 0:
@@ -211,19 +204,15 @@ def ffn_backward(batch, layer, back, salt, p, M: tl.constexpr):
 def layer_input(layer, batch, slot, replica, normed, valid, M: tl.constexpr):
     """What a layer is given, and the same before weight and bias of the norm that ends the layer before."""
     hat = tile_of(layer.x, slot, valid, M)
-    kept = layer.before.kept + replica * (2 * M.C)
-    c = tl.arange(0, M.C)
-    mean = tl.load(kept + c, mask=c < normed * M.C, other=0.0)
-    scale = tl.load(kept + M.C + c, mask=c < normed * M.C, other=1.0)
     x = hat
     if normed:
-        hat = standardized(hat, mean, scale, valid)
+        hat, _ = standardized_again(hat, layer.before.kept + replica * (2 * M.C), valid, M.C)
         x = affine(hat, layer.before.weight + replica * batch.params_stride, valid, M.C)
     return x, hat
 
 
 @triton.jit(do_not_specialize=["salt", "normed", "accumulate"])
-def mix_backward(batch, data, layer, encoders, back, salt, normed, accumulate, p_local, p_global, M: tl.constexpr):
+def mix_backward(batch, data, layer, back, salt, normed, accumulate, p_local, p_global, M: tl.constexpr):
     """From the gradient of h to that of the layer's input: program (slot, 0) its local part, (slot, 1) its global.
 
     ``accumulate``: layers behind this one have written gradients of the bond types.
@@ -235,7 +224,6 @@ def mix_backward(batch, data, layer, encoders, back, salt, normed, accumulate, p
     row = slot.to(tl.int64) * batch.params_stride
     grads = layer.grads + row
     start, n, valid, key = graph_in(batch, slot, M.T)
-    c = tl.arange(0, M.C)
 
     # The norm that ends this branch.
     norm_at = branch * (M.NORM_GLOBAL - M.NORM_LOCAL) + M.NORM_LOCAL
@@ -265,21 +253,19 @@ def mix_backward(batch, data, layer, encoders, back, salt, normed, accumulate, p
         BONDS: tl.constexpr = M.BONDS
         bond = bond_matrix(data, batch, slot, n, M.T)
         for kind in tl.static_range(BONDS):
-            e = edge_vector(encoders.edges + replica * batch.params_stride, kind, M.C, M.EDGES)
+            e = edge_vector(batch, replica, kind, M.C, M.EDGES)
             d_edge = product(tl.trans((bond == kind + 1).to(tl.float32)), d_gathered, M.PRECISION)
             d_edge = tl.where(x + e > 0.0, d_edge, 0.0)
             d += d_edge
-            if M.EDGES:
-                at = encoders.edge_grads + row + kind * M.C
-                behind = tl.load(at + c, mask=c < accumulate * M.C, other=0.0)
-                put_vector(at, behind + tl.sum(d_edge, 0), M.C)
+            if M.EDGES >= 0:
+                put_vector(batch.grads + row + M.EDGES + kind * M.C, tl.sum(d_edge, 0), M.C, accumulate)
     else:
         d_far = dropped(d, p_global, key, salt + GLOBAL, slot - first, M.T, M.C)
         scaled = x
         if M.DEGREE >= 0:
             factor, logs = degree_factor(weights, data, start, n, M)
             scaled = x * factor
-        p = eigenvectors(data, start, valid, M)
+        p = rows_of(data.vectors, start, valid, M.K, M.KP, M.T)
         state = product(tl.trans(p), scaled, M.PRECISION)
         gain = gains_of(layer.gains, slot, M)
         seen = linear(state, weights + M.LIN_O, M.C, M.C, M.PRECISION)

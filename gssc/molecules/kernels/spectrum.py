@@ -17,7 +17,7 @@ def phi_forward(batch, data, spectrum, M: tl.constexpr):
     """E ← e + mean_l(pool(e_l)) ⊙ update(e), BLOCKS times; Φ is zero where there is no eigenvalue."""
     slot, replica, _ = this_slot(batch)
     total = tl.num_programs(0)
-    weights = spectrum.weights + replica * batch.params_stride
+    weights = batch.params + replica * batch.params_stride + M.PHI
     graph = tl.load(batch.slots + slot * SLOT)
     root, valid, count = spectrum_of(data.eigvals, data.eigmask, graph, M.K, M.KP)
     e = phi_of(root, valid, count, weights, spectrum.states, slot, total, M.BLOCKS, M.KP, M.W, M.PRECISION)
@@ -29,8 +29,8 @@ def phi_backward(batch, data, spectrum, layers, M: tl.constexpr):
     """Gradients of the weights of φ from those of Φ in every layer; what is inside a block is computed again."""
     slot, replica, _ = this_slot(batch)
     total = tl.num_programs(0)
-    weights = spectrum.weights + replica * batch.params_stride
-    grads = spectrum.grads + slot.to(tl.int64) * batch.params_stride
+    weights = batch.params + replica * batch.params_stride + M.PHI
+    grads = batch.grads + slot.to(tl.int64) * batch.params_stride + M.PHI
     graph = tl.load(batch.slots + slot * SLOT)
     root, valid, count = spectrum_of(data.eigvals, data.eigmask, graph, M.K, M.KP)
     d = tl.load(tile_at(spectrum.d_phi, slot, M.KP, M.W))
