@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gssc.checks import check_choice
+from gssc.checks import check_choice, fail
 from gssc.molecules.arguments import Batch, Constants, Head, Layer, Moments, Norm, Spectrum
-from gssc.molecules.supported import bond_types, categories
+from gssc.molecules.supported import bond_types, categories, difference, why_not_model
 from gssc.molecules.workspace import SUM_BLOCK, Workspace
 from gssc.ops.triton_support import power_of_two
 
@@ -38,7 +38,7 @@ class MoleculeModel:
     The models keep their parameters and statistics, as views of flat memory: what changes here changes there.
 
     Args:
-        models: Those of one recipe that `supported.why_not_run` takes; their weights may differ, nothing else.
+        models: The models; their weights may differ, nothing else.
         precision: How matrices are multiplied: ``"tf32"``, ``"tf32x3"`` (nearly float32) or ``"ieee"``.
         squared: Squared instead of absolute error as the loss.
     """
@@ -227,6 +227,10 @@ class FlatModels:
     """
 
     def __init__(self, models: Sequence[Any]) -> None:
+        for model in models:
+            reason = why_not_model(model) or difference(model, models[0])
+            if reason is not None:
+                fail("models", "models that the kernels for small graphs take", reason)
         self.models, layers = list(models), len(models[0].layers)
         parameters = dict(models[0].named_parameters())
         self.offsets: dict[str, int] = {}

@@ -1,18 +1,25 @@
-"""Which recipes and graphs the kernels for small graphs take.
+"""Which recipes, models and graphs the kernels for small graphs take.
 
-They stand for the whole forward pass of the model that a recipe describes, so every key of its section ``model`` has to
-be known here: one that is not is a reason to refuse and never ignored.
+They stand for the whole forward pass of a `GSSC`, so every module of it has to be what they compute. `implemented` says
+what that is; a model is compared with it module by module, so that an option that the kernels do not know, of any
+layer, is a reason to refuse and never ignored.
 """
 
-from dataclasses import asdict
 from importlib.util import find_spec
+from types import NoneType
 from typing import Any
 
 import torch
+from torch import nn
 
-from gssc.config import ModelConfig, Recipe
+from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.model import GSSC
+from gssc.nn import GINE, GSSCLayer, GSSConv
+from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
+from gssc.nn.layer import FeedForward
+from gssc.nn.norm import BatchNorm
+from gssc.nn.phi import DeepSetPhi
 from gssc.train.build import about_data, build_model
 from gssc.train.processes import Processes
 
@@ -22,25 +29,28 @@ MOST_GRADIENTS = 2**32
 WIDTHS = (16, 32, 64)
 MAX_CATEGORIES, MAX_BONDS, MAX_STEPS = 256, 4, 64
 
-# Keys of a recipe's model whose values are all taken ...
-TAKEN = {
-    "layers", "kernel", "normalize", "self_term", "degree_scaling", "out_proj", "heads", "embedding_init",
-    "rwse_channels", "dropout_local", "dropout_global", "dropout_ffn",
-}  # fmt: skip
-# ... and of which some are: which, and what is said of others.
-SOME_TAKEN: dict[str, tuple[tuple[Any, ...], str]] = {
-    "local": (("gine",), "its local part is not GINE"),
-    "glob": (("gssc",), "its global part is not GSSC"),
-    "selective": ((False,), "its global part is not GSSC without selection"),
-    "norm": (("batch",), "its norms are not BatchNorms"),
-    "phi": (("deepset",), "phi is not a deep set"),
-    "channels": (WIDTHS, f"its width is not of {', '.join(map(str, WIDTHS))}"),
-    "phi_channels": ((None, *WIDTHS), f"the width of phi is not of {', '.join(map(str, WIDTHS))}"),
-    "diagonal_channels": ((0,), "it has a diagonal encoding"),
-    "jumping_knowledge": ((False,), "it has jumping knowledge"),
-    "pool": (("sum", "mean"), "it has max pooling"),
-    "head": (("halving",), "its head does not halve the width twice"),
+PARAMETERS_OF_LAYER = {
+    *(f"{norm}.{name}" for norm in ("norm_local", "norm_global", "norm_ffn") for name in ("weight", "bias")),
+    *(f"{linear}.{name}" for linear in ("local.nn.0", "local.nn.2", "glob.lin_out") for name in ("weight", "bias")),
+    *(f"{linear}.{name}" for linear in ("feed_forward.0", "feed_forward.3") for name in ("weight", "bias")),
+    *(f"glob.lin_{name}.weight" for name in ("q", "k", "o", "sq", "sk", "s")),
+    *("glob.degree_scale", "glob.degree_log_scale"),
 }
+# Modules that options are read off, where they are there.
+READ = {
+    "node_encoder": FeatureEncoder,
+    "edge_encoder": FeatureEncoder,
+    "rwse_encoder": RandomWalkEncoder,
+    "rwse_encoder.linear": nn.Linear,
+    "layers.0.feed_forward": FeedForward,
+    "layers.0.feed_forward.2": nn.Dropout,
+    "phi": DeepSetPhi,
+    "head": GraphHead,
+}
+INTERNALS = vars(nn.Module()).keys()
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+COMPARED = (bool, int, float, str, tuple, list, dict, set, NoneType)  # by value; others have to be the same object
+NOT_COMPARED = {"recompute", "inspector"}  # where memory is saved, results are the same; PyG's own
 
 
 def why_not(recipe: Recipe, dataset: GraphDataset, device: torch.device, processes: Processes) -> str | None:
@@ -63,21 +73,13 @@ def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> 
         return "train.capture is false"
     if config.precision not in ("float32", "tf32"):
         return f"train.precision is {config.precision}"
-    if torch.get_default_dtype() != torch.float32:
-        return f"its weights are {torch.get_default_dtype()}"
     if (task.level, task.kind) != ("graph", "regression"):
         return f"the task is not regression of graphs but {task.kind} of {task.level}s"
-    reason = why_not_model(recipe.model)
+    with torch.random.fork_rng(devices=[]):
+        model = build_model(recipe, about_data(recipe, dataset))
+    reason = why_not_model(model)
     if reason is not None:
         return reason
-    with torch.device("meta"):
-        model = build_model(recipe, about_data(recipe, dataset))
-    if not 1 <= sum(categories(model)) <= MAX_CATEGORIES:
-        return f"nodes do not have at most {MAX_CATEGORIES} categories"
-    if not 1 <= bond_types(model) <= MAX_BONDS:
-        return f"edges do not have at most {MAX_BONDS} types"
-    if recipe.spectrum.rwse > MAX_STEPS:
-        return f"it reads more than {MAX_STEPS} random-walk steps"
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if config.batch_size * parameters > MOST_GRADIENTS:
         return f"batches of {config.batch_size} graphs are too large"
@@ -95,13 +97,124 @@ def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> 
     return None
 
 
-def why_not_model(config: ModelConfig) -> str | None:
-    """Why the kernels for small graphs do not take a recipe's model, in a few words; None where they do."""
-    for key, value in asdict(config).items():
-        values, reason = SOME_TAKEN.get(key, ((), f"they do not know model.{key}"))
-        if key not in TAKEN and value not in values:
+def why_not_model(model: nn.Module) -> str | None:
+    """Why the kernels for small graphs do not take a model, in a few words; None where they do."""
+    if type(model) is not GSSC or model.level != "graph":
+        return "it does not predict graphs with a GSSC"
+    for layer in model.layers:
+        reason = _why_not_parts(layer)
+        if reason is not None:
             return reason
+    if type(model.phi) is not DeepSetPhi:
+        return "phi is not a deep set"
+    for name, module in model.named_modules():
+        kind = nn.Embedding if ".embeddings." in name else READ.get(name)
+        if kind is not None and type(module) is not kind:
+            return f"{name} is a {type(module).__name__}, not a {kind.__name__}"
+    channels: Any = model.layers[0].channels
+    if channels not in WIDTHS or model.phi.channels not in WIDTHS:
+        return f"its widths are {channels} and {model.phi.channels}, not of {', '.join(map(str, WIDTHS))}"
+    if not 1 <= sum(categories(model)) <= MAX_CATEGORIES:
+        return f"nodes do not have at most {MAX_CATEGORIES} categories"
+    if not 1 <= bond_types(model) <= MAX_BONDS:
+        return f"edges do not have at most {MAX_BONDS} types"
+    if model.diagonal_encoder is not None or model.jumping_knowledge or model.head.pool not in ("sum", "mean"):
+        return "it has a diagonal encoding, jumping knowledge or max pooling"
+    if _head_widths(model)[:-1] != [channels // 2, channels // 4]:
+        return "its head does not halve the width twice"
+    if model.rwse_encoder is not None and model.rwse_encoder.linear.in_features > MAX_STEPS:
+        return f"it reads more than {MAX_STEPS} random-walk steps"
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32:
+            return f"its weights are {parameter.dtype}"
+        if not parameter.requires_grad:
+            return f"{name} is not trained"
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            return f"{name} has hooks"
+    return difference(model, implemented(model))
+
+
+def _why_not_parts(layer: Any) -> str | None:
+    """What is plain to see in one layer."""
+    if type(layer) is not GSSCLayer:
+        return f"a layer is a {type(layer).__name__}"
+    if type(layer.local) is not GINE or float(layer.local.eps) != 0.0:
+        return "its local part is not GINE"
+    if type(layer.glob) is not GSSConv or layer.glob.selective:
+        return "its global part is not GSSC without selection"
+    if any(type(norm) is not BatchNorm for norm in (layer.norm_local, layer.norm_global, layer.norm_ffn)):
+        return "its norms are not BatchNorms as they are by default"
+    unknown = [name for name, _ in layer.named_parameters() if name not in PARAMETERS_OF_LAYER]
+    return f"a layer has parameters that they do not know: {unknown[0]}" if unknown else None
+
+
+def implemented(model: Any) -> GSSC:
+    """The model that the kernels compute in place of one, without memory: its options, read off the first layer."""
+    layer, walks = model.layers[0], model.rwse_encoder
+    conv = layer.glob
+    with torch.device("meta"):
+        return GSSC(
+            _head_widths(model)[-1],
+            layer.channels,
+            len(model.layers),
+            node_features=categories(model),
+            edge_features=None if model.edge_encoder is None else [bond_types(model)],
+            rwse=0 if walks is None else walks.linear.in_features,
+            rwse_channels=0 if walks is None else walks.linear.out_features,
+            local="gine",
+            glob="gssc",
+            phi=DeepSetPhi(model.phi.channels, len(model.phi.pool)),
+            kernel=conv.kernel,
+            normalize=conv.normalize,  # nothing without selection
+            self_term=conv.self_term,
+            degree_scaling=conv.degree_scale is not None,
+            out_proj=conv.lin_out is not None,
+            dropout_local=layer.dropout_local,
+            dropout_global=layer.dropout_global,
+            dropout_ffn=layer.feed_forward[2].p,
+            norm="batch",
+            level="graph",
+            pool=model.head.pool,
+            head="halving",
+        )
+
+
+def difference(model: nn.Module, expected: nn.Module) -> str | None:
+    """The first module, option or parameter in which a model is not as expected, values of weights apart."""
+    modules, others = dict(model.named_modules()), dict(expected.named_modules())
+    for name in dict.fromkeys([*modules, *others]):
+        if name not in modules or name not in others:
+            return f"it has no {name}" if name in others else f"they do not know its {name}"
+        reason = _difference_of_modules(modules[name], others[name])
+        if reason is not None:
+            return f"{name or 'the model'}{reason}"
+    for kind in ("named_parameters", "named_buffers"):
+        tensors, other_tensors = ({name: tuple(t.shape) for name, t in getattr(m, kind)()} for m in (model, expected))
+        if tensors != other_tensors:
+            name = min(set(tensors.items()) ^ set(other_tensors.items()))[0]
+            return f"{name} is {tensors.get(name, 'missing')}, not {other_tensors.get(name, 'there')}"
     return None
+
+
+def _difference_of_modules(module: nn.Module, other: nn.Module) -> str | None:
+    if type(module) is not type(other):
+        return f" is a {type(module).__name__}, not a {type(other).__name__}"
+    if any(getattr(module, hooks) for hooks in HOOKS):
+        return " has hooks"
+    options, other_options = ({k: v for k, v in vars(m).items() if k not in INTERNALS} for m in (module, other))
+    for name in dict.fromkeys([*options, *other_options]):
+        if name not in options or name not in other_options:
+            return f" has no {name}" if name in other_options else f" has a {name} that they do not know"
+        value, expected = options[name], other_options[name]
+        same = value is expected or (isinstance(value, COMPARED) and value == expected)
+        if not same and name not in NOT_COMPARED:
+            return f".{name} is not {expected!r}"
+    return None
+
+
+def _head_widths(model: GSSC) -> list[int]:
+    """Outputs of the Linears of the head."""
+    return [linear.out_features for linear in model.head.modules() if isinstance(linear, nn.Linear)]
 
 
 def categories(model: GSSC) -> list[int]:
