@@ -22,12 +22,17 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
         return
     device = torch._C._cuda_getDevice()
     traits: list[Any] = [id(kernel), device, *constants.values()]  # kernels live as long as the program
+    passed: list[Any] = []  # tensors as addresses: of a tensor Triton would ask the driver where it lies
     for value in arguments:
         kind = type(value)
         if kind is Tensor or kind is nn.Parameter:
             # Apart from each other, without a tuple for each: an aligned pointer is its type alone.
-            traits.append(value.dtype if value.data_ptr() % 16 == 0 else (value.dtype,))
-        elif kind is int:
+            address = value.data_ptr()
+            traits.append(value.dtype if address % 16 == 0 else (value.dtype,))
+            passed.append(address if value.is_cuda else value)  # which it refuses in words
+            continue
+        passed.append(value)
+        if kind is int:
             divisible = 1 if value == 1 else 16 if value % 16 == 0 else 0
             narrow = -0x80000000 <= value < 0x80000000
             traits.append(divisible if narrow else (divisible, value < 0x8000000000000000))
@@ -41,10 +46,10 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
         # What ``compiled[grid]`` would look up again; hooks of profilers that Triton offers are not called.
         _COMPILED[key] = compiled.run, compiled.function, compiled.packed_metadata, values
         return
-    run, function, metadata, values = known
+    run, function, metadata, constant = known
     stream = torch._C._cuda_getCurrentRawStream(device)
     x, y, z = (*grid, 1, 1)[:3]
-    run(x, y, z, stream, function, metadata, None, None, None, *arguments, *values)
+    run(x, y, z, stream, function, metadata, None, None, None, *passed, *constant)
 
 
 def contiguous(*tensors: Tensor | None) -> list[Any]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gssc.ops.norm import naive
 from gssc.ops.norm.naive import NormState
 from gssc.ops.norm.rowwise import relu_dropout
-from gssc.ops.norm.triton import composed_norm, norm_backward, norm_forward
+from gssc.ops.norm.triton import composed_norm, move_running_statistics, norm_backward, norm_forward
 from gssc.ops.op import composed_gradients
 
 
@@ -35,6 +35,8 @@ class _FeedForward(torch.autograd.Function):
             rows, None, x, scale, shift, None, None, norm.mean, norm.variance, None, None, mask, seed, *ctx.form[:2],
             norm.eps, False, site + 1, norm.training, *((norm.batches, None, norm.momentum) if moves else ()),
         )  # fmt: skip
+        if norm.training and not moves:
+            move_running_statistics(stats, norm.mean, norm.variance, norm.batches, None, None, None, norm.momentum)
         ctx.save_for_backward(x, w1, b1, w2, b2, scale, shift, mask, seed, hidden, rows, stats)
         return out
 

@@ -76,6 +76,20 @@ def test_float64_is_exact():
             assert_close(other[name], value, name, 1e-8 * max(1.0, float(value.abs().max())))
 
 
+def test_running_means_over_all_batches():
+    network, norm = make(5)
+    norm.momentum = None
+    x = torch.randn(2, 9, 5, device=DEVICE)
+    found = []
+    for backend in ("naive", "triton"):
+        own = copy.deepcopy(norm)
+        for rows in x:
+            ops.residual_feed_forward(rows, network, own, training=True, backend=backend)
+        found.append(list(own.buffers()))
+    for actual, expected in zip(*found, strict=True):
+        assert_close(actual.double(), expected.double(), tolerance=1e-5)
+
+
 def test_no_rows_and_few():
     network, norm = make(3, 0.5)
     for rows in (0, 1):
