@@ -159,5 +159,5 @@ def joint_frequency_gains(
     channels = weights.shape[2]
     if not phi.is_cuda or 2 * count * channels * graphs * frequencies > LARGEST:
         return None
-    q, k = (rows @ weights.reshape(-1, width).t()).view(-1, 2, count, channels).unbind(1)
-    return (q * k).transpose(0, 1).contiguous().view(count, graphs, frequencies, channels).unbind()
+    q, k = (rows @ weights.transpose(2, 3)).unbind()
+    return (q * k).view(count, graphs, frequencies, channels).unbind()
