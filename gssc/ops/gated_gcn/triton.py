@@ -38,7 +38,7 @@ from gssc.ops.launch import launch
 from gssc.ops.linears import MERGED, mergeable, op_of_linears
 from gssc.ops.norm import NormState
 from gssc.ops.norm import naive as random
-from gssc.ops.norm.triton import move_running_statistics
+from gssc.ops.norm.triton import move_running_statistics, normalized_by
 from gssc.ops.op import composed_gradients, is_traced, op, unmodified
 from gssc.ops.triton_support import exporting
 
@@ -262,7 +262,7 @@ def _composed_gradients(ctx: Any, saved: list[Any], *grads: Tensor | None) -> tu
     def function(t: Tensor, s: Tensor, b: Tensor, e: Any, weight: Any, bias: Any, scale: Any, shift: Any) -> Any:
         def update(logits: Tensor) -> Tensor:
             if scale is not None:
-                logits = _normalized(logits, scale, shift, mask, stats, norm_eps)
+                logits = normalized_by(stats, logits, scale, shift, mask, norm_eps)
             return random.dropped(logits.relu(), seed, site, dropout)
 
         def project(rows: Tensor) -> Tensor:
@@ -273,17 +273,6 @@ def _composed_gradients(ctx: Any, saved: list[Any], *grads: Tensor | None) -> tu
 
     needed = [need for place, need in enumerate(ctx.needs_input_grad[:9]) if place != 3]
     return composed_gradients(function, saved[:8], needed, [grad for grad in grads if grad is not None])
-
-
-def _normalized(logits: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, stats: Tensor, eps: float) -> Tensor:
-    """γℓ̂ + β, differentiable through statistics of the batch; ``stats`` has those that count without one."""
-    real = torch.ones_like(logits[:, :1], dtype=torch.bool) if mask is None else mask.bool().unsqueeze(1)
-    mean, inverse, _, _, n = stats
-    center = torch.where(real, logits, 0.0).sum(0) / n.clamp(min=1)
-    squares = torch.where(real, logits - center, 0.0).square().sum(0)
-    by_batch = n >= 2
-    inverse = torch.where(by_batch, torch.rsqrt(squares / n.clamp(min=1) + eps), inverse)
-    return torch.where(real, (logits - torch.where(by_batch, center, mean)) * inverse * scale + shift, 0.0)
 
 
 _messages.register_autograd(_backward, setup_context=_setup)

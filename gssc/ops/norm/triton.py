@@ -204,16 +204,23 @@ def composed_norm(
 
     def norm(hidden: Tensor, number: int) -> Tensor:
         scale, shift = ((weight, bias), (weight2, bias2))[number]
-        real = torch.ones_like(hidden[:, :1], dtype=torch.bool) if mask is None else mask.unsqueeze(1)
-        mean, inverse, _, _, n = stats[number]
-        center = torch.where(real, hidden, 0.0).sum(0) / n.clamp(min=1)
-        squares = torch.where(real, hidden - center, 0.0).square().sum(0)
-        enough = n >= 2
-        inverse = torch.where(enough, torch.rsqrt(squares / n.clamp(min=1) + eps), inverse)
-        return torch.where(real, (hidden - torch.where(enough, center, mean)) * inverse * scale + shift, 0.0)
+        return normalized_by(stats[number], hidden, scale, shift, mask, eps)
 
     rows = [part.to(stats.dtype) for part in (first, second) if part is not None]
     return random.composed(norm, x, rows, seed, *form)
+
+
+def normalized_by(
+    stats: Tensor, rows: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, eps: float
+) -> Tensor:
+    """γû + β of real rows, differentiable through statistics of the batch; ``stats`` [5, C] has those without one."""
+    real = torch.ones_like(rows[:, :1], dtype=torch.bool) if mask is None else mask.bool().unsqueeze(1)
+    mean, inverse, _, _, n = stats
+    center = torch.where(real, rows, 0.0).sum(0) / n.clamp(min=1)
+    squares = torch.where(real, rows - center, 0.0).square().sum(0)
+    enough = n >= 2
+    inverse = torch.where(enough, torch.rsqrt(squares / n.clamp(min=1) + eps), inverse)
+    return torch.where(real, (rows - torch.where(enough, center, mean)) * inverse * scale + shift, 0.0)
 
 
 norm_forward.register_autograd(_backward, setup_context=_setup)
