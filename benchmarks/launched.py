@@ -89,9 +89,11 @@ def steps(name: str, data: dict[str, Tensor], training: bool) -> Callable[[], Te
             return model(data["x"], data["edge_index"], data.get("edge_attr"), data["batch"])
 
     model.train(training)
+    parameters = list(model.parameters())
 
     def train() -> Tensor:
-        model.zero_grad(set_to_none=True)
+        for parameter in parameters:  # as an optimiser does it
+            parameter.grad = None
         loss = forward().square().mean()
         loss.backward()
         return loss

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.ops.op import Op, is_traced, unmodified
+from gssc.ops.op import Op, is_traced, unmodified, weight_and_bias
 
 MERGED = 1 << 21  # numbers of the input, N × C, up to which one product pays: launches take longer than products
 
@@ -16,7 +16,7 @@ def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
     """``module(x)`` of every module, for x [N, D]; results may be columns of one tensor."""
     if not mergeable(x, *modules):
         return tuple(module(x) for module in modules)
-    parameters = [*zip(*((module.weight, module.bias) for module in modules), strict=True)]
+    parameters = [*zip(*map(weight_and_bias, modules), strict=True)]
     weight, bias = (None if part[0] is None else torch.cat(part) for part in parameters)
     return F.linear(x, weight, bias).chunk(len(modules), dim=1)  # type: ignore[arg-type]
 

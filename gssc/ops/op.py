@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+WEIGHTS = ("weight", "bias")
 # Of arguments that nothing can hide behind; other types are looked at.
 PLAIN_TYPES = frozenset((Tensor, nn.Parameter, type(None), bool, int, float, str, list, tuple))
 
@@ -98,9 +99,18 @@ def unmodified(*modules: nn.Module | None, kind: type[nn.Module] = nn.Linear, bi
         if type(module) is not kind or state["_forward_hooks"] or state["_forward_pre_hooks"] \
                 or state["_backward_hooks"] or state["_backward_pre_hooks"]:  # fmt: skip
             return False
-        if bias is not None and (module.bias is not None) != bias:
-            return False
+        if bias is not None:
+            known = state["_parameters"]
+            own = known["bias"] if "bias" in known else module.bias  # noqa: SIM401 (get would look it up in any case)
+            if (own is not None) != bias:
+                return False
     return True
+
+
+def weight_and_bias(module: nn.Module) -> Any:
+    """As attributes, but without the module's search for them, which takes as long as a small op."""
+    known = module.__dict__["_parameters"]
+    return tuple(known.values()) if tuple(known) == WEIGHTS else (module.weight, module.bias)
 
 
 def composed_gradients(

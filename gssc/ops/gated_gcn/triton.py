@@ -39,7 +39,7 @@ from gssc.ops.linears import MERGED, mergeable, op_of_linears
 from gssc.ops.norm import NormState
 from gssc.ops.norm import naive as random
 from gssc.ops.norm.triton import move_running_statistics, normalized_by
-from gssc.ops.op import composed_gradients, is_traced, op, unmodified
+from gssc.ops.op import composed_gradients, is_traced, op, unmodified, weight_and_bias
 from gssc.ops.triton_support import exporting
 
 PIECE = 1 << 14  # edges of which the gradient is multiplied at a time, at least
@@ -287,7 +287,6 @@ def gated_messages(
     """
     x, tell, edge_index, edge_attr, lin_edge, _, mask, residual, eps, dropout, seed, site = inputs
     merged, modules = mergeable(x, *tell), list(tell)
-    linear: Any = lin_edge
     if merged:
         autocast = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
@@ -298,10 +297,12 @@ def gated_messages(
         told = [rows.to(dtype).contiguous() for rows in told]
     state: Any = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
     scale, shift, mean, variance, batches, norm_eps, momentum, training = state
-    check_shapes(("lin_edge.weight", None if linear is None else linear.weight, (c, c)), ("norm.weight", scale, (c,)))
+    linear: Any = lin_edge
+    weight, bias = weight_and_bias(linear) if linear is not None else (None, None)
+    check_shapes(("lin_edge.weight", weight, (c, c)), ("norm.weight", scale, (c,)))
     edges: tuple[Any, ...] = (None, None, None)
-    if edge_attr is not None:
-        edges = edge_attr.to(dtype).contiguous(), linear.weight.to(dtype), linear.bias.to(dtype)
+    if edge_attr is not None and weight is not None and bias is not None:
+        edges = edge_attr.to(dtype).contiguous(), weight.to(dtype), bias.to(dtype)
     narrow_mask = None if mask is None else mask.contiguous().view(torch.uint8)
     fixed = [*plan, edge_index.contiguous(), narrow_mask, seed if dropout else None, mean, variance]
     moves = training and momentum is not None and not is_traced(x)  # with the op itself, as in ``norm``
@@ -311,7 +312,7 @@ def gated_messages(
         len(tell) if merged else 1, need_edges, *((batches, momentum) if moves else (None, 0.0)),
     )  # fmt: skip
     if merged:
-        weights, biases = zip(*((module.weight, module.bias) for module in modules), strict=True)
+        weights, biases = zip(*map(weight_and_bias, modules), strict=True)
         nodes, new_edges, stats, _ = op_of_linears(_messages, x, weights, biases, *others)
     else:
         nodes, new_edges, stats, _ = _messages(*told, *others)
@@ -325,4 +326,4 @@ def _origin(x: Tensor, modules: Sequence[Any]) -> list[Any]:
     # A limit on the nodes would become one of an exported program.
     if exporting() or x.numel() <= MERGED or not unmodified(*modules, bias=True):
         return []
-    return [x, *(tensor for module in modules for tensor in (module.weight, module.bias))]
+    return [x, *(tensor for module in modules for tensor in weight_and_bias(module))]

@@ -110,10 +110,12 @@ def norm_state(norm: object) -> NormState | None:
         return None
     if state["_backward_pre_hooks"] or type(norm).forward.__module__ != "gssc.nn.norm":
         return None
-    weight, mean, variance, batches = norm.weight, norm.running_mean, norm.running_var, norm.num_batches_tracked
-    if weight is None or mean is None or variance is None or batches is None:
+    known = state["_parameters"]
+    weight, bias = known.values() if len(known) == 2 else (norm.weight, norm.bias)
+    buffers = [*state["_buffers"].values()]  # running mean and variance, and the number of batches
+    if weight is None or len(buffers) != 3 or buffers[0] is None:
         return None
-    return NormState(weight, norm.bias, mean, variance, batches, norm.eps, norm.momentum, norm.training)
+    return NormState(weight, bias, *buffers, state["eps"], state["momentum"], state["training"])
 
 
 def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> list[NormState] | None:

@@ -15,7 +15,7 @@ from gssc.ops.norm import naive
 from gssc.ops.norm.naive import NormState
 from gssc.ops.norm.rowwise import relu_dropout
 from gssc.ops.norm.triton import composed_norm, move_running_statistics, norm_backward, norm_forward
-from gssc.ops.op import composed_gradients
+from gssc.ops.op import composed_gradients, weight_and_bias
 
 
 class _FeedForward(torch.autograd.Function):
@@ -68,7 +68,7 @@ def residual_feed_forward(
     p: float, site: int,
 ) -> Tensor:  # fmt: skip
     """See ``gssc.ops.norm``; weights are used without calling the modules."""
-    weights: Any = (inner.weight, inner.bias, outer.weight, outer.bias)
+    weights: Any = (*weight_and_bias(inner), *weight_and_bias(outer))
     if torch.is_autocast_enabled(x.device.type):
         weights = [weight.to(torch.get_autocast_dtype(x.device.type)) for weight in weights]
     out: Tensor = _FeedForward.apply(x, *weights, norm.weight, norm.bias, norm, mask, seed if p else None, p, site)

@@ -210,9 +210,7 @@ def composed_norm(
     return random.composed(norm, x, rows, seed, *form)
 
 
-def normalized_by(
-    stats: Tensor, rows: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, eps: float
-) -> Tensor:
+def normalized_by(stats: Tensor, rows: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, eps: float) -> Tensor:
     """γû + β of real rows, differentiable through statistics of the batch; ``stats`` [5, C] has those without one."""
     real = torch.ones_like(rows[:, :1], dtype=torch.bool) if mask is None else mask.bool().unsqueeze(1)
     mean, inverse, _, _, n = stats

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
-from gssc.ops.op import unmodified
+from gssc.ops.op import unmodified, weight_and_bias
 from gssc.ops.phi import naive, triton
 from gssc.ops.triton_support import can_fuse, check_fusible
 
@@ -78,11 +78,12 @@ def unit_weights(embed: nn.Module, pool: Sequence[nn.Module], update: Sequence[n
                 unmodified(linear) and unmodified(norm, kind=nn.LayerNorm) and unmodified(activation, kind=nn.SiLU)
             ):
                 return None
-            if linear.bias is None or norm.bias is None or norm.eps != naive.EPS:
+            unit = (*weight_and_bias(linear), *weight_and_bias(norm))
+            if unit[1] is None or unit[3] is None or norm.eps != naive.EPS:
                 return None
             if linear.out_features != linear.in_features and weights:
                 return None
-            weights += [linear.weight, linear.bias, norm.weight, norm.bias]
+            weights += unit
     width = weights[0].shape[0]
     plain = len(pool) == len(update) and weights[0].shape[1] == 1
     return weights if plain and all(weight.shape[0] == width for weight in weights) else None
