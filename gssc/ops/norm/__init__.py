@@ -115,7 +115,8 @@ def norm_state(norm: object) -> NormState | None:
     buffers = [*state["_buffers"].values()]  # running mean and variance, and the number of batches
     if weight is None or len(buffers) != 3 or buffers[0] is None:
         return None
-    return NormState(weight, bias, *buffers, state["eps"], state["momentum"], state["training"])
+    mean, variance, batches = buffers
+    return NormState(weight, bias, mean, variance, batches, state["eps"], state["momentum"], state["training"])
 
 
 def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> list[NormState] | None:
