@@ -1,11 +1,8 @@
-"""Products with states of graphs, for vectors and for their pairs, and sums over graphs in Triton.
+"""The products of ``torch.py``, for vectors and for their pairs, and sums over graphs in Triton.
 
-    to_state:    U_g = P_gᵀ X_g        [N, K], [N, C]    -> [G, S, C]
-    from_state:  Y_g = P_g S_g         [N, K], [G, S, C] -> [N, C]
-
-S = K or, with ``pairs``, K²: then P stands for P⊗P, [N, K²], which is never stored. Results are float32, and repeat bit
-by bit: graphs of several tiles are summed in two stages. Derivatives are again these two; those in P of the products
-with pairs store [N, K²], and are not what training needs. Nothing looks at the sizes of graphs on the host.
+With ``pairs`` P stands for P⊗P, [N, K²], which is never stored. Results are float32, and repeat bit by bit: graphs of
+several tiles are summed in two stages. Derivatives in P of the products with pairs store [N, K²], and are not what
+training needs. Nothing looks at the sizes of graphs on the host.
 """
 
 from typing import Any
@@ -38,8 +35,8 @@ def _constants(vectors: Tensor, other: Tensor, pairs: bool) -> dict[str, Any]:
 
 
 @op("gssc::to_state_triton")
-def to_state_triton(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
-    """U [G, S, C] in float32."""
+def to_state(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool = False) -> Tensor:
+    """U_g = P_gᵀ X_g: vectors [N, K], x [N, C], ptr [G + 1] -> [G, K, C], or [G, K², C] with pairs."""
     state = _empty_state(vectors, x, ptr, pairs)
     if x.shape[0] == 0 or state.numel() == 0:
         return state.zero_()
@@ -55,15 +52,15 @@ def to_state_triton(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Ten
     return state
 
 
-@to_state_triton.register_fake
-def _empty_state(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
+@to_state.register_fake
+def _empty_state(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool = False) -> Tensor:
     k = vectors.shape[1]
     return x.new_empty((ptr.shape[0] - 1, k * k if pairs else k, x.shape[1]), dtype=torch.float32)
 
 
 @op("gssc::from_state_triton")
-def from_state_triton(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
-    """Y [N, C] in float32."""
+def from_state(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool = False) -> Tensor:
+    """Y_g = P_g S_g: vectors [N, K], state [G, K, C], or [G, K², C] with pairs, ptr [G + 1] -> [N, C]."""
     out = _empty_rows(vectors, state)
     if out.numel() == 0 or state.shape[1] == 0:
         return out.zero_()
@@ -76,36 +73,23 @@ def from_state_triton(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool) 
     return out
 
 
-@from_state_triton.register_fake
+@from_state.register_fake
 def _empty_rows(vectors: Tensor, state: Tensor, *_: Any) -> Tensor:
     return state.new_empty((vectors.shape[0], state.shape[2]), dtype=torch.float32)
 
 
-register_gradients(to_state_triton, from_state_triton)
-
-
-def to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
-    """U_g = P_gᵀ X_g: vectors [N, K], x [N, C], ptr [G + 1] -> [G, K, C]."""
-    out: Tensor = to_state_triton(vectors, x, ptr, False)
-    return out
-
-
-def from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
-    """Y_g = P_g S_g: vectors [N, K], state [G, K, C], ptr [G + 1] -> [N, C]."""
-    out: Tensor = from_state_triton(vectors, state, ptr, False)
-    return out
+register_gradients(to_state, from_state)
 
 
 def pairs_to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
     """Σ_v P_vj P_vk x_v: vectors [N, K], x [N, C] -> [G, K, K, C]."""
-    k = vectors.shape[1]
-    out: Tensor = to_state_triton(vectors, x, ptr, True).unflatten(1, (k, k))
-    return out
+    out: Tensor = to_state(vectors, x, ptr, True)
+    return out.unflatten(1, (vectors.shape[1],) * 2)
 
 
 def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     """Σ_jk P_vj P_vk S_jk: vectors [N, K], state [G, K, K, C] -> [N, C]."""
-    out: Tensor = from_state_triton(vectors, state.flatten(1, 2), ptr, True)
+    out: Tensor = from_state(vectors, state.flatten(1, 2), ptr, True)
     return out
 
 
