@@ -1,4 +1,4 @@
-"""Products between nodes and states of graphs by batched products over buckets of graphs, and sums over graphs.
+"""Products between nodes and states of graphs by batched products over buckets of graphs.
 
     to_state:    U_g = P_gᵀ X_g        [N, K], [N, C]    -> [G, K, C]
     from_state:  Y_g = P_g S_g         [N, K], [G, K, C] -> [N, C]

@@ -94,11 +94,11 @@ def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
 
 
 @op("gssc::segment_sum_triton")
-def segment_sum_triton(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
-    """[G, C] in float32, whatever the precision of matrix products is."""
-    out = _empty_sums(x, batch, ptr)
+def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
+    """s_g = Σ_{v in g} x_v, [G, C], summed in float32 whatever the precision of matrix products is."""
+    out = x.new_empty((ptr.shape[0] - 1, x.shape[1]), dtype=torch.float32)
     if x.shape[0] == 0 or out.numel() == 0:
-        return out.zero_()
+        return out.zero_().to(x.dtype)
     from gssc.ops.graph_sums.kernels import sum_tiles
 
     tiles, c, ptr = _tiles(x, ptr), x.shape[1], ptr.contiguous()
@@ -109,29 +109,21 @@ def segment_sum_triton(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
     )  # fmt: skip
     if partial is not None:
         tiles.reduce(partial, ptr, out)
-    return out
+    return out.to(x.dtype)
 
 
-@segment_sum_triton.register_fake
-def _empty_sums(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
-    return x.new_empty((ptr.shape[0] - 1, x.shape[1]), dtype=torch.float32)
+segment_sum.register_fake(lambda x, batch, ptr: x.new_empty(ptr.shape[0] - 1, x.shape[1]))
 
 
 def _segment_sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.nodes, ctx.dtype = inputs[0].shape[0], inputs[0].dtype
-    ctx.save_for_backward(inputs[1])
+    x, batch, _ = inputs
+    ctx.nodes = x.shape[0]
+    ctx.save_for_backward(batch)
 
 
 def _segment_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     (batch,) = ctx.saved_tensors
-    grad = grad.expand(ctx.nodes, grad.shape[1]) if batch is None else grad.index_select(0, batch)
-    return grad.to(ctx.dtype), None, None
+    return grad.expand(ctx.nodes, -1) if batch is None else grad.index_select(0, batch), None, None
 
 
-segment_sum_triton.register_autograd(_segment_sum_backward, setup_context=_segment_sum_setup)
-
-
-def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
-    """s_g = Σ_{v in g} x_v, [G, C]."""
-    out: Tensor = segment_sum_triton(x, batch, ptr)
-    return out.to(x.dtype)
+segment_sum.register_autograd(_segment_sum_backward, setup_context=_segment_sum_setup)
