@@ -30,5 +30,5 @@ def gathered_messages(x: Tensor, edge_attr: Tensor | None, eps: Tensor | None, e
     message = x.index_select(0, edge_index[0])
     if edge_attr is not None:
         message = message + edge_attr
-    total = x.new_zeros(x.shape).index_add(0, edge_index[1], message.relu().to(x.dtype))
+    total = x.new_zeros(x.shape).index_add(0, edge_index[1], message.relu())
     return total if eps is None else total + (1 + eps) * x
