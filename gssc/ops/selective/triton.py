@@ -27,7 +27,7 @@ from gssc.ops.graph_sums import triton as sums
 from gssc.ops.launch import launch
 from gssc.ops.op import composed_gradients, op
 from gssc.ops.selective import torch as composition
-from gssc.ops.selective.naive import Inputs, turn_names
+from gssc.ops.selective.naive import Weights, turn_names
 from gssc.ops.triton_support import exporting, power_of_two, wants_exact
 
 MAX_FREQUENCIES = 64
@@ -149,9 +149,8 @@ def _composed_gradients(ctx: Any, inputs: tuple[Any, ...], grad: Tensor) -> tupl
         names = turn_names(x_o, x_s)
         weights = {"dv": dv, **dict(zip(names, turns.chunk(len(names)), strict=True))}
         with torch.autocast(x.device.type, dtype=ctx.dtype, enabled=ctx.dtype != torch.float32):
-            return composition.selective_gssc_conv(
-                Inputs(x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, False, ctx.normalize), by=sums
-            )
+            inputs = (x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, False, ctx.normalize)
+            return composition.selective_gssc_conv(*inputs, by=sums)
 
     return composed_gradients(composed, inputs[:7], ctx.needs_input_grad[:7], grad)
 
@@ -159,12 +158,15 @@ def _composed_gradients(ctx: Any, inputs: tuple[Any, ...], grad: Tensor) -> tupl
 select.register_autograd(_backward, setup_context=_setup)
 
 
-def selective_gssc_conv(inputs: Inputs) -> Tensor:
+def selective_gssc_conv(
+    x: Tensor, x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, phi: Tensor, pair_gains: Tensor,
+    weights: Weights, ptr: Tensor, shared: bool, normalize: bool,
+) -> Tensor:  # fmt: skip
     """Arguments as in ``gssc.ops.selective_gssc_conv``; matrix products as autocast has them."""
-    x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared, normalize = inputs
     tensors = [weight for weight in weights.values() if isinstance(weight, Tensor)]
     if len(tensors) != len(weights) or not fits(x, vectors, ptr, shared):
-        return composition.selective_gssc_conv(inputs, by=sums)
+        inputs = (x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared, normalize)
+        return composition.selective_gssc_conv(*inputs, by=sums)
     dv, *turns = tensors
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
