@@ -1,8 +1,7 @@
 """The sums of GINE and GCN in Triton: nothing of size E is stored, forward or backward, but the gradient of e.
 
     forward     h_i  = (1 + ε) x_i + Σ_j ReLU(m_ij),  m_ij = x_j + e_ij     over edges in the order of their targets
-    backward    ∂x_j = (1 + ε) ∂h_j + Σ_i [m_ij > 0] ⊙ ∂h_i                in the order of their sources
-                ∂e_ij = [m_ij > 0] ⊙ ∂h_i                                   in the order they came
+    backward    ∂x_j = (1 + ε) ∂h_j + Σ_i ∂e_ij,  ∂e_ij = [m_ij > 0] ⊙ ∂h_i  in the order of their sources
 
 The term with ε is there where an ε is. m is computed anew in each pass. GCN's sum is without e and ReLU, and its own
 backward pass over reversed edges. Sums are float32 inside, made by one program in order: no atomics.
@@ -50,9 +49,8 @@ def gine_messages_backward(grad: Tensor, saved: Sequence[Tensor | None], need_ed
 
         grid = Grid(x.shape[0], edge_index.shape[1], x.shape[1], x.device)
         features = contiguous(x, edge_attr, grad)
-        grid.over_nodes(kernels.backward_nodes, *features, eps, *by_source, gradients[0])
-        if need_edges and grid.edges:
-            grid.over_rows(kernels.backward_edges, grid.edges, *features, edge_index.contiguous(), gradients[1])
+        d_x, d_attr = gradients if need_edges else (*gradients, None)
+        grid.over_nodes(kernels.backward_nodes, *features, eps, *by_source, d_x, d_attr)
     return gradients
 
 
