@@ -1,9 +1,8 @@
 """Both ends of a model: encoders, from raw features to channels, and heads, from channels to predictions."""
 
 from collections.abc import Sequence
-from functools import reduce
 from itertools import pairwise
-from operator import add, attrgetter
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 import torch
@@ -106,11 +105,14 @@ def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleLi
     On a GPU, where that is small, as zeros and ones [N, V] times all tables [V, C]: the gradient of the tables is one
     product as well. That of an embedding sorts its indices, some ten launches for each of a molecule's twelve columns.
     """
-    tables: Any = [e.weight for e in embeddings if unmodified(e, kind=nn.Embedding) and EXTRAS(e) == NO_EXTRAS]
+    tables: Any = []
+    if columns.is_cuda and not is_traced(columns):
+        tables = [e.weight for e in embeddings if unmodified(e, kind=nn.Embedding) and EXTRAS(e) == NO_EXTRAS]
     categories = sum(map(len, tables))
-    simple = columns.is_cuda and len(tables) == len(embeddings) and not is_traced(columns)
-    if not simple or columns.shape[0] * categories > MAX_ENTRIES:
-        total: Tensor = reduce(add, (embedding(columns[:, i]) for i, embedding in enumerate(embeddings)))
+    if len(tables) < len(embeddings) or columns.shape[0] * categories > MAX_ENTRIES:
+        total: Tensor = embeddings[0](columns[:, 0])
+        for i in range(1, len(embeddings)):
+            total = total + embeddings[i](columns[:, i])
         return total
     ones = tables[0].new_zeros(columns.shape[0], categories)
     start = 0

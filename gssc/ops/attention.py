@@ -81,16 +81,14 @@ def _like(*rows: Tensor) -> tuple[Tensor, ...]:
 
 @op("gssc::attention")
 def _attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int) -> Tensor:
-    out: Tensor = _per_graph(_forward_padded, (q, k, v), _like(q), ptr, heads, largest)[0]
-    return out
+    return _per_graph(_forward_padded, (q, k, v), _like(q), ptr, heads, largest)[0]
 
 
 @op("gssc::attention_backward")
 def _attention_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    gradients: Any = _per_graph(_backward_padded, (grad, q, k, v), _like(q, k, v), ptr, heads, largest)
-    return gradients
+    return _per_graph(_backward_padded, (grad, q, k, v), _like(q, k, v), ptr, heads, largest)
 
 
 _attention.register_fake(empty_like)
@@ -115,5 +113,4 @@ def attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest:
     ``largest`` is a bound on the nodes of a graph that spares a look at ``ptr`` on the host (which also checks it);
     ``None``: look.
     """
-    out: Tensor = _attention(q, k, v, ptr, heads, largest or 0)
-    return out
+    return _attention(q, k, v, ptr, heads, largest or 0)

@@ -49,7 +49,11 @@ def gine_messages(
     Returns:
         h, [N, C].
     """
-    backend = _chosen(backend, x, edge_index, edge_attr)
+    # On a CPU "auto" stays, and means torch.
+    if backend != "auto" or x.is_cuda or x.dim() != 2 or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        backend = _chosen(backend, x, edge_index, edge_attr)
+    if edge_attr is not None and edge_attr.shape != (edge_index.shape[1], x.shape[1]):
+        check_shape("edge_attr", edge_attr, edge_index.shape[1], x.shape[1])
     if backend == "naive":
         return naive.gine_messages(x, edge_attr, edge_index, eps)
     if edge_attr is not None and edge_attr.dtype != x.dtype:
@@ -59,8 +63,7 @@ def gine_messages(
         return triton.gine_messages(x, edge_attr, eps, edge_index, *plan)
     if plan is None or x.device.type != "cpu" or x.dtype not in BAG_TYPES or is_traced(x, edge_attr, edge_index):
         return gathered_messages(x, edge_attr, eps, edge_index)
-    out: Tensor = _BaggedMessages.apply(x, edge_attr, eps, edge_index, *plan)
-    return out
+    return _BaggedMessages.apply(x, edge_attr, eps, edge_index, *plan)
 
 
 def neighbor_sum(x: Tensor, edge_index: Tensor, plan: EdgePlan | None = None, backend: str = "auto") -> Tensor:
@@ -76,8 +79,7 @@ def neighbor_sum(x: Tensor, edge_index: Tensor, plan: EdgePlan | None = None, ba
     elif plan is None or x.device.type != "cpu" or x.dtype not in BAG_TYPES or is_traced(x, edge_index):
         return x.new_zeros(x.shape).index_add(0, edge_index[1], x.index_select(0, edge_index[0]))
     total = triton.neighbor_sum if backend == "triton" else _BaggedSum.apply
-    out: Tensor = total(x, plan.sources, plan.target_ptr, plan.targets, plan.source_ptr)
-    return out
+    return total(x, plan.sources, plan.target_ptr, plan.targets, plan.source_ptr)
 
 
 def _chosen(backend: str, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> str:
@@ -86,8 +88,6 @@ def _chosen(backend: str, x: Tensor, edge_index: Tensor, edge_attr: Tensor | Non
         check_shape("x", x, None, None)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         check_shape("edge_index", edge_index, 2, None)
-    if edge_attr is not None and edge_attr.shape != (edge_index.shape[1], x.shape[1]):
-        check_shape("edge_attr", edge_attr, edge_index.shape[1], x.shape[1])
     if backend == "auto":
         return "triton" if x.is_cuda and can_fuse(x, edge_attr) else "torch"
     check_choice("backend", backend, BACKENDS)

@@ -71,8 +71,7 @@ def register_gradients(to_state: Op, from_state: Op) -> None:
     def of_vectors(vectors: Tensor, rows: Tensor, state: Tensor, ptr: Tensor, pairs: tuple[bool, ...]) -> Tensor:
         """∂P_vj = Σ_c rows_vc state_jc; with pairs Σ_kc rows_vc (state_jkc + state_kjc) P_vk."""
         if not any(pairs):
-            out: Tensor = from_state(rows, state.transpose(1, 2), ptr)
-            return out
+            return from_state(rows, state.transpose(1, 2), ptr)
         square = state.unflatten(1, (vectors.shape[1],) * 2)
         both = (square + square.transpose(1, 2)).flatten(1, 2)
         spread = from_state(rows, both.transpose(1, 2), ptr).unflatten(1, square.shape[1:3])
@@ -118,5 +117,4 @@ def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     # S[j,k] and S[k,j] meet the same column P_vj P_vk: it takes their sum, the diagonal itself.
     both = state + state.transpose(1, 2)
     packed = both[:, row, column] * torch.where(row == column, 0.5, 1.0).to(state.dtype).unsqueeze(1)
-    out: Tensor = from_state(vectors[:, row] * vectors[:, column], packed, ptr)
-    return out
+    return from_state(vectors[:, row] * vectors[:, column], packed, ptr)

@@ -83,14 +83,12 @@ register_gradients(to_state, from_state)
 
 def pairs_to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
     """Σ_v P_vj P_vk x_v: vectors [N, K], x [N, C] -> [G, K, K, C]."""
-    out: Tensor = to_state(vectors, x, ptr, True)
-    return out.unflatten(1, (vectors.shape[1],) * 2)
+    return to_state(vectors, x, ptr, True).unflatten(1, (vectors.shape[1],) * 2)
 
 
 def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     """Σ_jk P_vj P_vk S_jk: vectors [N, K], state [G, K, K, C] -> [N, C]."""
-    out: Tensor = from_state(vectors, state.flatten(1, 2), ptr, True)
-    return out
+    return from_state(vectors, state.flatten(1, 2), ptr, True)
 
 
 @op("gssc::segment_sum_triton")

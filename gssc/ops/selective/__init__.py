@@ -1,7 +1,5 @@
 """The convolution with selection: data-dependent positions."""
 
-from collections.abc import Callable
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -75,7 +73,7 @@ def selective_gssc_conv(
         backend = "triton" if can_fuse(x, x_o, x_s, vectors, phi) else "torch"
 
     def select(x_o: Tensor | None, x_s: Tensor | None) -> Tensor:
-        form: Callable[..., Tensor] = FORMS[backend].selective_gssc_conv
+        form = FORMS[backend].selective_gssc_conv
         return form(x, x_o, x_s, vectors, phi, pair_gains, turns, ptr, shared, normalize)
 
     if isinstance(projection, nn.Module):

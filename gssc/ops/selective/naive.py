@@ -19,8 +19,7 @@ def turned(tensor: Tensor, turn: Tensor | nn.Module) -> Tensor:
     """Channels [..., C] through a weight in the layout of ``nn.Linear``, T W with W = weightᵀ, or a module."""
     if isinstance(turn, Tensor):
         return torch.nn.functional.linear(tensor, turn.to(tensor.dtype))
-    out: Tensor = turn(tensor)
-    return out
+    return turn(tensor)
 
 
 def selective_gssc_conv(

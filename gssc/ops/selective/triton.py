@@ -171,5 +171,4 @@ def selective_gssc_conv(
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     parts = [None if part is None else part.contiguous() for part in (x, x_o, x_s, phi, pair_gains)]
-    out: Tensor = select(*parts, dv, torch.cat(turns), vectors.contiguous(), ptr.contiguous(), normalize, dtype)[0]
-    return out
+    return select(*parts, dv, torch.cat(turns), vectors.contiguous(), ptr.contiguous(), normalize, dtype)[0]
