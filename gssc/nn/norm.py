@@ -184,8 +184,6 @@ def set_statistics(model: nn.Module, totals: Mapping[nn.Module, Moments]) -> Non
             fail("batches", "finite activations", f"others before {name}")
         pairs.append((norm, moments))
     for norm, (n, mean, squares) in pairs:
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
         if n >= 2:
-            norm.running_mean.copy_(mean)
-            norm.running_var.copy_(squares / (n - 1))
+            norm.get_buffer("running_mean").copy_(mean)
+            norm.get_buffer("running_var").copy_(squares / (n - 1))

@@ -1,10 +1,8 @@
 """Sums over the neighbours of a node: what GINE and GCN do on edges.
 
 With PyTorch's ops, on a CPU, over edges whose order by targets and by sources is known, the sum over the edges of a
-node is a bag of rows (``embedding_bag``), several times faster than adding rows one by one:
-
-    m_p = ReLU(x_j + e_ij)      h_i = (1 + ε) x_i + Σ m_p                                     over edges p from j to i
-    ∂m_p = [m_p > 0] ∂h_i       ∂x_j = (1 + ε) ∂h_j + Σ ∂m_p     ∂e_p = ∂m_p     ∂ε = Σ ∂h ⊙ x
+node is a bag of rows (``embedding_bag``), several times faster than adding rows one by one. ``triton.py`` has the
+equations of both passes.
 """
 
 from typing import Any
