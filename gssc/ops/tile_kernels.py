@@ -14,8 +14,7 @@ EPS = tl.constexpr(1e-5)  # of every norm
 def vector(at, N: tl.constexpr, REAL: tl.constexpr = 0):
     """N numbers."""
     n = tl.arange(0, N)
-    mask, other = (None, None) if REAL == 0 else (n < REAL, 0.0)
-    return tl.load(at + n, mask=mask, other=other)
+    return tl.load(at + n, mask=None if REAL == 0 else n < REAL, other=None if REAL == 0 else 0.0)
 
 
 @triton.jit
@@ -31,8 +30,9 @@ def put_vector(at, value, N: tl.constexpr, more=False, REAL: tl.constexpr = 0):
 def matrix(at, ROWS: tl.constexpr, COLUMNS: tl.constexpr, REAL: tl.constexpr = 0):
     """A matrix, row by row."""
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    mask, other = (None, None) if REAL == 0 else ((row < REAL) & (column < REAL), 0.0)
-    return tl.load(at + row * (COLUMNS if REAL == 0 else REAL) + column, mask=mask, other=other)
+    mask = None if REAL == 0 else (row < REAL) & (column < REAL)
+    where = at + row * (COLUMNS if REAL == 0 else REAL) + column
+    return tl.load(where, mask=mask, other=None if REAL == 0 else 0.0)
 
 
 @triton.jit

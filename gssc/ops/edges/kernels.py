@@ -8,8 +8,8 @@ import triton.language as tl
 def row(base, number, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
     """One row of a [·, C] tensor as float32, zero beyond C."""
     where = base + number * tl.full([], C, tl.int64) + c
-    mask, other = (None, None) if C % BLOCK_C == 0 else (c < C, 0.0)
-    return tl.load(where, mask=mask, other=other).to(tl.float32)
+    mask = None if C % BLOCK_C == 0 else c < C
+    return tl.load(where, mask=mask, other=None if C % BLOCK_C == 0 else 0.0).to(tl.float32)
 
 
 @triton.jit
