@@ -31,14 +31,12 @@ def assert_close(actual: Tensor, expected: Tensor, what: str = "output", toleran
 def permute_nodes(data: Data, permutation: Tensor) -> Data:
     """The same graph with node ``i`` moved to place ``permutation[i]``, and its edges listed in another order."""
     out = data.clone()
-    inverse = torch.empty_like(permutation)
-    inverse[permutation] = torch.arange(permutation.numel())
-    order = torch.arange(data.num_edges).flip(0)
+    inverse = permutation.argsort()
     for name, value in data.to_dict().items():
         if name == "edge_index":
-            out.edge_index = permutation[value[:, order]]
+            out.edge_index = permutation[value.flip(1)]
         elif isinstance(value, Tensor) and data.is_edge_attr(name):
-            out[name] = value[order]
+            out[name] = value.flip(0)
         elif isinstance(value, Tensor) and data.is_node_attr(name):
             out[name] = value[inverse]
     return out
@@ -48,16 +46,13 @@ def rotate_eigenspaces(data: Data, generator: torch.Generator | None = None) -> 
     """The same spectrum in another basis: a random orthogonal matrix inside every group of equal eigenvalues."""
     out = data.clone()
     vectors = data.eigvecs.clone()
-    graphs = data.eigvals.shape[0]
     batch = data.batch if data.batch is not None else torch.zeros(vectors.shape[0], dtype=torch.long)
-    for g in range(graphs):
-        values, mask, nodes = data.eigvals[g], data.eigmask[g], batch == g
+    for g, (values, mask) in enumerate(zip(data.eigvals, data.eigmask, strict=True)):
+        nodes = batch == g
         for value in values[mask].unique():
             columns = ((values == value) & mask).nonzero().view(-1)
             square = torch.randn(columns.numel(), columns.numel(), generator=generator, dtype=vectors.dtype)
-            rotation = torch.linalg.qr(square).Q
-            block = vectors[nodes][:, columns] @ rotation
-            vectors[nodes.nonzero(), columns] = block
+            vectors[nodes.nonzero(), columns] = vectors[nodes][:, columns] @ torch.linalg.qr(square).Q
     out.eigvecs = vectors
     return out
 
@@ -76,7 +71,7 @@ def assert_permutation_equivariant(
     """
     generator = torch.Generator().manual_seed(seed)
     permutation = torch.randperm(data.num_nodes or 0, generator=generator)
-    apply = transform if transform is not None else (lambda graph: graph)
+    apply = transform or (lambda graph: graph)
     expected = function(apply(data))
     actual = function(apply(permute_nodes(data, permutation)))
     if level == "node":
@@ -130,11 +125,9 @@ def assert_matches_reference(
     """Two implementations agree in their output and in the gradient of every floating-point input, named one by one."""
     results = {}
     for label, implementation in (("function", function), ("reference", reference)):
-        fresh = {
-            name: value.detach().clone().requires_grad_(value.is_floating_point()) for name, value in inputs.items()
-        }
+        fresh = {name: value.detach().clone() for name, value in inputs.items()}
+        leaves = {name: value.requires_grad_() for name, value in fresh.items() if value.is_floating_point()}
         output = implementation(**fresh)
-        leaves = {name: value for name, value in fresh.items() if value.requires_grad}
         weight = torch.linspace(-1.0, 1.0, output.numel(), dtype=output.dtype, device=output.device).view_as(output)
         # A sum over no graphs has no history; adding zeros gives it one.
         loss = (output * weight).sum() + sum(leaf.sum() * 0 for leaf in leaves.values())

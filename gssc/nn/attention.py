@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_shape, fail
 from gssc.ops.attention import attention
-from gssc.ops.context import GraphContext, batch_to_ptr, number_of_graphs
+from gssc.ops.context import GraphContext, graph_context, number_of_graphs
 
 
 class SoftmaxAttention(nn.Module):
@@ -43,7 +43,6 @@ class SoftmaxAttention(nn.Module):
         """
         check_shape("x", x, None, self.channels)
         if context is None:
-            graphs = number_of_graphs(phi, batch)
-            context = GraphContext(x.shape[0], graphs, batch_to_ptr(batch, x.shape[0], graphs, x.device), batch)
+            context = graph_context(x.shape[0], number_of_graphs(phi, batch), batch, device=x.device)
         q, k, v = self.lin_qkv(x).chunk(3, dim=1)
         return self.lin_out(attention(q, k, v, context.ptr, self.heads, context.largest))

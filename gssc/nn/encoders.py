@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, get_args
+from operator import attrgetter
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ Features = int | Sequence[int] | None
 
 EmbeddingInit = Literal["normal", "xavier"]
 MAX_ENTRIES = 2**25  # of the zeros and ones that stand for categories: 128 MB
+# What an embedding may do besides looking up rows.
+EXTRAS, NO_EXTRAS = attrgetter("padding_idx", "max_norm", "sparse", "scale_grad_by_freq"), (None, None, False, False)
 
 Level = Literal["node", "graph"]
 HeadForm = Literal["halving", "wide", "linear"]
@@ -102,18 +105,14 @@ def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleLi
     On a GPU, where that is small, as zeros and ones [N, V] times all tables [V, C]: the gradient of the tables is one
     product as well. That of an embedding sorts its indices, some ten launches for each of a molecule's twelve columns.
     """
-    tables: list[Tensor] = []
-    categories = 0
-    for e in embeddings:
-        if isinstance(e, nn.Embedding) and unmodified(e, kind=nn.Embedding):
-            if e.padding_idx is None and e.max_norm is None and not (e.sparse or e.scale_grad_by_freq):
-                tables.append(e.weight)
-            categories += e.num_embeddings
-    simple = columns.is_cuda and len(tables) == len(embeddings) and not is_traced(columns)
-    if not simple or columns.shape[0] * categories > MAX_ENTRIES:
+    tables: Any = []
+    if columns.is_cuda and not is_traced(columns):
+        tables = [e.weight for e in embeddings if unmodified(e, kind=nn.Embedding) and EXTRAS(e) == NO_EXTRAS]
+    categories = sum(map(len, tables))
+    if len(tables) < len(embeddings) or columns.shape[0] * categories > MAX_ENTRIES:
         total: Tensor = embeddings[0](columns[:, 0])
-        for column, embedding in list(enumerate(embeddings))[1:]:
-            total = total + embedding(columns[:, column])
+        for i in range(1, len(embeddings)):
+            total = total + embeddings[i](columns[:, i])
         return total
     ones = tables[0].new_zeros(columns.shape[0], categories)
     start = 0

@@ -204,24 +204,7 @@ def make_local(
         edge_features: Whether there are any.
         degree_histogram: Of the training set, which PNA needs.
     """
-    if not isinstance(local, str):
-        return next(copies("local", local, 1, channels))
-    check_choice("local", local, LOCALS)
-    if local == "gatedgcn":
-        return GatedGCN(channels, dropout, norm)
-    if local == "gine":
-        return GINE(channels)
-    if local == "gin":
-        return GINConv(_mlp(channels))
-    if local == "gcn":
-        return LocalGCN(channels)
-    if local == "gat":
-        return GATConv(channels, channels, edge_dim=channels)
-    if local == "pna":
-        if degree_histogram is None:
-            fail("degree_histogram", "that of the training set, for local='pna'", "None")
-        return LocalPNA(channels, degree_histogram, edge_features)
-    return None
+    return next(make_locals(local, 1, channels, dropout, norm, edge_features, degree_histogram))
 
 
 def make_locals(
@@ -234,11 +217,21 @@ def make_locals(
     degree_histogram: Sequence[int] | None = None,
 ) -> Iterator[nn.Module | None]:
     """One `make_local` per layer; a module serves the first, and fresh copies of it the others."""
-
-    def by_name(channels: int) -> nn.Module | None:
-        return make_local(local, channels, dropout, norm, edge_features, degree_histogram)
-
-    return copies("local", by_name if isinstance(local, str) else local, layers, channels)
+    if not isinstance(local, str):
+        return copies("local", local, layers, channels)
+    check_choice("local", local, LOCALS)
+    if local == "pna" and degree_histogram is None:
+        fail("degree_histogram", "that of the training set, for local='pna'", "None")
+    by_name: dict[str, Callable[[int], nn.Module | None]] = {
+        "gatedgcn": lambda c: GatedGCN(c, dropout, norm),
+        "gine": GINE,
+        "gin": lambda c: GINConv(_mlp(c)),
+        "gcn": LocalGCN,
+        "gat": lambda c: GATConv(c, c, edge_dim=c),
+        "pna": lambda c: LocalPNA(c, degree_histogram or (), edge_features),
+        "none": lambda _: None,
+    }
+    return copies("local", by_name[local], layers, channels)
 
 
 def copies(name: str, source: Source, count: int, channels: int) -> Iterator[nn.Module | None]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -52,8 +53,7 @@ def moments_over_ranks(moments: Moments, group: dist.ProcessGroup | None) -> Mom
     row = torch.cat([moments.n.view(1), moments.mean, moments.squares])
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     # A sum in which each process fills its own row: one collective for all three, and adding zeros rounds nothing.
-    before, after = row.new_zeros(rank, row.shape[0]), row.new_zeros(ranks - rank - 1, row.shape[0])
-    gathered = _AllReduce.apply(torch.cat([before, row.unsqueeze(0), after]), group)
+    gathered = _AllReduce.apply(F.pad(row.unsqueeze(0), (0, 0, rank, ranks - rank - 1)), group)
     n, mean, squares = gathered.tensor_split([1, 1 + moments.mean.shape[0]], dim=1)
     return merge_moments(Moments(n, mean, squares))
 

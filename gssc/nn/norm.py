@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
@@ -34,18 +33,14 @@ class BatchNorm(nn.BatchNorm1d):
         if mask is not None:
             check_shape("mask", mask, x.shape[0])
         spread = self.synchronized and dist.get_world_size(self.process_group) > 1
-        if self.training and (mask is not None or spread):
-            out = self._normalize_by_batch(x, mask, spread)
-        elif self.training and x.shape[0] < 2:
-            out = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        else:
-            out = super().forward(x)
+        by_moments = self.training and (mask is not None or spread or x.shape[0] < 2)
+        out = self._normalize_by_batch(x, mask, spread) if by_moments else super().forward(x)
         return out if mask is None else torch.where(mask.unsqueeze(1), out, 0.0)
 
     def _normalize_by_batch(self, x: Tensor, mask: Tensor | None, spread: bool) -> Tensor:
         """Like F.batch_norm(training=True), from moments whose count is a tensor. Half precision sums in float32."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            fail("track_running_stats", "True, for masked or synchronised statistics", False)
+            fail("track_running_stats", "True, for masked or synchronised statistics and single rows", False)
         rows = x.to(torch.promote_types(x.dtype, torch.float32))
         moments = row_moments(rows, mask)
         if spread:
@@ -189,8 +184,6 @@ def set_statistics(model: nn.Module, totals: Mapping[nn.Module, Moments]) -> Non
             fail("batches", "finite activations", f"others before {name}")
         pairs.append((norm, moments))
     for norm, (n, mean, squares) in pairs:
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
         if n >= 2:
-            norm.running_mean.copy_(mean)
-            norm.running_var.copy_(squares / (n - 1))
+            norm.get_buffer("running_mean").copy_(mean)
+            norm.get_buffer("running_var").copy_(squares / (n - 1))

@@ -51,13 +51,13 @@ def recomputed_layers(
 ) -> list[Tensor]:
     """Node features after every layer; of groups of ``size`` layers only the inputs are kept until their turn."""
 
-    def run(number: int, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        return layers[number](h, context.edge_index, phi, vectors, context.batch, e, context=context)
+    def run(layer: nn.Module, h: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return layer(h, context.edge_index, phi, vectors, context.batch, e, context=context)
 
     def group(start: int, h: Tensor, e: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
         outputs = []
-        for number in range(start, min(start + size, len(layers))):
-            h, e = recomputed(run, layers[number], number, h, e)
+        for layer in layers[start : start + size]:
+            h, e = recomputed(run, layer, layer, h, e)
             outputs.append(h)
         return outputs, e
 

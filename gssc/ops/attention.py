@@ -18,35 +18,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gssc.ops.op import empty_like, op
-from gssc.ops.segments import buckets
+from gssc.ops.segments import Bucket, buckets
 
 
-class _Padding:
-    """Every graph of a batch padded to one size, found on the device: what `Bucket` is to graphs that are sorted.
+def _bounded(ptr: Tensor, nodes: int, largest: int) -> tuple[Bucket, Tensor]:
+    """All graphs padded to one size, found on the device, and which nodes [N, 1] are beyond ``largest``.
 
-    Nodes of a graph beyond ``largest`` (only those of padding may be) neither attend nor are attended to: zeros.
+    Those (only nodes of padding may be) neither attend nor are attended to: they share a slot of one more graph.
     """
-
-    def __init__(self, ptr: Tensor, nodes: int, largest: int) -> None:
-        size = -(-largest // 16) * 16  # fused attention wants rows of a mask to begin at such places
-        node, place = torch.arange(nodes, device=ptr.device), torch.arange(size, device=ptr.device)
-        counts = ptr.diff().unsqueeze(1).clamp(max=largest)
-        # Row N, of zeros, where a graph has no node.
-        self.sources = torch.where(place < counts, ptr[:-1, None] + place, nodes)
-        graph = torch.searchsorted(ptr[1:].contiguous(), node, right=True)
-        within = node - ptr.index_select(0, graph)
-        self.outside = (within >= largest).unsqueeze(1)
-        self.slots = graph * size + within.clamp(max=size - 1)
-        # An empty graph sees a row of zeros: a softmax over nothing would not be a number.
-        self.visible = (place < counts.clamp(min=1))[:, None, None, :]
-
-    def pad(self, rows: Tensor) -> Tensor:
-        """Rows [N, C] as [G, size, C]."""
-        return torch.cat([rows, rows.new_zeros(1, rows.shape[1])])[self.sources]
-
-    def unpad(self, padded: Tensor, into: Tensor) -> None:
-        """The other way round."""
-        into.copy_(padded.flatten(0, 1).index_select(0, self.slots).masked_fill(self.outside, 0))
+    size = -(-largest // 16) * 16  # fused attention wants rows of a mask to begin at such places
+    node, graphs = torch.arange(nodes, device=ptr.device), ptr.shape[0] - 1
+    graph = torch.searchsorted(ptr[1:].contiguous(), node, right=True)
+    within = node - ptr.index_select(0, graph)
+    beyond = within >= largest
+    slots = torch.where(beyond, graphs * size, graph * size + within)
+    return Bucket(graphs + 1, size, slots=slots), beyond.unsqueeze(1)
 
 
 def _per_graph(
@@ -57,15 +43,17 @@ def _per_graph(
     Results are written into ``out``, which is returned.
     """
     nodes = rows[0].shape[0]
-    layouts: Any = [_Padding(ptr, nodes, largest)] if largest else buckets(ptr, nodes)
+    layouts: Any = [_bounded(ptr, nodes, largest)] if largest else [(bucket, None) for bucket in buckets(ptr, nodes)]
     with torch.autocast(ptr.device.type, enabled=False):
-        for layout in layouts:
-            visible = layout.visible if largest else None
-            if not largest and layout.slots is not None:
-                visible = layout.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]
-            split = [layout.pad(row).unflatten(2, (heads, -1)).transpose(1, 2) for row in rows]
+        for bucket, beyond in layouts:
+            visible = None
+            if bucket.slots is not None:
+                visible = bucket.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]
+            split = [bucket.pad(row).unflatten(2, (heads, -1)).transpose(1, 2) for row in rows]
             for result, into in zip(function(*split, visible), out, strict=True):
-                layout.unpad(result.transpose(1, 2).flatten(2), into)
+                bucket.unpad(result.transpose(1, 2).flatten(2), into)
+                if beyond is not None:
+                    into.masked_fill_(beyond, 0)
     return out
 
 
@@ -93,16 +81,14 @@ def _like(*rows: Tensor) -> tuple[Tensor, ...]:
 
 @op("gssc::attention")
 def _attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int) -> Tensor:
-    out: Tensor = _per_graph(_forward_padded, (q, k, v), _like(q), ptr, heads, largest)[0]
-    return out
+    return _per_graph(_forward_padded, (q, k, v), _like(q), ptr, heads, largest)[0]
 
 
 @op("gssc::attention_backward")
 def _attention_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    gradients: Any = _per_graph(_backward_padded, (grad, q, k, v), _like(q, k, v), ptr, heads, largest)
-    return gradients
+    return _per_graph(_backward_padded, (grad, q, k, v), _like(q, k, v), ptr, heads, largest)
 
 
 _attention.register_fake(empty_like)
@@ -127,5 +113,4 @@ def attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest:
     ``largest`` is a bound on the nodes of a graph that spares a look at ``ptr`` on the host (which also checks it);
     ``None``: look.
     """
-    out: Tensor = _attention(q, k, v, ptr, heads, largest or 0)
-    return out
+    return _attention(q, k, v, ptr, heads, largest or 0)

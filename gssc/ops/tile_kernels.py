@@ -14,11 +14,7 @@ EPS = tl.constexpr(1e-5)  # of every norm
 def vector(at, N: tl.constexpr, REAL: tl.constexpr = 0):
     """N numbers."""
     n = tl.arange(0, N)
-    if REAL == 0:
-        value = tl.load(at + n)
-    else:
-        value = tl.load(at + n, mask=n < REAL, other=0.0)
-    return value
+    return tl.load(at + n, mask=None if REAL == 0 else n < REAL, other=None if REAL == 0 else 0.0)
 
 
 @triton.jit
@@ -27,33 +23,26 @@ def put_vector(at, value, N: tl.constexpr, more=False, REAL: tl.constexpr = 0):
     n = tl.arange(0, N)
     if more:
         value += vector(at, N, REAL)
-    if REAL == 0:
-        tl.store(at + n, value)
-    else:
-        tl.store(at + n, value, mask=n < REAL)
+    tl.store(at + n, value, mask=None if REAL == 0 else n < REAL)
 
 
 @triton.jit
 def matrix(at, ROWS: tl.constexpr, COLUMNS: tl.constexpr, REAL: tl.constexpr = 0):
     """A matrix, row by row."""
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    if REAL == 0:
-        value = tl.load(at + row * COLUMNS + column)
-    else:
-        value = tl.load(at + row * REAL + column, mask=(row < REAL) & (column < REAL), other=0.0)
-    return value
+    mask = None if REAL == 0 else (row < REAL) & (column < REAL)
+    where = at + row * (COLUMNS if REAL == 0 else REAL) + column
+    return tl.load(where, mask=mask, other=None if REAL == 0 else 0.0)
 
 
 @triton.jit
 def put_matrix(at, value, ROWS: tl.constexpr, COLUMNS: tl.constexpr, more=False, REAL: tl.constexpr = 0):
     """Store a matrix, row by row; with ``more``, add it to the one that is there."""
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    mask = None if REAL == 0 else (row < REAL) & (column < REAL)
     if more:
         value += matrix(at, ROWS, COLUMNS, REAL)
-    if REAL == 0:
-        tl.store(at + row * COLUMNS + column, value)
-    else:
-        tl.store(at + row * REAL + column, value, mask=(row < REAL) & (column < REAL))
+    tl.store(at + row * (COLUMNS if REAL == 0 else REAL) + column, value, mask=mask)
 
 
 @triton.jit

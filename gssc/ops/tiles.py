@@ -10,7 +10,7 @@ from functools import cached_property
 from torch import Tensor
 
 from gssc.ops.launch import launch
-from gssc.ops.triton_support import power_of_two, search_steps
+from gssc.ops.triton_support import power_of_two
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Tiles:
     @cached_property
     def numbers(self) -> tuple[int, int, int, int]:
         """What a kernel needs to find its tile: the last arguments of all."""
-        return self.nodes, self.graphs, search_steps(self.graphs), self.chunk
+        steps = (self.graphs - 1).bit_length() + 1  # of a binary search among the graphs
+        return self.nodes, self.graphs, steps, self.chunk
 
     @cached_property
     def kinds(self) -> dict[str, bool]:

@@ -85,8 +85,3 @@ def shared_memory(device: torch.device) -> int:
 def power_of_two(number: int, least: int = 1) -> int:
     """The smallest power of two that is at least ``number`` and at least ``least``."""
     return max(least, 1 << max(number - 1, 0).bit_length())
-
-
-def search_steps(graphs: int) -> int:
-    """Steps of a binary search among ``graphs`` graphs."""
-    return max(graphs - 1, 0).bit_length() + 1

@@ -8,21 +8,15 @@ import triton.language as tl
 def row(base, number, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
     """One row of a [·, C] tensor as float32, zero beyond C."""
     where = base + number * tl.full([], C, tl.int64) + c
-    if C % BLOCK_C == 0:
-        numbers = tl.load(where)
-    else:
-        numbers = tl.load(where, mask=c < C, other=0.0)
-    return numbers.to(tl.float32)
+    mask = None if C % BLOCK_C == 0 else c < C
+    return tl.load(where, mask=mask, other=None if C % BLOCK_C == 0 else 0.0).to(tl.float32)
 
 
 @triton.jit
 def put_row(base, number, c, value, C: tl.constexpr, BLOCK_C: tl.constexpr):
     """Write one row, in the dtype of the tensor."""
     where = base + number * tl.full([], C, tl.int64) + c
-    if C % BLOCK_C == 0:
-        tl.store(where, value.to(base.dtype.element_ty))
-    else:
-        tl.store(where, value.to(base.dtype.element_ty), mask=c < C)
+    tl.store(where, value.to(base.dtype.element_ty), mask=None if C % BLOCK_C == 0 else c < C)
 
 
 @triton.jit

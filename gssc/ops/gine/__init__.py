@@ -1,10 +1,8 @@
 """Sums over the neighbours of a node: what GINE and GCN do on edges.
 
 With PyTorch's ops, on a CPU, over edges whose order by targets and by sources is known, the sum over the edges of a
-node is a bag of rows (``embedding_bag``), several times faster than adding rows one by one:
-
-    m_p = ReLU(x_j + e_ij)      h_i = (1 + ε) x_i + Σ m_p                                     over edges p from j to i
-    ∂m_p = [m_p > 0] ∂h_i       ∂x_j = (1 + ε) ∂h_j + Σ ∂m_p     ∂e_p = ∂m_p     ∂ε = Σ ∂h ⊙ x
+node is a bag of rows (``embedding_bag``), several times faster than adding rows one by one. ``triton.py`` has the
+equations of both passes.
 """
 
 from typing import Any
@@ -49,24 +47,21 @@ def gine_messages(
     Returns:
         h, [N, C].
     """
-    if x.dim() != 2 or edge_index.dim() != 2 or edge_index.shape[0] != 2 or backend != "auto":
-        _check(x, edge_index, backend)
+    # On a CPU "auto" stays, and means torch.
+    if backend != "auto" or x.is_cuda or x.dim() != 2 or edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        backend = _chosen(backend, x, edge_index, edge_attr)
     if edge_attr is not None and edge_attr.shape != (edge_index.shape[1], x.shape[1]):
         check_shape("edge_attr", edge_attr, edge_index.shape[1], x.shape[1])
-    if backend == "triton":
-        check_fusible(x=x, edge_attr=edge_attr)
-    elif backend == "auto" and x.is_cuda and can_fuse(x, edge_attr):
-        backend = "triton"
-    if backend == "triton":
-        plan = edge_plan(edge_index, x.shape[0]) if plan is None else plan
-        return triton.gine_messages(x, edge_attr, edge_index, plan, eps)
     if backend == "naive":
         return naive.gine_messages(x, edge_attr, edge_index, eps)
-    bags_fit = x.device.type == "cpu" and x.dtype in BAG_TYPES and (edge_attr is None or edge_attr.dtype == x.dtype)
-    if plan is None or not bags_fit or is_traced(x, edge_attr, edge_index):
+    if edge_attr is not None and edge_attr.dtype != x.dtype:
+        edge_attr = edge_attr.to(x.dtype)
+    if backend == "triton":
+        plan = edge_plan(edge_index, x.shape[0]) if plan is None else plan
+        return triton.gine_messages(x, edge_attr, eps, edge_index, *plan)
+    if plan is None or x.device.type != "cpu" or x.dtype not in BAG_TYPES or is_traced(x, edge_attr, edge_index):
         return gathered_messages(x, edge_attr, eps, edge_index)
-    out: Tensor = _BaggedMessages.apply(x, edge_attr, eps, edge_index, *plan)
-    return out
+    return _BaggedMessages.apply(x, edge_attr, eps, edge_index, *plan)
 
 
 def neighbor_sum(x: Tensor, edge_index: Tensor, plan: EdgePlan | None = None, backend: str = "auto") -> Tensor:
@@ -74,28 +69,29 @@ def neighbor_sum(x: Tensor, edge_index: Tensor, plan: EdgePlan | None = None, ba
 
     Its gradient is the same sum over the reversed edges. Arguments and result as of `gine_messages`.
     """
-    _check(x, edge_index, backend)
-    if backend == "triton":
-        check_fusible(x=x)
-    elif backend == "auto" and x.is_cuda and can_fuse(x):
-        backend = "triton"
-    if backend == "triton":
-        return triton.neighbor_sum(x, edge_plan(edge_index, x.shape[0]) if plan is None else plan)
+    backend = _chosen(backend, x, edge_index)
     if backend == "naive":
         return naive.neighbor_sum(x, edge_index)
-    if plan is None or x.device.type != "cpu" or x.dtype not in BAG_TYPES or is_traced(x, edge_index):
+    if backend == "triton":
+        plan = edge_plan(edge_index, x.shape[0]) if plan is None else plan
+    elif plan is None or x.device.type != "cpu" or x.dtype not in BAG_TYPES or is_traced(x, edge_index):
         return x.new_zeros(x.shape).index_add(0, edge_index[1], x.index_select(0, edge_index[0]))
-    out: Tensor = _BaggedSum.apply(x, plan.sources, plan.target_ptr, plan.targets, plan.source_ptr)
-    return out
+    total = triton.neighbor_sum if backend == "triton" else _BaggedSum.apply
+    return total(x, plan.sources, plan.target_ptr, plan.targets, plan.source_ptr)
 
 
-def _check(x: Tensor, edge_index: Tensor, backend: str) -> None:
+def _chosen(backend: str, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> str:
+    """The backend, after checks."""
     if x.dim() != 2:
         check_shape("x", x, None, None)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         check_shape("edge_index", edge_index, 2, None)
-    if backend != "auto":
-        check_choice("backend", backend, BACKENDS)
+    if backend == "auto":
+        return "triton" if x.is_cuda and can_fuse(x, edge_attr) else "torch"
+    check_choice("backend", backend, BACKENDS)
+    if backend == "triton":
+        check_fusible(x=x, edge_attr=edge_attr)
+    return backend
 
 
 class _BaggedMessages(torch.autograd.Function):

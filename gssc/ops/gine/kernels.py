@@ -6,7 +6,7 @@ What is not there, edge features or ε, is None.
 import triton
 import triton.language as tl
 
-from gssc.ops.edges.kernels import channels, edge_block, gather, put_row, row, scatter
+from gssc.ops.edges.kernels import channels, gather, put_row, row, scatter
 
 
 @triton.jit(do_not_specialize=["nodes", "share"])
@@ -36,10 +36,10 @@ def forward_nodes(
 
 @triton.jit(do_not_specialize=["nodes", "share"])
 def backward_nodes(
-    x, attr, grad, eps, order, others, ptr, out, nodes, share,
+    x, attr, grad, eps, order, others, ptr, d_x, d_attr, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """∂x_j = Σ_i [m_ij > 0] ⊙ ∂h_i, plus (1 + ε) ∂h_j where there is an ε, for a share of the nodes j."""
+    """∂e_ij = [m_ij > 0] ⊙ ∂h_i and ∂x_j = Σ_i ∂e_ij, plus (1 + ε) ∂h_j where there is an ε, for a share of nodes j."""
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     for node in range(first, tl.minimum(first + share, nodes)):
@@ -49,25 +49,15 @@ def backward_nodes(
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             position = at + tl.arange(0, BLOCK_E)
             valid = position < end
-            change = gather(grad, tl.load(others + position, mask=valid, other=0), valid, c, C, BLOCK_C)
+            edge = tl.load(order + position, mask=valid, other=0)
             message = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32) + told[None, :]
             if attr is not None:
-                message += gather(attr, tl.load(order + position, mask=valid, other=0), valid, c, C, BLOCK_C)
-            total += tl.sum(tl.where(message > 0.0, change, 0.0), 0)
+                message += gather(attr, edge, valid, c, C, BLOCK_C)
+            change = gather(grad, tl.load(others + position, mask=valid, other=0), valid, c, C, BLOCK_C)
+            change = tl.where(message > 0.0, change, 0.0)
+            if d_attr is not None:
+                scatter(d_attr, edge, valid, c, change, C, BLOCK_C)
+            total += tl.sum(change, 0)
         if eps is not None:
             total += row(grad, node, c, C, BLOCK_C) * (1.0 + tl.load(eps).to(tl.float32))
-        put_row(out, node, c, total, C, BLOCK_C)
-
-
-@triton.jit(do_not_specialize=["edges"])
-def backward_edges(
-    x, attr, grad, index, out, edges, C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr
-):  # fmt: skip
-    """∂e_ij = [m_ij > 0] ⊙ ∂h_i for a block of edges."""
-    c = channels(BLOCK_C)
-    rows, valid = edge_block(edges, BLOCK_E)
-    source = tl.load(index + rows, mask=valid, other=0)
-    target = tl.load(index + edges + rows, mask=valid, other=0)
-    message = gather(x, source, valid, c, C, BLOCK_C) + gather(attr, rows, valid, c, C, BLOCK_C)
-    change = tl.where(message > 0.0, gather(grad, target, valid, c, C, BLOCK_C), 0.0)
-    scatter(out, rows, valid, c, change, C, BLOCK_C)
+        put_row(d_x, node, c, total, C, BLOCK_C)

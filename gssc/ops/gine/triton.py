@@ -1,8 +1,7 @@
 """The sums of GINE and GCN in Triton: nothing of size E is stored, forward or backward, but the gradient of e.
 
     forward     h_i  = (1 + ε) x_i + Σ_j ReLU(m_ij),  m_ij = x_j + e_ij     over edges in the order of their targets
-    backward    ∂x_j = (1 + ε) ∂h_j + Σ_i [m_ij > 0] ⊙ ∂h_i                in the order of their sources
-                ∂e_ij = [m_ij > 0] ⊙ ∂h_i                                   in the order they came
+    backward    ∂x_j = (1 + ε) ∂h_j + Σ_i ∂e_ij,  ∂e_ij = [m_ij > 0] ⊙ ∂h_i  in the order of their sources
 
 The term with ε is there where an ε is. m is computed anew in each pass. GCN's sum is without e and ReLU, and its own
 backward pass over reversed edges. Sums are float32 inside, made by one program in order: no atomics.
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gssc.ops.context import EdgePlan
 from gssc.ops.edges.launch import Grid
 from gssc.ops.gine.naive import gathered_messages
 from gssc.ops.launch import contiguous
@@ -22,11 +20,11 @@ from gssc.ops.op import composed_gradients, empty_like, op
 
 
 @op("gssc::gine_messages")
-def _messages(
+def gine_messages(
     x: Tensor, edge_attr: Tensor | None, eps: Tensor | None, edge_index: Tensor,
     by_target: Tensor, sources: Tensor, target_ptr: Tensor, by_source: Tensor, targets: Tensor, source_ptr: Tensor,
 ) -> Tensor:  # fmt: skip
-    """H [N, C]; what follows ``edge_index`` is an ``EdgePlan``."""
+    """(1 + ε) x_i + Σ_j ReLU(x_j + e_ij) for every node i, [N, C]; what follows ``edge_index`` is an ``EdgePlan``."""
     out = empty_like(x)
     if x.numel():
         from gssc.ops.gine import kernels
@@ -37,11 +35,11 @@ def _messages(
     return out
 
 
-_messages.register_fake(empty_like)
+gine_messages.register_fake(empty_like)
 
 
 @op("gssc::gine_messages_backward")
-def _messages_backward(grad: Tensor, saved: Sequence[Tensor | None], need_edges: bool) -> list[Tensor]:
+def gine_messages_backward(grad: Tensor, saved: Sequence[Tensor | None], need_edges: bool) -> list[Tensor]:
     """∂x and, where needed, ∂e."""
     tensors: Any = saved
     x, edge_attr, eps, edge_index, *by_source = tensors
@@ -51,13 +49,12 @@ def _messages_backward(grad: Tensor, saved: Sequence[Tensor | None], need_edges:
 
         grid = Grid(x.shape[0], edge_index.shape[1], x.shape[1], x.device)
         features = contiguous(x, edge_attr, grad)
-        grid.over_nodes(kernels.backward_nodes, *features, eps, *by_source, gradients[0])
-        if need_edges and grid.edges:
-            grid.over_rows(kernels.backward_edges, grid.edges, *features, edge_index.contiguous(), gradients[1])
+        d_x, d_attr = gradients if need_edges else (*gradients, None)
+        grid.over_nodes(kernels.backward_nodes, *features, eps, *by_source, d_x, d_attr)
     return gradients
 
 
-@_messages_backward.register_fake
+@gine_messages_backward.register_fake
 def _empty_gradients(grad: Tensor, saved: Sequence[Any], need_edges: bool) -> list[Tensor]:
     return [empty_like(tensor) for tensor in saved[: 1 + need_edges]]
 
@@ -71,27 +68,17 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     needed = ctx.needs_input_grad
     if torch.is_grad_enabled():  # somebody will differentiate the result
         return *composed_gradients(gathered_messages, inputs[:4], needed[:4], grad), *[None] * 6
-    d_x, *d_edges = _messages_backward(grad, inputs, needed[1])
+    d_x, *d_edges = gine_messages_backward(grad, inputs, needed[1])
     d_eps = (grad * x).sum(dtype=torch.float32).to(eps.dtype).view_as(eps) if needed[2] else None
     return d_x, d_edges[0] if d_edges else None, d_eps, *[None] * 7
 
 
-_messages.register_autograd(_backward, setup_context=_setup)
-
-
-def gine_messages(
-    x: Tensor, edge_attr: Tensor | None, edge_index: Tensor, plan: EdgePlan, eps: Tensor | None
-) -> Tensor:
-    """(1 + ε) x_i + Σ_j ReLU(x_j + e_ij) for every node i, [N, C]."""
-    if edge_attr is not None and edge_attr.dtype != x.dtype:
-        edge_attr = edge_attr.to(x.dtype)
-    out: Tensor = _messages(x, edge_attr, eps, edge_index, *plan)
-    return out
+gine_messages.register_autograd(_backward, setup_context=_setup)
 
 
 @op("gssc::neighbor_sum")
-def _sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor, source_ptr: Tensor) -> Tensor:
-    """H [N, C]; what follows ``x`` is of an ``EdgePlan``: the last two are what the backward pass sums by."""
+def neighbor_sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor, source_ptr: Tensor) -> Tensor:
+    """Σ_j x_j for every node i, [N, C]; of an ``EdgePlan``, the last two are what the backward pass sums by."""
     out = empty_like(x)
     if x.numel():
         from gssc.ops.gine import kernels
@@ -102,7 +89,7 @@ def _sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor, source
     return out
 
 
-_sum.register_fake(empty_like)
+neighbor_sum.register_fake(empty_like)
 
 
 def _setup_sum(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -111,13 +98,7 @@ def _setup_sum(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 def _backward_sum(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     sources, target_ptr, targets, source_ptr = ctx.saved_tensors
-    return _sum(grad, targets, source_ptr, sources, target_ptr), None, None, None, None
+    return neighbor_sum(grad, targets, source_ptr, sources, target_ptr), None, None, None, None
 
 
-_sum.register_autograd(_backward_sum, setup_context=_setup_sum)
-
-
-def neighbor_sum(x: Tensor, plan: EdgePlan) -> Tensor:
-    """Σ_j x_j for every node i, [N, C]."""
-    out: Tensor = _sum(x, plan.sources, plan.target_ptr, plan.targets, plan.source_ptr)
-    return out
+neighbor_sum.register_autograd(_backward_sum, setup_context=_setup_sum)

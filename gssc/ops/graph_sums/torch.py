@@ -1,4 +1,4 @@
-"""Products between nodes and states of graphs by batched products over buckets of graphs, and sums over graphs.
+"""Products between nodes and states of graphs by batched products over buckets of graphs.
 
     to_state:    U_g = P_gᵀ X_g        [N, K], [N, C]    -> [G, K, C]
     from_state:  Y_g = P_g S_g         [N, K], [G, K, C] -> [N, C]
@@ -11,65 +11,43 @@ Both are bilinear, and the derivative of each is made of the two again:
 so they can be differentiated any number of times. Half precision is multiplied and summed in float32.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gssc.ops.op import Op, op, promoted
-from gssc.ops.segments import Bucket, buckets
-
-Pieces = Sequence[tuple[Bucket, Tensor]]  # groups of graphs with their part of P, padded: [B, size, K]
-
-
-def without_autocast(like: Tensor) -> AbstractContextManager[Any]:
-    """Products in the precision of their operands."""
-    kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
-
-
-def padded(vectors: Tensor, ptr: Tensor) -> Pieces:
-    """P [N, K] by buckets of graphs."""
-    return [(bucket, bucket.pad(vectors)) for bucket in buckets(ptr, vectors.shape[0])]
-
-
-def to_graphs(pieces: Pieces, rows: Tensor, graphs: int, frequencies: int) -> Tensor:
-    """Pᵀ of rows [N, D], [G, K, D]."""
-    out = rows.new_zeros(graphs, frequencies, rows.shape[1])
-    for bucket, p in pieces:
-        nodes = rows if bucket.nodes is None else rows.index_select(0, bucket.nodes)
-        nodes = nodes if bucket.sources is None else nodes.index_select(0, bucket.sources)
-        sums = torch.bmm(p.transpose(1, 2), nodes.view(bucket.count, bucket.size, rows.shape[1]))
-        if bucket.graphs is None:
-            return sums
-        out.index_copy_(0, bucket.graphs, sums)
-    return out
-
-
-def to_nodes(pieces: Pieces, states: Tensor, nodes: int) -> Tensor:
-    """P of states [G, K, D], [N, D]."""
-    out = states.new_empty(nodes, states.shape[2])
-    for bucket, p in pieces:
-        bucket.unpad(torch.bmm(p, states if bucket.graphs is None else states.index_select(0, bucket.graphs)), out)
-    return out
+from gssc.ops.segments import buckets
 
 
 @op("gssc::to_state")
 def to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
     """U_g = P_gᵀ X_g: vectors [N, K], x [N, C], ptr [G + 1] -> [G, K, C]."""
     dtype = promoted(vectors, x, least=torch.float32)
-    with without_autocast(x):
-        return to_graphs(padded(vectors.to(dtype), ptr), x.to(dtype), ptr.numel() - 1, vectors.shape[1])
+    vectors, x = vectors.to(dtype), x.to(dtype)
+    out = x.new_zeros(ptr.numel() - 1, vectors.shape[1], x.shape[1])
+    with torch.autocast(x.device.type, enabled=False):
+        for bucket in buckets(ptr, vectors.shape[0]):
+            rows = x if bucket.nodes is None else x.index_select(0, bucket.nodes)
+            rows = rows if bucket.sources is None else rows.index_select(0, bucket.sources)
+            sums = torch.bmm(bucket.pad(vectors).transpose(1, 2), rows.view(bucket.count, bucket.size, x.shape[1]))
+            if bucket.graphs is None:
+                return sums
+            out.index_copy_(0, bucket.graphs, sums)
+    return out
 
 
 @op("gssc::from_state")
 def from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     """Y_g = P_g S_g: vectors [N, K], state [G, K, C], ptr [G + 1] -> [N, C]."""
     dtype = promoted(vectors, state, least=torch.float32)
-    with without_autocast(state):
-        return to_nodes(padded(vectors.to(dtype), ptr), state.to(dtype), vectors.shape[0])
+    vectors, state = vectors.to(dtype), state.to(dtype)
+    out = state.new_empty(vectors.shape[0], state.shape[2])
+    with torch.autocast(state.device.type, enabled=False):
+        for bucket in buckets(ptr, vectors.shape[0]):
+            states = state if bucket.graphs is None else state.index_select(0, bucket.graphs)
+            bucket.unpad(torch.bmm(bucket.pad(vectors), states), out)
+    return out
 
 
 @to_state.register_fake
@@ -93,30 +71,28 @@ def register_gradients(to_state: Op, from_state: Op) -> None:
     def of_vectors(vectors: Tensor, rows: Tensor, state: Tensor, ptr: Tensor, pairs: tuple[bool, ...]) -> Tensor:
         """∂P_vj = Σ_c rows_vc state_jc; with pairs Σ_kc rows_vc (state_jkc + state_kjc) P_vk."""
         if not any(pairs):
-            out: Tensor = from_state(rows, state.transpose(1, 2), ptr, *pairs)
-            return out.to(vectors.dtype)
-        k = vectors.shape[1]
-        square = state.unflatten(1, (k, k))
+            return from_state(rows, state.transpose(1, 2), ptr)
+        square = state.unflatten(1, (vectors.shape[1],) * 2)
         both = (square + square.transpose(1, 2)).flatten(1, 2)
-        spread = from_state(rows, both.transpose(1, 2), ptr, False).unflatten(1, (k, k))
-        return (spread * vectors.unsqueeze(1)).sum(2).to(vectors.dtype)
+        spread = from_state(rows, both.transpose(1, 2), ptr).unflatten(1, square.shape[1:3])
+        return (spread * vectors.unsqueeze(1)).sum(2)
 
-    def to_state_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        vectors, x, ptr = ctx.saved_tensors
-        need_vectors, need_x, *others = ctx.needs_input_grad
-        d_vectors = of_vectors(vectors, x, grad, ptr, ctx.pairs) if need_vectors else None
-        d_x = from_state(vectors, grad, ptr, *ctx.pairs).to(x.dtype) if need_x else None
-        return d_vectors, d_x, *[None for _ in others]
+    def register(product: Op, partner: Op) -> None:
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+            vectors, other, ptr = ctx.saved_tensors
+            need_vectors, need_other, *rest = ctx.needs_input_grad
+            d_vectors = d_other = None
+            if need_vectors:
+                rows, state = (other, grad) if product is to_state else (grad, other)
+                d_vectors = of_vectors(vectors, rows, state, ptr, ctx.pairs).to(vectors.dtype)
+            if need_other:
+                d_other = partner(vectors, grad, ptr, *ctx.pairs).to(other.dtype)
+            return d_vectors, d_other, *[None for _ in rest]
 
-    def from_state_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        vectors, state, ptr = ctx.saved_tensors
-        need_vectors, need_state, *others = ctx.needs_input_grad
-        d_vectors = of_vectors(vectors, grad, state, ptr, ctx.pairs) if need_vectors else None
-        d_state = to_state(vectors, grad, ptr, *ctx.pairs).to(state.dtype) if need_state else None
-        return d_vectors, d_state, *[None for _ in others]
+        product.register_autograd(backward, setup_context=setup)
 
-    to_state.register_autograd(to_state_backward, setup_context=setup)
-    from_state.register_autograd(from_state_backward, setup_context=setup)
+    register(to_state, from_state)
+    register(from_state, to_state)
 
 
 register_gradients(to_state, from_state)
@@ -141,5 +117,4 @@ def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     # S[j,k] and S[k,j] meet the same column P_vj P_vk: it takes their sum, the diagonal itself.
     both = state + state.transpose(1, 2)
     packed = both[:, row, column] * torch.where(row == column, 0.5, 1.0).to(state.dtype).unsqueeze(1)
-    out: Tensor = from_state(vectors[:, row] * vectors[:, column], packed, ptr)
-    return out
+    return from_state(vectors[:, row] * vectors[:, column], packed, ptr)

@@ -1,11 +1,8 @@
-"""Products with states of graphs, for vectors and for their pairs, and sums over graphs in Triton.
+"""The products of ``torch.py``, for vectors and for their pairs, and sums over graphs in Triton.
 
-    to_state:    U_g = P_gᵀ X_g        [N, K], [N, C]    -> [G, S, C]
-    from_state:  Y_g = P_g S_g         [N, K], [G, S, C] -> [N, C]
-
-S = K or, with ``pairs``, K²: then P stands for P⊗P, [N, K²], which is never stored. Results are float32, and repeat bit
-by bit: graphs of several tiles are summed in two stages. Derivatives are again these two; those in P of the products
-with pairs store [N, K²], and are not what training needs. Nothing looks at the sizes of graphs on the host.
+With ``pairs`` P stands for P⊗P, [N, K²], which is never stored. Results are float32, and repeat bit by bit: graphs of
+several tiles are summed in two stages. Derivatives in P of the products with pairs store [N, K²], and are not what
+training needs. Nothing looks at the sizes of graphs on the host.
 """
 
 from typing import Any
@@ -38,8 +35,8 @@ def _constants(vectors: Tensor, other: Tensor, pairs: bool) -> dict[str, Any]:
 
 
 @op("gssc::to_state_triton")
-def to_state_triton(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
-    """U [G, S, C] in float32."""
+def to_state(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool = False) -> Tensor:
+    """U_g = P_gᵀ X_g: vectors [N, K], x [N, C], ptr [G + 1] -> [G, K, C], or [G, K², C] with pairs."""
     state = _empty_state(vectors, x, ptr, pairs)
     if x.shape[0] == 0 or state.numel() == 0:
         return state.zero_()
@@ -55,15 +52,15 @@ def to_state_triton(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Ten
     return state
 
 
-@to_state_triton.register_fake
-def _empty_state(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
+@to_state.register_fake
+def _empty_state(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool = False) -> Tensor:
     k = vectors.shape[1]
     return x.new_empty((ptr.shape[0] - 1, k * k if pairs else k, x.shape[1]), dtype=torch.float32)
 
 
 @op("gssc::from_state_triton")
-def from_state_triton(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool) -> Tensor:
-    """Y [N, C] in float32."""
+def from_state(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool = False) -> Tensor:
+    """Y_g = P_g S_g: vectors [N, K], state [G, K, C], or [G, K², C] with pairs, ptr [G + 1] -> [N, C]."""
     out = _empty_rows(vectors, state)
     if out.numel() == 0 or state.shape[1] == 0:
         return out.zero_()
@@ -76,45 +73,30 @@ def from_state_triton(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool) 
     return out
 
 
-@from_state_triton.register_fake
+@from_state.register_fake
 def _empty_rows(vectors: Tensor, state: Tensor, *_: Any) -> Tensor:
     return state.new_empty((vectors.shape[0], state.shape[2]), dtype=torch.float32)
 
 
-register_gradients(to_state_triton, from_state_triton)
-
-
-def to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
-    """U_g = P_gᵀ X_g: vectors [N, K], x [N, C], ptr [G + 1] -> [G, K, C]."""
-    out: Tensor = to_state_triton(vectors, x, ptr, False)
-    return out
-
-
-def from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
-    """Y_g = P_g S_g: vectors [N, K], state [G, K, C], ptr [G + 1] -> [N, C]."""
-    out: Tensor = from_state_triton(vectors, state, ptr, False)
-    return out
+register_gradients(to_state, from_state)
 
 
 def pairs_to_state(vectors: Tensor, x: Tensor, ptr: Tensor) -> Tensor:
     """Σ_v P_vj P_vk x_v: vectors [N, K], x [N, C] -> [G, K, K, C]."""
-    k = vectors.shape[1]
-    out: Tensor = to_state_triton(vectors, x, ptr, True).unflatten(1, (k, k))
-    return out
+    return to_state(vectors, x, ptr, True).unflatten(1, (vectors.shape[1],) * 2)
 
 
 def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     """Σ_jk P_vj P_vk S_jk: vectors [N, K], state [G, K, K, C] -> [N, C]."""
-    out: Tensor = from_state_triton(vectors, state.flatten(1, 2), ptr, True)
-    return out
+    return from_state(vectors, state.flatten(1, 2), ptr, True)
 
 
 @op("gssc::segment_sum_triton")
-def segment_sum_triton(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
-    """[G, C] in float32, whatever the precision of matrix products is."""
-    out = _empty_sums(x, batch, ptr)
+def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
+    """s_g = Σ_{v in g} x_v, [G, C], summed in float32 whatever the precision of matrix products is."""
+    out = x.new_empty((ptr.shape[0] - 1, x.shape[1]), dtype=torch.float32)
     if x.shape[0] == 0 or out.numel() == 0:
-        return out.zero_()
+        return out.zero_().to(x.dtype)
     from gssc.ops.graph_sums.kernels import sum_tiles
 
     tiles, c, ptr = _tiles(x, ptr), x.shape[1], ptr.contiguous()
@@ -125,29 +107,21 @@ def segment_sum_triton(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
     )  # fmt: skip
     if partial is not None:
         tiles.reduce(partial, ptr, out)
-    return out
+    return out.to(x.dtype)
 
 
-@segment_sum_triton.register_fake
-def _empty_sums(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
-    return x.new_empty((ptr.shape[0] - 1, x.shape[1]), dtype=torch.float32)
+segment_sum.register_fake(lambda x, batch, ptr: x.new_empty(ptr.shape[0] - 1, x.shape[1]))
 
 
 def _segment_sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.nodes, ctx.dtype = inputs[0].shape[0], inputs[0].dtype
-    ctx.save_for_backward(inputs[1])
+    x, batch, _ = inputs
+    ctx.nodes = x.shape[0]
+    ctx.save_for_backward(batch)
 
 
 def _segment_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     (batch,) = ctx.saved_tensors
-    grad = grad.expand(ctx.nodes, grad.shape[1]) if batch is None else grad.index_select(0, batch)
-    return grad.to(ctx.dtype), None, None
+    return grad.expand(ctx.nodes, -1) if batch is None else grad.index_select(0, batch), None, None
 
 
-segment_sum_triton.register_autograd(_segment_sum_backward, setup_context=_segment_sum_setup)
-
-
-def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
-    """s_g = Σ_{v in g} x_v, [G, C]."""
-    out: Tensor = segment_sum_triton(x, batch, ptr)
-    return out.to(x.dtype)
+segment_sum.register_autograd(_segment_sum_backward, setup_context=_segment_sum_setup)

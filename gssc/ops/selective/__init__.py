@@ -1,7 +1,5 @@
 """The convolution with selection: data-dependent positions."""
 
-from collections.abc import Mapping
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -9,7 +7,7 @@ from gssc.checks import check_choice, check_shape, check_shapes, fail
 from gssc.ops.conv import Projection
 from gssc.ops.op import unmodified
 from gssc.ops.selective import naive, torch, triton
-from gssc.ops.selective.naive import Inputs, turn_names
+from gssc.ops.selective.naive import Weights, turn_names
 from gssc.ops.triton_support import can_fuse, check_fusible
 
 __all__ = ["selective_gssc_conv"]
@@ -24,7 +22,7 @@ def selective_gssc_conv(
     vectors: Tensor,
     phi: Tensor,
     pair_gains: Tensor,
-    weights: Mapping[str, Tensor | nn.Module],
+    weights: Weights,
     ptr: Tensor,
     *,
     shared: bool = False,
@@ -75,9 +73,8 @@ def selective_gssc_conv(
         backend = "triton" if can_fuse(x, x_o, x_s, vectors, phi) else "torch"
 
     def select(x_o: Tensor | None, x_s: Tensor | None) -> Tensor:
-        inputs = Inputs(x, x_o, x_s, vectors, phi, pair_gains, turns, ptr, shared, normalize)
-        out: Tensor = FORMS[backend].selective_gssc_conv(inputs)
-        return out
+        form = FORMS[backend].selective_gssc_conv
+        return form(x, x_o, x_s, vectors, phi, pair_gains, turns, ptr, shared, normalize)
 
     if isinstance(projection, nn.Module):
         if not shared or backend == "naive" or not unmodified(projection):
@@ -89,7 +86,7 @@ def selective_gssc_conv(
     return out + projection if isinstance(projection, Tensor) else out
 
 
-def _turn(name: str, weights: Mapping[str, Tensor | nn.Module], channels: int) -> Tensor | nn.Module:
+def _turn(name: str, weights: Weights, channels: int) -> Tensor | nn.Module:
     """The weight of this name: its tensor, where no module wants to be called."""
     if name not in weights:
         fail("weights", f"an entry {name!r}", sorted(weights))

@@ -1,27 +1,13 @@
 """Selection written out from its definition: data-dependent positions z̃, then a sum over pairs of nodes. O(n² K C)."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from gssc.ops.segments import graph_slices
 
-
-class Inputs(NamedTuple):
-    """Arguments of ``gssc.ops.selective_gssc_conv``, checked, as every form takes them."""
-
-    x: Tensor
-    x_o: Tensor | None
-    x_s: Tensor | None
-    vectors: Tensor
-    phi: Tensor
-    pair_gains: Tensor
-    weights: Mapping[str, Tensor | nn.Module]  # "dv" and `turn_names`, in this order
-    ptr: Tensor
-    shared: bool
-    normalize: bool
+Weights = Mapping[str, Tensor | nn.Module]  # "dv" and `turn_names`, in this order
 
 
 def turn_names(x_o: Tensor | None, x_s: Tensor | None) -> list[str]:
@@ -33,13 +19,14 @@ def turned(tensor: Tensor, turn: Tensor | nn.Module) -> Tensor:
     """Channels [..., C] through a weight in the layout of ``nn.Linear``, T W with W = weightᵀ, or a module."""
     if isinstance(turn, Tensor):
         return torch.nn.functional.linear(tensor, turn.to(tensor.dtype))
-    out: Tensor = turn(tensor)
-    return out
+    return turn(tensor)
 
 
-def selective_gssc_conv(inputs: Inputs) -> Tensor:
+def selective_gssc_conv(
+    x: Tensor, x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, phi: Tensor, pair_gains: Tensor,
+    weights: Weights, ptr: Tensor, shared: bool, normalize: bool,
+) -> Tensor:  # fmt: skip
     """z̃_u = Σ_v ⟨z_u W_dq, z_v W_dk⟩ ((z_v ⊙ x_v) W_dv), and Eq. 4 with z̃ in place of z, graph by graph."""
-    x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared, normalize = inputs
     rows = []
     for g, nodes in enumerate(graph_slices(ptr)):
         p, xg = vectors[nodes], x[nodes]

@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from gssc.ops.graph_sums import torch as sums
-from gssc.ops.selective.naive import Inputs, turned
+from gssc.ops.selective.naive import Weights, turned
 
 
-def selective_gssc_conv(inputs: Inputs, by: ModuleType = sums) -> Tensor:
+def selective_gssc_conv(
+    x: Tensor, x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, phi: Tensor, pair_gains: Tensor,
+    weights: Weights, ptr: Tensor, shared: bool, normalize: bool, by: ModuleType = sums,
+) -> Tensor:  # fmt: skip
     """The collapsed form; ``by`` has the products between nodes and graphs."""
-    x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared, normalize = inputs
     moments = by.pairs_to_state(vectors, x, ptr)
     tensor = turned(moments * phi.unsqueeze(1), weights["dv"]) * pair_gains.unsqueeze(2)
     if normalize:

@@ -11,9 +11,8 @@ launches forward and seven backward:
     backward    the same the other way round, with two more products for the gradients of weights
 
 A program of 1, 3 and 5 does all that concerns one channel of one graph, with its matrix [K, K] in registers: nothing
-is transposed, reduced across programs or read by the host, so that results repeat and steps can be captured. Graphs
-with thousands of nodes have too few programs for it: those take the composition, and so do kernels that all channels
-share, more than 64 frequencies, gradients of P, whoever differentiates a gradient, and modules that must be called.
+is transposed, reduced across programs or read by the host, so that results repeat and steps can be captured. What
+does not fit, whoever differentiates a gradient, and modules that must be called take the composition.
 """
 
 from collections.abc import Sequence
@@ -24,10 +23,10 @@ import torch
 from torch import Tensor
 
 from gssc.ops.graph_sums import triton as sums
-from gssc.ops.launch import launch
+from gssc.ops.launch import contiguous, launch
 from gssc.ops.op import composed_gradients, op
 from gssc.ops.selective import torch as composition
-from gssc.ops.selective.naive import Inputs, turn_names
+from gssc.ops.selective.naive import Weights, turn_names
 from gssc.ops.triton_support import exporting, power_of_two, wants_exact
 
 MAX_FREQUENCIES = 64
@@ -37,7 +36,7 @@ WARPS = {16: 1, 32: 2, 64: 8}  # by the size of a block of frequencies
 
 
 def fits(x: Tensor, vectors: Tensor, ptr: Tensor, shared: bool) -> bool:
-    """Whether these kernels are the right ones: small graphs, a kernel per channel, no gradient of P."""
+    """Whether these kernels are the right ones: graphs of which there are enough, a kernel per channel, no ∂P."""
     nodes, k = vectors.shape
     graphs, channels = ptr.shape[0] - 1, x.shape[1]
     if shared or vectors.requires_grad or not 1 <= k <= MAX_FREQUENCIES or exporting():
@@ -134,40 +133,35 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 def _backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 11
-    inputs, results = ctx.saved_tensors[:9], ctx.saved_tensors[9:]
-    if torch.is_grad_enabled():  # somebody will differentiate the result
-        return (*_composed_gradients(ctx, inputs, grad), *[None] * 4)
-    gradients = iter(select_backward(grad, inputs, results, ctx.normalize))
-    return (*[None if tensor is None else next(gradients) for tensor in inputs[:7]], *[None] * 4)
-
-
-def _composed_gradients(ctx: Any, inputs: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients as functions of inputs and ``grad``, by way of the composition."""
-    vectors, ptr = inputs[7:]
+    inputs, (vectors, ptr), results = ctx.saved_tensors[:7], ctx.saved_tensors[7:9], ctx.saved_tensors[9:]
 
     def composed(x: Tensor, x_o: Any, x_s: Any, phi: Tensor, pair_gains: Tensor, dv: Tensor, turns: Tensor) -> Tensor:
         names = turn_names(x_o, x_s)
         weights = {"dv": dv, **dict(zip(names, turns.chunk(len(names)), strict=True))}
         with torch.autocast(x.device.type, dtype=ctx.dtype, enabled=ctx.dtype != torch.float32):
-            return composition.selective_gssc_conv(
-                Inputs(x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, False, ctx.normalize), by=sums
-            )
+            tensors = (x, x_o, x_s, vectors, phi, pair_gains, weights, ptr)
+            return composition.selective_gssc_conv(*tensors, False, ctx.normalize, by=sums)
 
-    return composed_gradients(composed, inputs[:7], ctx.needs_input_grad[:7], grad)
+    if torch.is_grad_enabled():  # somebody will differentiate the result
+        return (*composed_gradients(composed, inputs, ctx.needs_input_grad[:7], grad), *[None] * 4)
+    gradients = iter(select_backward(grad, (*inputs, vectors, ptr), results, ctx.normalize))
+    return (*[None if tensor is None else next(gradients) for tensor in inputs], *[None] * 4)
 
 
 select.register_autograd(_backward, setup_context=_setup)
 
 
-def selective_gssc_conv(inputs: Inputs) -> Tensor:
+def selective_gssc_conv(
+    x: Tensor, x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, phi: Tensor, pair_gains: Tensor,
+    weights: Weights, ptr: Tensor, shared: bool, normalize: bool,
+) -> Tensor:  # fmt: skip
     """Arguments as in ``gssc.ops.selective_gssc_conv``; matrix products as autocast has them."""
-    x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared, normalize = inputs
     tensors = [weight for weight in weights.values() if isinstance(weight, Tensor)]
     if len(tensors) != len(weights) or not fits(x, vectors, ptr, shared):
-        return composition.selective_gssc_conv(inputs, by=sums)
+        inputs = (x, x_o, x_s, vectors, phi, pair_gains, weights, ptr, shared, normalize)
+        return composition.selective_gssc_conv(*inputs, by=sums)
     dv, *turns = tensors
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
-    parts = [None if part is None else part.contiguous() for part in (x, x_o, x_s, phi, pair_gains)]
-    out: Tensor = select(*parts, dv, torch.cat(turns), vectors.contiguous(), ptr.contiguous(), normalize, dtype)[0]
-    return out
+    *features, vectors, ptr = contiguous(x, x_o, x_s, phi, pair_gains, vectors, ptr)
+    return select(*features, dv, torch.cat(turns), vectors, ptr, normalize, dtype)[0]
