@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.ops.op import Op, is_traced, unmodified, weight_and_bias
+from gssc.ops.op import Op, is_traced, quick_apply, unmodified, weight_and_bias
 
 MERGED = 1 << 21  # numbers of the input, N × C, up to which one product pays: launches take longer than products
 
@@ -29,13 +29,13 @@ def mergeable(x: Tensor, *modules: nn.Module) -> bool:
 
 
 def op_of_linears(op: Op, x: Tensor, weights: Any, biases: Any, *others: Any) -> Any:
-    """``op(*(F.linear(x, w, b) for w, b in ...), *others)`` as one step of autograd, with one product."""
+    """``op(*(F.linear(x, w, b) for w, b in ...), *others)`` as one step of autograd, where nothing `is_traced`."""
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weights, biases = x.to(dtype), [w.to(dtype) for w in weights], [b.to(dtype) for b in biases]
     if not torch.is_grad_enabled():
         return op.function(*_columns(x, torch.cat(weights), biases, len(weights)), *others)
-    return _OpOfLinears.apply(op, len(weights), len(biases), x, *weights, *biases, *others)
+    return _apply(op, len(weights), len(biases), x, *weights, *biases, *others)
 
 
 def _columns(x: Tensor, weight: Tensor, biases: Any, parts: int) -> tuple[Tensor, ...]:
@@ -101,6 +101,9 @@ class _OpOfLinears(torch.autograd.Function):
         d_x = grad @ weight if ctx.needs_input_grad[3] else None
         d_biases = grad.sum(0).chunk(biased) if biased else ()
         return None, None, None, d_x, *(grad.t() @ x).chunk(parts), *d_biases, *gradients[parts:]
+
+
+_apply = quick_apply(_OpOfLinears)
 
 
 def empty_columns(like: Tensor, parts: int) -> tuple[Tensor, ...]:

@@ -43,9 +43,7 @@ class Op:
             return output
 
         members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        differentiable: Any = type(self.function.__name__, (torch.autograd.Function,), members)
-        # PyTorch's own apply, behind its preparations for ``torch.func``, which is not here: see `is_traced`.
-        self.apply = super(torch.autograd.Function, differentiable).apply  # type: ignore[misc]
+        self.apply = quick_apply(type(self.function.__name__, (torch.autograd.Function,), members))
 
     def __call__(self, *inputs: Any) -> Any:
         if is_traced(*inputs):
@@ -53,6 +51,11 @@ class Op:
         if self.apply is None or not torch.is_grad_enabled():
             return self.function(*inputs)
         return self.apply(*inputs)
+
+
+def quick_apply(function: Any) -> Callable[..., Any]:
+    """``apply`` of an autograd function behind its preparations for ``torch.func``: for where nothing `is_traced`."""
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def op(name: str, mutates_args: Iterable[str] = ()) -> Callable[[Callable[..., Any]], Op]:

@@ -15,7 +15,7 @@ from gssc.ops.norm import naive
 from gssc.ops.norm.naive import NormState
 from gssc.ops.norm.rowwise import relu_dropout
 from gssc.ops.norm.triton import composed_norm, move_running_statistics, norm_backward, norm_forward
-from gssc.ops.op import composed_gradients, weight_and_bias
+from gssc.ops.op import composed_gradients, is_traced, quick_apply, weight_and_bias
 
 
 class _FeedForward(torch.autograd.Function):
@@ -63,6 +63,9 @@ class _FeedForward(torch.autograd.Function):
         return d_x, *d_first, d_rows.t() @ hidden, d_rows.sum(0), d_scale, d_shift, *[None] * 5
 
 
+_quick_apply = quick_apply(_FeedForward)
+
+
 def residual_feed_forward(
     x: Tensor, inner: nn.Linear, outer: nn.Linear, norm: NormState, mask: Tensor | None, seed: Tensor | None,
     p: float, site: int,
@@ -71,5 +74,5 @@ def residual_feed_forward(
     weights: Any = (*weight_and_bias(inner), *weight_and_bias(outer))
     if torch.is_autocast_enabled(x.device.type):
         weights = [weight.to(torch.get_autocast_dtype(x.device.type)) for weight in weights]
-    out: Tensor = _FeedForward.apply(x, *weights, norm.weight, norm.bias, norm, mask, seed if p else None, p, site)
-    return out
+    apply = _FeedForward.apply if is_traced() else _quick_apply
+    return apply(x, *weights, norm.weight, norm.bias, norm, mask, seed if p else None, p, site)
