@@ -55,7 +55,7 @@ class Op:
 
 def quick_apply(function: Any) -> Callable[..., Any]:
     """``apply`` of an autograd function behind its preparations for ``torch.func``: for where nothing `is_traced`."""
-    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return super(torch.autograd.Function, function).apply
 
 
 def op(name: str, mutates_args: Iterable[str] = ()) -> Callable[[Callable[..., Any]], Op]:
