@@ -31,9 +31,7 @@ def assert_close(actual: Tensor, expected: Tensor, what: str = "output", toleran
 def permute_nodes(data: Data, permutation: Tensor) -> Data:
     """The same graph with node ``i`` moved to place ``permutation[i]``, and its edges listed in another order."""
     out = data.clone()
-    inverse = torch.empty_like(permutation)
-    inverse[permutation] = torch.arange(permutation.numel())
-    order = torch.arange(data.num_edges).flip(0)
+    inverse, order = permutation.argsort(), torch.arange(data.num_edges).flip(0)
     for name, value in data.to_dict().items():
         if name == "edge_index":
             out.edge_index = permutation[value[:, order]]
@@ -48,16 +46,13 @@ def rotate_eigenspaces(data: Data, generator: torch.Generator | None = None) -> 
     """The same spectrum in another basis: a random orthogonal matrix inside every group of equal eigenvalues."""
     out = data.clone()
     vectors = data.eigvecs.clone()
-    graphs = data.eigvals.shape[0]
     batch = data.batch if data.batch is not None else torch.zeros(vectors.shape[0], dtype=torch.long)
-    for g in range(graphs):
-        values, mask, nodes = data.eigvals[g], data.eigmask[g], batch == g
+    for g, (values, mask) in enumerate(zip(data.eigvals, data.eigmask, strict=True)):
+        nodes = (batch == g).nonzero()
         for value in values[mask].unique():
             columns = ((values == value) & mask).nonzero().view(-1)
             square = torch.randn(columns.numel(), columns.numel(), generator=generator, dtype=vectors.dtype)
-            rotation = torch.linalg.qr(square).Q
-            block = vectors[nodes][:, columns] @ rotation
-            vectors[nodes.nonzero(), columns] = block
+            vectors[nodes, columns] = vectors[nodes, columns] @ torch.linalg.qr(square).Q
     out.eigvecs = vectors
     return out
 

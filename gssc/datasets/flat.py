@@ -12,7 +12,7 @@ from torch_geometric.utils import cumsum
 
 from gssc.checks import check_shape, fail
 from gssc.nn.encoders import Features
-from gssc.spectra.packed import PackedGraphs, pack, stored_graphs
+from gssc.spectra.packed import PackedGraphs, pack
 from gssc.tasks import Task
 
 Graphs: TypeAlias = InMemoryDataset | Sequence[Data]
@@ -111,10 +111,9 @@ class GraphDataset:
 
     def about(self) -> dict[str, Any]:
         """All but the graphs, as plain values: what a run folder keeps as ``dataset.json``."""
-        features = {name: getattr(self, name) for name in ("node_features", "edge_features")}
-        plain = {name: list(value) if isinstance(value, Sequence) else value for name, value in features.items()}
         weighted = any(graphs.weight is not None for graphs in self.splits.values())
-        about = {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
+        about = vars(self) | {"task": vars(self.task)}
+        del about["splits"]
         return about | ({"edge_weights": True} if weighted else {})
 
     def node_counts(self) -> Tensor:
@@ -209,11 +208,11 @@ def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
 
 def collect(dataset: Graphs, name: str) -> tuple[Tensor | None, Tensor | None]:
     """One attribute of all graphs, end to end, and the rows of each, where known; None where no graph has it."""
-    if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data) and dataset._indices is None:
+    if isinstance(dataset, InMemoryDataset):
         value, cuts = dataset._data.get(name), (dataset.slices or {}).get(name)
         rows = None if cuts is None else torch.as_tensor(cuts).diff()
         return None if value is None else _tensor(value, name), rows
-    values = [graph.get(name) for graph in stored_graphs(dataset)]
+    values = [graph.get(name) for graph in dataset]
     missing = sum(value is None for value in values)
     if missing == len(values):
         return None, None
