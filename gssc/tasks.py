@@ -177,11 +177,9 @@ def _functional(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
 
 def _balanced_accuracy(prediction: Tensor, target: Tensor, classes: int) -> Tensor:
     """The mean recall over the classes that occur."""
-    from torchmetrics.functional.classification import multiclass_confusion_matrix
-
-    confusion = multiclass_confusion_matrix(prediction, target, classes).double()
-    support = confusion.sum(1)
-    return (confusion.diagonal()[support > 0] / support[support > 0]).mean()
+    hits = target[prediction.argmax(1) == target]
+    support, found = (torch.bincount(rows, minlength=classes).double() for rows in (target, hits))
+    return (found / support)[support > 0].mean()
 
 
 def score_text(score: float | None, deviation: float | None = None) -> str:
