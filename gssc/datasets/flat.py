@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
-from torch_geometric.utils import cumsum
+from torch_geometric.utils import cumsum, degree, scatter
 
 from gssc.checks import check_shape, fail
 from gssc.nn.encoders import Features
@@ -16,6 +16,7 @@ from gssc.spectra.packed import PackedGraphs, pack
 from gssc.tasks import Task
 
 Graphs: TypeAlias = InMemoryDataset | Sequence[Data]
+DEGREE_PROFILE = "degree_profile"  # columns of ``x`` that are computed
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
 
 
 def flatten(dataset: Graphs, task: Task, *, node: Sequence[str] = ("x",)) -> FlatGraphs:
-    """Read PyG data: ``node`` names the attributes whose columns make up ``x``."""
+    """Read PyG data: ``node`` names the attributes whose columns make up ``x``; or it is `degree_profile`."""
     flat, y = pack_columns(dataset, node)
     if y is None:
         fail("y", "a target for every graph or node", "no y")
@@ -188,8 +189,22 @@ def pack_columns(dataset: Graphs, node: Sequence[str] = ("x",)) -> tuple[FlatGra
     y, rows = collect(dataset, "y")
     if y is not None and y.shape[0] == graphs.num_nodes != graphs.num_graphs:
         _check_rows("y", rows, nodes)
-    empty = torch.empty(0)
-    return FlatGraphs(graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, empty, graphs.weight), y
+    flat = FlatGraphs(graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), graphs.weight)
+    return replace(flat, x=degree_profile(flat)) if DEGREE_PROFILE in node else flat, y
+
+
+def degree_profile(graphs: FlatGraphs) -> Tensor:
+    """Degree of every node, and minimum, maximum, mean and standard deviation of its neighbours' degrees: [N, 5].
+
+    A neighbour is where an edge leads to; the degree counts the edges that leave. Nodes without neighbours get zeros.
+    PyG's ``LocalDegreeProfile``, but for its deviation, which is taken from squares and loses digits at large degrees.
+    """
+    (source, destination), nodes = graphs.ends(), graphs.num_nodes
+    own = degree(source, nodes, torch.get_default_dtype())
+    around = own[destination]
+    low, high, mean = (scatter(around, source, dim_size=nodes, reduce=how) for how in ("min", "max", "mean"))
+    variance = scatter((around - mean[source]).square(), source, dim_size=nodes, reduce="mean")
+    return torch.stack([own, low, high, mean, variance.sqrt()], dim=1)
 
 
 def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:

@@ -13,7 +13,6 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about, pack_columns
 from gssc.datasets.infer import apply_scale, continuous
-from gssc.datasets.open import degree_profile
 from gssc.datasets.own import load_saved
 from gssc.datasets.smiles import Encoding, Table, read_lines, read_molecules, read_table
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS, ZINC_ATOM, ZINC_BOND
@@ -94,8 +93,6 @@ def open_inputs(
 
 def _prepared(flat: FlatGraphs, dataset: GraphDataset) -> FlatGraphs:
     """Columns checked against those of training, and scaled like them."""
-    if dataset.name == "malnet-tiny":
-        flat = replace(flat, x=degree_profile(flat))
     columns: dict[str, Any] = {
         "x": _checked("x", flat.x, dataset.node_features),
         "edge_attr": _checked("edge_attr", flat.edge_attr, dataset.edge_features),
