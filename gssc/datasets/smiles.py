@@ -95,14 +95,10 @@ def read_molecules(
     skip_invalid: bool = False,
     encoding: Encoding = "ogb",
 ) -> Molecules:
-    """Graphs of SMILES strings.
+    """Graphs of SMILES, which errors call ``where`` (e.g. "row 3"), and their Bemis-Murcko ``scaffolds`` if asked for.
 
-    Args:
-        smiles: One molecule each.
-        where: How an error calls each of them, e.g. "row 3".
-        scaffolds: Whether Bemis-Murcko scaffolds are needed as well.
-        skip_invalid: Leave out what RDKit cannot read, or the encoding has no number for, instead of an error.
-        encoding: ``"ogb"``, or ``"zinc"`` for the types of atoms and bonds of ZINC (`gssc.datasets.zinc_atoms`).
+    ``skip_invalid`` leaves out what RDKit cannot read, or the encoding has no number for, instead of an error. The
+    encoding ``"zinc"`` has the types of atoms and bonds of ZINC (`gssc.datasets.zinc_atoms`).
     """
     check_installed("SMILES", "rdkit", "molecules")
     from rdkit import Chem, rdBase
