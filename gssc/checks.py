@@ -19,13 +19,12 @@ def check_shape(argument: str, tensor: Tensor, *shape: int | None) -> None:
     """Fail unless ``tensor`` has this shape; ``None`` stands for any size."""
     if not isinstance(tensor, Tensor):
         fail(argument, "a tensor", type(tensor).__name__)
-    actual = tensor.shape
-    if len(actual) == len(shape) and all(
-        want is None or have == want for have, want in zip(actual, shape, strict=True)
-    ):
-        return
-    wanted = ", ".join("*" if size is None else str(size) for size in shape)
-    fail(argument, f"shape [{wanted}]", list(actual))
+    fits = tensor.dim() == len(shape)
+    for have, want in zip(tensor.shape, shape, strict=False):
+        fits = fits and (want is None or have == want)
+    if not fits:
+        wanted = ", ".join("*" if size is None else str(size) for size in shape)
+        fail(argument, f"shape [{wanted}]", list(tensor.shape))
 
 
 def check_device(argument: str, name: str | torch.device, *, present: bool = True) -> torch.device:
@@ -76,11 +75,5 @@ def check_at_least_zero(argument: str, value: float) -> None:
 def check_shapes(*triples: tuple[str, Tensor | None, tuple[int | None, ...]]) -> None:
     """`check_shape` of several arguments (name, tensor, shape) in one call; tensors that are ``None`` are left out."""
     for argument, tensor, shape in triples:
-        if tensor is None:
-            continue
-        fits = isinstance(tensor, Tensor) and tensor.dim() == len(shape)
-        if fits:
-            for have, want in zip(tensor.shape, shape, strict=True):
-                fits = fits and (want is None or have == want)
-        if not fits:
+        if tensor is not None:
             check_shape(argument, tensor, *shape)

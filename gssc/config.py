@@ -165,7 +165,7 @@ class Recipe:
                 fail("override", "section.key=value", repr(text))
             check_choice("override section", section, SECTIONS)
             if path not in RETIRED:
-                check_choice(f"override {section}", key, [f.name for f in dataclasses.fields(SECTIONS[section])])
+                check_choice(f"override {section}", key, DEFAULTS[section])
             try:
                 values[section][key] = yaml.safe_load(value)
             except yaml.YAMLError as error:
@@ -174,6 +174,7 @@ class Recipe:
 
 
 SECTIONS: dict[str, Any] = {part.name: part.type for part in dataclasses.fields(Recipe) if part.name != "name"}
+DEFAULTS = {name: {f.name: f.default for f in dataclasses.fields(section)} for name, section in SECTIONS.items()}
 
 
 def parse_recipe(values: Mapping[str, Any]) -> Recipe:
@@ -207,12 +208,10 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     keys that changed nothing are left out.
     """
     complete = dict(config)
-    for name in SECTIONS:
+    for name, defaults in DEFAULTS.items():
         if isinstance(values := config.get(name), Mapping):
-            section = {key: value for key, value in values.items() if not _changed_nothing(f"{name}.{key}", value)}
-            for f in dataclasses.fields(SECTIONS[name]):
-                if f.default is not dataclasses.MISSING:
-                    section.setdefault(f.name, f.default)
+            section = {key: default for key, default in defaults.items() if default is not dataclasses.MISSING}
+            section |= {key: value for key, value in values.items() if not _changed_nothing(f"{name}.{key}", value)}
             complete[name] = section
     return complete
 
@@ -239,9 +238,9 @@ def _parse_section(section: str, values: Any) -> Any:
         if what not in _said:
             _said.add(what)
             print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
-    for f in dataclasses.fields(cls):
-        if f.default is dataclasses.MISSING and f.name not in parsed:
-            fail(f"recipe section {section}", f"a key {f.name!r}", sorted(parsed))
+    for name, default in DEFAULTS[section].items():
+        if default is dataclasses.MISSING and name not in parsed:
+            fail(f"recipe section {section}", f"a key {name!r}", sorted(parsed))
     return cls(**parsed)
 
 

@@ -132,10 +132,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
 def tensor_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
     """The safetensors file of tensors and ``about``; the same content gives the same bytes."""
     text = f"{(CHECKSUM + DIGITS).decode()} {json.dumps(about, sort_keys=True)}"
-    raw = bytearray(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, {"gssc": text}))
-    at = checksum_position(raw)
-    raw[at : at + len(DIGITS)] = f"{zlib.crc32(raw):08x}".encode()
-    return bytes(raw)
+    raw: bytes = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, {"gssc": text})
+    return raw.replace(CHECKSUM + DIGITS, CHECKSUM + f"{zlib.crc32(raw):08x}".encode(), 1)
 
 
 def weights_file(folder: Path) -> Path | None:
@@ -153,7 +151,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DamagedFileError(f"{path}: expected a readable file, got {error}") from None
     try:
         raw = _decompressed(raw) if path.suffix == ".xz" else raw
-        about = verified_about(raw)
+        about = _verified_about(raw)
         return load(raw), about
     except (ValueError, LookupError, TypeError, AttributeError, SafetensorError, lzma.LZMAError) as error:
         raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
@@ -167,33 +165,18 @@ def _decompressed(raw: bytes) -> bytes:
     return content
 
 
-def verified_about(raw: bytes) -> dict[str, Any]:
+def _verified_about(raw: bytes) -> dict[str, Any]:
     """The ``about`` inside a file's bytes, or a ValueError where the checksum is not that of the bytes."""
-    at = checksum_position(raw)
-    view = memoryview(raw)
+    at, view = raw.find(CHECKSUM) + len(CHECKSUM), memoryview(raw)
+    if at < len(CHECKSUM):
+        raise ValueError("a file without its mark")
     # The checksum was taken with zeros in its own place.
     checksum = zlib.crc32(view[at + len(DIGITS) :], zlib.crc32(DIGITS, zlib.crc32(view[:at])))
     if view[at : at + len(DIGITS)] != f"{checksum:08x}".encode():
         raise ValueError("a wrong checksum (the file was altered or cut)")
-    text: str = json.loads(_header(raw))["__metadata__"]["gssc"]
-    about: dict[str, Any] = json.loads(text.partition(" ")[2])
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    about: dict[str, Any] = json.loads(header["__metadata__"]["gssc"].partition(" ")[2])
     return about
-
-
-def _header(raw: bytes | bytearray) -> bytes:
-    """The JSON header of a safetensors file, whose length is in its first eight bytes."""
-    size = int.from_bytes(raw[:8], "little")
-    if len(raw) < 8 + size:
-        raise ValueError(f"only {len(raw)} bytes")
-    return bytes(raw[8 : 8 + size])
-
-
-def checksum_position(raw: bytes | bytearray) -> int:
-    """Where the digits of the checksum are in a file's bytes."""
-    at = _header(raw).find(CHECKSUM)
-    if at < 0:
-        raise ValueError("a file without its mark")
-    return 8 + at + len(CHECKSUM)
 
 
 def sync_folder(folder: Path) -> None:

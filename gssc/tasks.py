@@ -83,45 +83,30 @@ class Task:
             mask: Rows that count, [rows].
             reduce: Sums a statistic over the processes that share a batch; each then returns its part of the mean.
         """
-        if self.kind == "multiclass":
-            each, weight = self._multiclass(prediction, target, mask, reduce)
-        else:
-            each, weight = self._elementwise(prediction, target, mask)
-        count = weight.sum() if reduce is None else reduce(weight.sum())
-        return (each * weight).sum() / count.clamp(min=torch.finfo(count.dtype).tiny)
-
-    def _elementwise(self, prediction: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The loss of every target, and 1 where it is known."""
-        known = target.isfinite() if mask is None else target.isfinite() & mask.unsqueeze(1)
+        of_classes = self.kind == "multiclass"
+        hard = of_classes and not target.is_floating_point()
+        known = target >= 0 if hard else target.isfinite()
+        if mask is not None:
+            known = known & (mask if hard else mask.unsqueeze(1))
         target = torch.where(known, target, torch.zeros_like(target))
-        if self.kind == "regression":
+        if of_classes:
+            each = F.cross_entropy(prediction, target, reduction="none") if hard else -prediction.log_softmax(dim=1)
+        elif self.kind == "binary":
+            each = F.binary_cross_entropy_with_logits(prediction, target.to(prediction.dtype), reduction="none")
+        else:
             error = prediction - (target - _like(self.shift, target)) / _like(self.scale, target)
             each = error.square() if self.metric == "rmse" else error.abs()
-        else:
-            each = F.binary_cross_entropy_with_logits(prediction, target.to(prediction.dtype), reduction="none")
-        return each, known.to(each.dtype)
-
-    def _multiclass(
-        self, prediction: Tensor, target: Tensor, mask: Tensor | None, reduce: Reduce | None
-    ) -> tuple[Tensor, Tensor]:
-        """The loss and the weight of every row, or, by probabilities, of every row as each of the classes."""
-        soft = target.is_floating_point()
-        if soft:
-            weight = target if mask is None else torch.where(mask.unsqueeze(1), target, torch.zeros_like(target))
-            each = -prediction.log_softmax(dim=1)
-        else:
-            known = target >= 0 if mask is None else (target >= 0) & mask
-            target = torch.where(known, target, torch.zeros_like(target))
-            weight = known.to(prediction.dtype)
-            each = F.cross_entropy(prediction, target, reduction="none")
-        if self.weighted:
-            counts = weight.sum(0) if soft else weight.new_zeros(self.outputs).index_add(0, target, weight)
+        # Of every known target, or, by probabilities, of every row as each of the classes.
+        weight = target if of_classes and not hard else known.to(each.dtype)
+        if of_classes and self.weighted:
+            counts = weight.new_zeros(self.outputs).index_add(0, target, weight) if hard else weight.sum(0)
             counts = counts if reduce is None else reduce(counts)
             total = counts.sum().clamp(min=1.0)
             # The weight of a class falls with its share of the batch, as the SBM benchmarks define it.
-            of_classes = torch.where(counts > 0, (total - counts) / total, 0.0)
-            weight = weight * (of_classes if soft else of_classes[target])
-        return each, weight
+            class_weights = torch.where(counts > 0, (total - counts) / total, 0.0)
+            weight = weight * (class_weights[target] if hard else class_weights)
+        count = weight.sum() if reduce is None else reduce(weight.sum())
+        return (each * weight).sum() / count.clamp(min=torch.finfo(count.dtype).tiny)
 
     def score(self, raw: Tensor, target: Tensor, mask: Tensor | None = None) -> float:
         """The metric of raw outputs [rows, outputs] for targets as `targets` makes them; NaN where nothing is known.
@@ -192,11 +177,9 @@ def _functional(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
 
 def _balanced_accuracy(prediction: Tensor, target: Tensor, classes: int) -> Tensor:
     """The mean recall over the classes that occur."""
-    from torchmetrics.functional.classification import multiclass_confusion_matrix
-
-    confusion = multiclass_confusion_matrix(prediction, target, classes).double()
-    support = confusion.sum(1)
-    return (confusion.diagonal()[support > 0] / support[support > 0]).mean()
+    hits = target[prediction.argmax(1) == target]
+    support, found = (torch.bincount(rows, minlength=classes).double() for rows in (target, hits))
+    return (found / support)[support > 0].mean()
 
 
 def score_text(score: float | None, deviation: float | None = None) -> str:

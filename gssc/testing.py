@@ -48,11 +48,11 @@ def rotate_eigenspaces(data: Data, generator: torch.Generator | None = None) -> 
     vectors = data.eigvecs.clone()
     batch = data.batch if data.batch is not None else torch.zeros(vectors.shape[0], dtype=torch.long)
     for g, (values, mask) in enumerate(zip(data.eigvals, data.eigmask, strict=True)):
-        nodes = batch == g
+        nodes = (batch == g).nonzero()
         for value in values[mask].unique():
             columns = ((values == value) & mask).nonzero().view(-1)
             square = torch.randn(columns.numel(), columns.numel(), generator=generator, dtype=vectors.dtype)
-            vectors[nodes.nonzero(), columns] = vectors[nodes][:, columns] @ torch.linalg.qr(square).Q
+            vectors[nodes, columns] = vectors[nodes, columns] @ torch.linalg.qr(square).Q
     out.eigvecs = vectors
     return out
 

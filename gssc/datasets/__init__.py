@@ -4,9 +4,8 @@ from gssc.datasets.cycles import cycle_counting, cycle_counts
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
 from gssc.datasets.infer import describe
 from gssc.datasets.inputs import read_inputs
-from gssc.datasets.molecules import open_csv
 from gssc.datasets.open import DATASETS, load_dataset, open_dataset
-from gssc.datasets.own import open_own
+from gssc.datasets.own import open_csv, open_own
 from gssc.datasets.pack import load_pack, write_pack
 from gssc.datasets.pyg import DatasetError
 

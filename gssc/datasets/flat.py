@@ -8,14 +8,15 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
-from torch_geometric.utils import cumsum
+from torch_geometric.utils import cumsum, degree, scatter
 
 from gssc.checks import check_shape, fail
 from gssc.nn.encoders import Features
-from gssc.spectra.packed import PackedGraphs, pack, stored_graphs
+from gssc.spectra.packed import PackedGraphs, pack
 from gssc.tasks import Task
 
 Graphs: TypeAlias = InMemoryDataset | Sequence[Data]
+DEGREE_PROFILE = "degree_profile"  # columns of ``x`` that are computed
 
 
 @dataclass(frozen=True)
@@ -111,10 +112,9 @@ class GraphDataset:
 
     def about(self) -> dict[str, Any]:
         """All but the graphs, as plain values: what a run folder keeps as ``dataset.json``."""
-        features = {name: getattr(self, name) for name in ("node_features", "edge_features")}
-        plain = {name: list(value) if isinstance(value, Sequence) else value for name, value in features.items()}
         weighted = any(graphs.weight is not None for graphs in self.splits.values())
-        about = {"name": self.name, "task": vars(self.task), **plain, "standardize": self.standardize}
+        about = vars(self) | {"task": vars(self.task)}
+        del about["splits"]
         return about | ({"edge_weights": True} if weighted else {})
 
     def node_counts(self) -> Tensor:
@@ -167,7 +167,7 @@ def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
 
 
 def flatten(dataset: Graphs, task: Task, *, node: Sequence[str] = ("x",)) -> FlatGraphs:
-    """Read PyG data: ``node`` names the attributes whose columns make up ``x``."""
+    """Read PyG data: ``node`` names the attributes whose columns make up ``x``; or it is `degree_profile`."""
     flat, y = pack_columns(dataset, node)
     if y is None:
         fail("y", "a target for every graph or node", "no y")
@@ -189,8 +189,22 @@ def pack_columns(dataset: Graphs, node: Sequence[str] = ("x",)) -> tuple[FlatGra
     y, rows = collect(dataset, "y")
     if y is not None and y.shape[0] == graphs.num_nodes != graphs.num_graphs:
         _check_rows("y", rows, nodes)
-    empty = torch.empty(0)
-    return FlatGraphs(graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, empty, graphs.weight), y
+    flat = FlatGraphs(graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), graphs.weight)
+    return replace(flat, x=degree_profile(flat)) if DEGREE_PROFILE in node else flat, y
+
+
+def degree_profile(graphs: FlatGraphs) -> Tensor:
+    """Degree of every node, and minimum, maximum, mean and standard deviation of its neighbours' degrees: [N, 5].
+
+    A neighbour is where an edge leads to; the degree counts the edges that leave. Nodes without neighbours get zeros.
+    PyG's ``LocalDegreeProfile``, but for its deviation, which is taken from squares and loses digits at large degrees.
+    """
+    (source, destination), nodes = graphs.ends(), graphs.num_nodes
+    own = degree(source, nodes, torch.get_default_dtype())
+    around = own[destination]
+    low, high, mean = (scatter(around, source, dim_size=nodes, reduce=how) for how in ("min", "max", "mean"))
+    variance = scatter((around - mean[source]).square(), source, dim_size=nodes, reduce="mean")
+    return torch.stack([own, low, high, mean, variance.sqrt()], dim=1)
 
 
 def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
@@ -209,11 +223,11 @@ def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
 
 def collect(dataset: Graphs, name: str) -> tuple[Tensor | None, Tensor | None]:
     """One attribute of all graphs, end to end, and the rows of each, where known; None where no graph has it."""
-    if isinstance(dataset, InMemoryDataset) and isinstance(dataset._data, Data) and dataset._indices is None:
+    if isinstance(dataset, InMemoryDataset):
         value, cuts = dataset._data.get(name), (dataset.slices or {}).get(name)
         rows = None if cuts is None else torch.as_tensor(cuts).diff()
         return None if value is None else _tensor(value, name), rows
-    values = [graph.get(name) for graph in stored_graphs(dataset)]
+    values = [graph.get(name) for graph in dataset]
     missing = sum(value is None for value in values)
     if missing == len(values):
         return None, None

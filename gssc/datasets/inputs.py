@@ -13,10 +13,8 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about, pack_columns
 from gssc.datasets.infer import apply_scale, continuous
-from gssc.datasets.molecules import Table, read_table
-from gssc.datasets.open import degree_profile
 from gssc.datasets.own import load_saved
-from gssc.datasets.smiles import Encoding, read_molecules
+from gssc.datasets.smiles import Encoding, Table, read_lines, read_molecules, read_table
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS, ZINC_ATOM, ZINC_BOND
 from gssc.nn.encoders import Features
 from gssc.tasks import Task
@@ -73,7 +71,7 @@ def open_inputs(
         ending = source.suffix.lower()
         check_choice("input", ending, ENDINGS)
         if ending in (".csv", ".smi"):
-            table = read_table(source, smiles_column) if ending == ".csv" else _read_lines(source)
+            table = read_table(source, smiles_column) if ending == ".csv" else read_lines(source)
             inputs = _molecules(table, str(source), dataset, skip_invalid)
         else:
             inputs = _graphs(load_saved(source), dataset)
@@ -95,8 +93,6 @@ def open_inputs(
 
 def _prepared(flat: FlatGraphs, dataset: GraphDataset) -> FlatGraphs:
     """Columns checked against those of training, and scaled like them."""
-    if dataset.name == "malnet-tiny":
-        flat = replace(flat, x=degree_profile(flat))
     columns: dict[str, Any] = {
         "x": _checked("x", flat.x, dataset.node_features),
         "edge_attr": _checked("edge_attr", flat.edge_attr, dataset.edge_features),
@@ -129,21 +125,6 @@ def _molecules(table: Table, source: str, dataset: GraphDataset, skip_invalid: b
     graphs = replace(molecules.graphs, y=_unknown(dataset.task, len(rows)))
     labels = {name: [texts[row] for row in rows] for name, texts in table.labels.items()}
     return Inputs(graphs, rows, labels, skipped=len(table.smiles) - len(rows))
-
-
-def _read_lines(path: Path) -> Table:
-    """SMILES, one at the beginning of every line, and names after them."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        fail("input", "a file of SMILES", f"{path} ({error})")
-    words = [(line.split(maxsplit=1), number) for number, line in enumerate(lines, 1) if line.strip()]
-    if not words:
-        fail("input", "one or more SMILES", f"none in {path}")
-    smiles = [word[0] for word, _ in words]
-    names = [word[1].strip() if len(word) > 1 else "" for word, _ in words]
-    labels = {"smiles": smiles, **({"name": names} if any(names) else {})}
-    return Table(smiles, [f"{path.name} line {number}" for _, number in words], labels, [])
 
 
 def _unknown(task: Task, rows: int) -> Tensor:

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
-from torch_geometric.utils import degree, scatter
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.cycles import load_cycles
@@ -55,9 +52,7 @@ def open_dataset(name: str, root: str | Path, seed: int = 0, *, generate: bool =
 
 
 def finish(name: str, spec: Spec, splits: dict[str, FlatGraphs]) -> GraphDataset:
-    """What needs the training part: features from degrees, standardised columns, and the scale of the targets."""
-    if name == "malnet-tiny":
-        splits = {split: replace(flat, x=degree_profile(flat)) for split, flat in splits.items()}
+    """What needs the training part: standardised columns, and the scale of the targets."""
     task = spec.task
     if task.metric == "mae/std":
         task = replace(task, scale=float(splits["train"].y.double().std(unbiased=False)) or 1.0)
@@ -65,17 +60,3 @@ def finish(name: str, spec: Spec, splits: dict[str, FlatGraphs]) -> GraphDataset
     for column in spec.standardize:
         dataset = standardized(dataset, column)
     return dataset
-
-
-def degree_profile(graphs: FlatGraphs) -> Tensor:
-    """Degree of every node, and minimum, maximum, mean and standard deviation of its neighbours' degrees: [N, 5].
-
-    A neighbour is where an edge leads to; the degree counts the edges that leave. Nodes without neighbours get zeros.
-    PyG's ``LocalDegreeProfile``, but for its deviation, which is taken from squares and loses digits at large degrees.
-    """
-    (source, destination), nodes = graphs.ends(), graphs.num_nodes
-    own = degree(source, nodes, torch.get_default_dtype())
-    around = own[destination]
-    low, high, mean = (scatter(around, source, dim_size=nodes, reduce=how) for how in ("min", "max", "mean"))
-    variance = scatter((around - mean[source]).square(), source, dim_size=nodes, reduce="mean")
-    return torch.stack([own, low, high, mean, variance.sqrt()], dim=1)

@@ -1,9 +1,10 @@
-"""Your own graphs from a file: a list of PyG ``Data``, one ``Data``, or what ``InMemoryDataset.save`` writes.
+"""Your own graphs from a file: PyG ``Data``, one or a list, what ``InMemoryDataset.save`` writes, or a CSV of SMILES.
 
-Files are read with ``torch.load(weights_only=True)`` and PyG's data classes allow-listed; nothing in them is executed,
-and there is no other way in.
+Graphs of PyG are read with ``torch.load(weights_only=True)`` and PyG's data classes allow-listed; nothing in a file is
+executed, and there is no other way in.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +20,8 @@ from torch_geometric.utils import index_to_mask
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
-from gssc.datasets.smiles import read_molecules
-from gssc.datasets.specs import SPECS
+from gssc.datasets.smiles import Table, read_molecules, read_table
+from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
 from gssc.datasets.split import NAMES, SplitName, random_split, scaffold_split, split_graphs
 from gssc.nn.encoders import Features
 from gssc.tasks import Task
@@ -59,10 +60,50 @@ def open_own(
     edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
     flat = replace(flat, x=x, edge_attr=edge_attr, y=y)
     splits = _split(saved, flat, level, split, seed)
-    return own_dataset(path, inferred, node_features, edge_features, splits)
+    return _dataset(path, inferred, node_features, edge_features, splits)
 
 
-def own_dataset(
+def open_csv(
+    path: str | Path,
+    *,
+    smiles_column: str,
+    target_columns: Sequence[str],
+    split: SplitName = "random",
+    seed: int = 0,
+    task: str | None = None,
+    metric: str | None = None,
+    skip_invalid: bool = False,
+) -> GraphDataset:
+    """Molecules as graphs with OGB's atom and bond features, ready for a model.
+
+    Args:
+        path: A CSV file with a line of headings.
+        smiles_column: Heading of the SMILES.
+        target_columns: Headings of the targets; an empty cell is an unknown target. Columns of 0 and 1 are yes-no
+            labels, one column of other whole numbers written without sign or point is classes, anything else
+            regression.
+        split: ``"random"`` or ``"scaffold"`` (Bemis-Murcko; deterministic).
+        seed: Of the random split.
+        task: ``"regression"``, ``"multiclass"`` or ``"binary"`` where the guess would be wrong.
+        metric: One that fits the task.
+        skip_invalid: Leave out rows whose SMILES RDKit cannot read, instead of an error.
+    """
+    check_choice("split", split, ("random", "scaffold"))
+    path = Path(path)
+    target_columns = [target_columns] if isinstance(target_columns, str) else target_columns
+    if not target_columns:
+        fail("target_columns", "one or more headings", "none")
+    table = read_table(path, smiles_column, target_columns)
+    molecules = read_molecules(table.smiles, table.where, scaffolds=split == "scaffold", skip_invalid=skip_invalid)
+    y = _numbers(table, target_columns)[molecules.rows]
+    names = [f"column {heading}" for heading in target_columns]
+    inferred, y = infer_task(_classes(y, table.cells) if task is None else y, "graph", task, metric, names)
+    flat = replace(molecules.graphs, y=y)
+    parts = scaffold_split(molecules.scaffolds) if split == "scaffold" else random_split(len(flat), seed, "molecules")
+    return _dataset(path, inferred, OGB_ATOM, OGB_BOND, split_graphs(flat, parts, "graph"))
+
+
+def _dataset(
     path: Path, task: Task, node_features: Features, edge_features: Features, splits: dict[str, FlatGraphs]
 ) -> GraphDataset:
     """The dataset of a file, scaled to its training part, with a name that no other dataset has."""
@@ -111,6 +152,29 @@ def _graphs(content: Any, path: Path) -> Graphs:
     if others:
         fail("data", EXPECTED, f"{path}: {type(content).__name__} of {', '.join(others)}")
     return list(content)
+
+
+def _numbers(table: Table, headings: Sequence[str]) -> Tensor:
+    """The targets, NaN where a cell is empty."""
+    values = np.full((len(table.cells), len(headings)), np.nan)
+    for number, row in enumerate(table.cells):
+        for column, text in enumerate(row):
+            try:
+                values[number, column] = float(text or "nan")
+                if math.isinf(values[number, column]):
+                    raise ValueError
+            except ValueError:
+                fail(f"{table.where[number]}, column {headings[column]}", "a number or an empty cell", repr(text))
+    return torch.from_numpy(values)
+
+
+def _classes(y: Tensor, cells: list[list[str]]) -> Tensor:
+    """Whole numbers in one column, written without a point, are classes (0 and 1 are left to be yes and no)."""
+    whole = y.shape[1] == 1 and all(text.isdigit() for (text,) in cells if text)
+    numbers = y[y.isfinite()]
+    if whole and numbers.numel() and float(numbers.max()) > 1:
+        return y.nan_to_num(-1.0).long()
+    return y
 
 
 def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: int) -> dict[str, FlatGraphs]:

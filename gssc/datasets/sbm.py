@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-SMALLEST, LARGEST = 5, 34
+SIZES = 5, 35  # from, and below
 PATTERNS = 100
 GRAPHS = {
     "pattern": {"train": 10_000, "val": 2_000, "test": 2_000},
@@ -36,8 +36,7 @@ def generate_sbm(name: str, seed: int = 0) -> dict[str, list[Data]]:
 
 
 def _cluster(rng: np.random.Generator) -> Data:
-    sizes = _sizes(rng, 6)
-    blocks = rng.permutation(np.repeat(np.arange(6), sizes))
+    blocks = rng.permutation(np.repeat(np.arange(6), rng.integers(*SIZES, size=6)))
     feature = np.zeros(len(blocks), dtype=np.int64)
     # The first node of each block; nodes are in random order already.
     feature[np.unique(blocks, return_index=True)[1]] = np.arange(1, 7)
@@ -46,13 +45,13 @@ def _cluster(rng: np.random.Generator) -> Data:
 
 def _pattern(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Adjacency matrix and features of a pattern."""
-    size = int(_sizes(rng, 1)[0])
+    size = int(rng.integers(*SIZES))
     return _adjacency(rng, np.zeros(size, dtype=np.int64), np.full((1, 1), 0.5)), rng.integers(3, size=size)
 
 
 def _planted(rng: np.random.Generator, pattern: np.ndarray, features: np.ndarray) -> Data:
     # Block 5 is the pattern, joined to all others as they are within.
-    sizes = np.append(_sizes(rng, 5), len(pattern))
+    sizes = np.append(rng.integers(*SIZES, size=5), len(pattern))
     probability = np.full((6, 6), 0.35)
     probability[np.arange(5), np.arange(5)] = 0.5
     probability[5, :] = probability[:, 5] = 0.5
@@ -63,10 +62,6 @@ def _planted(rng: np.random.Generator, pattern: np.ndarray, features: np.ndarray
     adjacency[np.ix_(places, places)] = pattern
     feature[places] = features
     return _data(adjacency, feature, 3, (blocks == 5).astype(np.int64))
-
-
-def _sizes(rng: np.random.Generator, blocks: int) -> np.ndarray:
-    return rng.integers(SMALLEST, LARGEST + 1, size=blocks)
 
 
 def _adjacency(rng: np.random.Generator, blocks: np.ndarray, probability: np.ndarray) -> np.ndarray:

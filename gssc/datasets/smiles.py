@@ -1,16 +1,18 @@
-"""Molecules from SMILES: graphs with the nine atom and three bond columns that OGB defines, and their scaffolds.
+"""Molecules from SMILES in tables: graphs with the nine atom and three bond columns of OGB, and their scaffolds.
 
 Every column is a number in a vocabulary; its last number stands for whatever the vocabulary does not name. For models
 trained on ZINC there is its own encoding, of one column each. RDKit is imported where it is used.
 """
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch_geometric.utils import cumsum
 
-from gssc.checks import check_installed, fail
+from gssc.checks import check_choice, check_installed, fail
 from gssc.datasets.flat import FlatGraphs
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND
 from gssc.datasets.zinc_atoms import zinc_columns
@@ -21,6 +23,60 @@ BOND_TYPE = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 BOND_STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
 LOWEST_CHARGE = -5
 Encoding = Literal["ogb", "zinc"]
+
+
+class Table(NamedTuple):
+    """SMILES, what errors call each, e.g. "molecules.csv line 3", labels of predictions by heading, and targets."""
+
+    smiles: list[str]
+    where: list[str]
+    labels: dict[str, list[str]]
+    cells: list[list[str]]
+
+
+def read_table(path: Path, smiles_column: str, target_columns: Sequence[str] = ()) -> Table:
+    """The columns of a CSV file that these headings name."""
+    smiles, cells, where = [], [], []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            headings = next(reader, [])
+            if not headings:
+                fail("csv", "headings in the first line", f"no columns in {path}")
+            for heading in (smiles_column, *target_columns):
+                check_choice(f"column of {path.name}", heading, headings)
+                if headings.count(heading) > 1:
+                    fail(f"column of {path.name}", f"one {heading!r}", f"{headings.count(heading)}")
+            smiles_at, *targets_at = (headings.index(heading) for heading in (smiles_column, *target_columns))
+            for row in filter(None, reader):
+                place = f"{path.name} line {reader.line_num}"
+                if not max([smiles_at, *targets_at]) < len(row) <= len(headings):
+                    fail(place, f"{len(headings)} cells", f"{len(row)}")
+                smiles.append(row[smiles_at].strip())
+                cells.append([row[column].strip() for column in targets_at])
+                where.append(place)
+    except FileNotFoundError:
+        fail("csv", "an existing file", str(path))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        fail("csv", "a CSV file in UTF-8", f"{path} ({error})")
+    if not smiles:
+        fail("csv", "one or more rows below the headings", f"no rows in {path}")
+    return Table(smiles, where, {"smiles": smiles}, cells)
+
+
+def read_lines(path: Path) -> Table:
+    """SMILES, one at the beginning of every line, and names after them."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        fail("input", "a file of SMILES", f"{path} ({error})")
+    words = [(line.split(maxsplit=1), number) for number, line in enumerate(lines, 1) if line.strip()]
+    if not words:
+        fail("input", "one or more SMILES", f"none in {path}")
+    smiles = [word[0] for word, _ in words]
+    names = [word[1].strip() if len(word) > 1 else "" for word, _ in words]
+    labels = {"smiles": smiles, **({"name": names} if any(names) else {})}
+    return Table(smiles, [f"{path.name} line {number}" for _, number in words], labels, [])
 
 
 class Molecules(NamedTuple):
@@ -39,14 +95,10 @@ def read_molecules(
     skip_invalid: bool = False,
     encoding: Encoding = "ogb",
 ) -> Molecules:
-    """Graphs of SMILES strings.
+    """Graphs of SMILES, which errors call ``where`` (e.g. "row 3"), and their Bemis-Murcko ``scaffolds`` if asked for.
 
-    Args:
-        smiles: One molecule each.
-        where: How an error calls each of them, e.g. "row 3".
-        scaffolds: Whether Bemis-Murcko scaffolds are needed as well.
-        skip_invalid: Leave out what RDKit cannot read, or the encoding has no number for, instead of an error.
-        encoding: ``"ogb"``, or ``"zinc"`` for the types of atoms and bonds of ZINC (`gssc.datasets.zinc_atoms`).
+    ``skip_invalid`` leaves out what RDKit cannot read, or the encoding has no number for, instead of an error. The
+    encoding ``"zinc"`` has the types of atoms and bonds of ZINC (`gssc.datasets.zinc_atoms`).
     """
     check_installed("SMILES", "rdkit", "molecules")
     from rdkit import Chem, rdBase

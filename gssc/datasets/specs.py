@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gssc.datasets.flat import DEGREE_PROFILE
 from gssc.nn.encoders import Features
 from gssc.tasks import Task
 
@@ -37,6 +38,6 @@ SPECS = {
     "pattern": Spec(Task("node", "multiclass", 2, "balanced-accuracy", weighted=True), 3),
     "cluster": Spec(Task("node", "multiclass", 6, "balanced-accuracy", weighted=True), 7),
     "voc-sp": Spec(Task("node", "multiclass", 21, "macro-f1", weighted=True), 14, 2, standardize=("x", "edge_attr")),
-    # Graphs without features: each node gets the degrees around it (`degree_profile`).
-    "malnet-tiny": Spec(Task("graph", "multiclass", 5, "accuracy"), 5, standardize=("x",)),
+    # Graphs without features: each node gets the degrees around it.
+    "malnet-tiny": Spec(Task("graph", "multiclass", 5, "accuracy"), 5, node=(DEGREE_PROFILE,), standardize=("x",)),
 }

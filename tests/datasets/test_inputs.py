@@ -6,9 +6,9 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import LocalDegreeProfile
 
 from gssc.datasets import flatten, open_csv, open_own, read_inputs
-from gssc.datasets.flat import pack_columns
+from gssc.datasets.flat import degree_profile, pack_columns
 from gssc.datasets.inputs import open_inputs
-from gssc.datasets.open import degree_profile, finish
+from gssc.datasets.open import finish
 from gssc.datasets.specs import SPECS
 
 
@@ -100,7 +100,7 @@ def test_named_datasets_know_what_their_columns_are(tmp_path):
     assert torch.equal(read.edge_attr, flat.edge_attr)
     bare = [Data(edge_index=torch.randint(9, (2, 20)), num_nodes=9, y=torch.tensor([1])) for _ in range(4)]
     spec = SPECS["malnet-tiny"]
-    dataset = finish("malnet-tiny", spec, {"train": flatten(bare, spec.task)})
+    dataset = finish("malnet-tiny", spec, {"train": flatten(bare, spec.task, node=spec.node)})
     read = read_inputs(saved(tmp_path / "new.pt", bare), about_of(dataset))
     assert torch.equal(read.x, dataset.splits["train"].x)
     assert degree_profile(read).shape == read.x.shape
