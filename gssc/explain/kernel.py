@@ -69,11 +69,8 @@ def watch_convolution(
         fail("model", "one with a graph state space convolution (glob gssc or gsc)", f"glob={model.glob}")
     seen: list[Any] = []
     hook = conv.register_forward_pre_hook(lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
-    with in_eval_mode(model), torch.no_grad():
-        try:
-            model(**model_inputs(data))
-        finally:
-            hook.remove()
+    with hook, in_eval_mode(model), torch.no_grad():
+        model(**model_inputs(data))
         (x, phi, vectors, *_), context = seen[0][0], seen[0][1]["context"]
         if conv.degree_scale is not None and conv.degree_log_scale is not None:
             x = degree_scale(x, conv.degree_scale, conv.degree_log_scale, context.degree)
