@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from gssc.checks import check_choice, fail
-from gssc.config import load_recipe
 from gssc.datasets.specs import OGB_ATOM
 from gssc.files import WEIGHTS, json_bytes, load_tensors, read_object, replace_folder, tensor_bytes, weights_file
+from gssc.pretrained.find import check_one_training
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
 from gssc.report.provenance import duration, provenance, public_command, public_config
 from gssc.report.published import published_gssc
@@ -18,7 +18,6 @@ from gssc.report.render import render
 from gssc.report.runs import find_seed_folders
 from gssc.report.variants import schedule
 from gssc.tasks import Task, score_text
-from gssc.train.checkpoint import difference
 from gssc.train.loaded import LoadedRun, load_run
 from gssc.train.seeds import aggregate
 
@@ -56,14 +55,10 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
         fail("out", "a new folder (--replace replaces a published model)", str(out))
     folders = find_seed_folders(runs)
     summaries = [_finished(folder) for folder in folders]
-    for folder in folders[1:]:
-        other = difference(_training(folders[0]), _training(folder))
-        if other is not None:
-            fail("runs", "seeds of one training", f"{folders[0]} there and {folder} here: another {other}")
+    trained = check_one_training([load_run(folder) for folder in folders], "seeds of one training")
     sign = 1.0 if summaries[0]["higher_is_better"] else -1.0
-    seeds = zip(folders, summaries, strict=True)
-    folder, summary = max(seeds, key=lambda seed: (sign * seed[1]["validation"], -seed[1]["seed"]))
-    loaded = load_run(folder)  # the weights are intact and are those of the model
+    seeds = zip(trained, summaries, strict=True)
+    loaded, summary = max(seeds, key=lambda seed: (sign * seed[1]["validation"], -seed[1]["seed"]))
     all_seeds = aggregate(summaries) | {"published_seed": summary["seed"], "chosen_by": "validation"}
     contents = _contents(name, loaded, summary, all_seeds, read_notes(notes).get(loaded.recipe.name, {}))
     contents[NAME] = make_manifest(name, contents)
@@ -78,11 +73,6 @@ def _finished(folder: Path) -> dict[str, Any]:
     if not isinstance(summary.get("validation"), float):
         fail("run", "one with a validation score", str(folder))
     return summary
-
-
-def _training(folder: Path) -> dict[str, Any]:
-    """What the seeds of one training share."""
-    return {"recipe": load_recipe(folder / "config.yaml").to_dict(), "dataset": read_object(folder / "dataset.json")}
 
 
 def _contents(
@@ -133,14 +123,12 @@ def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
         return {}
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        notes = {str(r): {k: " ".join(str(text).split()) for k, text in about.items()} for r, about in value.items()}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         fail("notes", "a YAML file", f"{path} ({str(error).splitlines()[0]})")
-    if not isinstance(value, dict) or not all(isinstance(entry, dict) for entry in value.values()):
+    except AttributeError:  # no mapping of mappings
         fail("notes", "recipe: {data: …, licence: …}", str(path))
-    for recipe, entry in value.items():
+    for recipe, entry in notes.items():
         for key in entry:
             check_choice(f"notes, {recipe}", key, KEYS)
-    return {
-        str(recipe): {key: " ".join(str(text).split()) for key, text in entry.items()}
-        for recipe, entry in value.items()
-    }
+    return notes
