@@ -32,13 +32,13 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
         for i, run in enumerate(run for run in variant.runs if run.history):
             colour = SERIES[(i if single else v) % len(SERIES)]
             label = f"seed {run.seed}" if single else textwrap.shorten(variant.label, 90, placeholder=" …")
-            (line,) = left.plot(*_series(run, "train_loss"), color=colour, alpha=0.85)
+            loss, scores = _by_epoch(run, "train_loss"), _by_epoch(run, "val")
+            (line,) = left.plot(list(loss), list(loss.values()), color=colour, alpha=0.85)
             lines.setdefault(label, line)
-            epochs, values = _series(run, "val")
-            right.plot(epochs, values, color=colour, alpha=0.85, marker="." if len(epochs) < 8 else None)
-            selected = run.scores.get("epoch_selected")
-            if selected in epochs:
-                right.plot([selected], [values[epochs.index(selected)]], "o", color=colour, markersize=4)
+            marker = "." if len(scores) < 8 else None
+            right.plot(list(scores), list(scores.values()), color=colour, alpha=0.85, marker=marker)
+            if (selected := run.scores.get("epoch_selected")) in scores:
+                right.plot([selected], [scores[selected]], "o", color=colour, markersize=4)
     if not lines:
         return None
     left.set(title="training loss", xlabel="epoch")
@@ -89,14 +89,10 @@ def ablation_bars(variants: Sequence[Variant]) -> Any | None:
     return figure
 
 
-def _series(run: SeedRun, key: str) -> tuple[list[int], list[float]]:
-    """Epochs and finite values of a column of metrics.jsonl."""
-    points = [
-        (int(line["epoch"]), float(line[key]))
-        for line in run.history
-        if is_number(line.get(key)) and math.isfinite(line[key])
-    ]
-    return [epoch for epoch, _ in points], [value for _, value in points]
+def _by_epoch(run: SeedRun, key: str) -> dict[int, float]:
+    """The finite values of a column of metrics.jsonl."""
+    told = {int(line["epoch"]): line.get(key) for line in run.history}
+    return {epoch: float(value) for epoch, value in told.items() if is_number(value) and math.isfinite(value)}
 
 
 def predictions_plot(run: SeedRun) -> tuple[Any, str] | None:

@@ -201,12 +201,10 @@ def _variants(runs: Sequence[SeedRun]) -> list[Variant]:
 
 def _common(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:
     """The settings that all runs of a recipe of one's own share: what differs between them names the variants."""
-    shared: dict[str, dict[str, Any]] = {}
-    for name in SECTIONS:
-        first, *others = (run.section(name) for run in runs) if runs else ({},)
-        shared[name] = {
-            key: value for key, value in first.items() if all(section.get(key) == value for section in others)
-        }
+    shared = {name: dict(runs[0].section(name)) if runs else {} for name in SECTIONS}
+    for run in runs:
+        for name, section in shared.items():
+            shared[name] = {key: value for key, value in section.items() if run.section(name).get(key) == value}
     return shared
 
 

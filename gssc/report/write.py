@@ -4,7 +4,8 @@ import base64
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,9 @@ def _section(
 def _predictions(variant: Variant, problems: list[str]) -> list[tuple[Any, str]]:
     """The figure of the first seed that has predictions, and its caption; what is damaged becomes a note."""
     for run in variant.runs:
-        if (plot := _unless_damaged(predictions_plot, run, problems)) is not None:
-            return [(plot[0], f"Test set, seed {run.seed}: {plot[1]}.")]
+        with _noted(problems):
+            if (plot := predictions_plot(run)) is not None:
+                return [(plot[0], f"Test set, seed {run.seed}: {plot[1]}.")]
     return []
 
 
@@ -132,17 +134,18 @@ def _explained(variant: Variant, problems: list[str]) -> list[tuple[Markup, str]
             kind, split, graph, node = match.groups()
             shown = f"kernels of node {node}" if kind == "kernel" else "influence by distance"
             text = f"Seed {run.seed}: {shown}, graph {graph} of {split}"
-            if address := _unless_damaged(_embedded, run.folder / "explain" / match[0], problems):
+            with _noted(problems):
+                address = _embedded(run.folder / "explain" / match[0])
                 pictures.append((Markup('<img class="paper" alt="{}" src="{}">').format(text, address), f"{text}."))
     return pictures
 
 
-def _unless_damaged(read: Callable[[Any], Any], source: object, problems: list[str]) -> Any | None:
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
     try:
-        return read(source)
+        yield
     except ValueError as error:
         problems.append(str(error))
-        return None
 
 
 def _embedded(path: Path) -> str:
