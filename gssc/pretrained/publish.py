@@ -18,7 +18,7 @@ from gssc.report.render import render
 from gssc.report.runs import find_seed_folders
 from gssc.report.variants import schedule
 from gssc.tasks import Task, score_text
-from gssc.train.loaded import LoadedRun, load_run
+from gssc.train.loaded import load_run
 from gssc.train.seeds import aggregate
 
 KEYS = ("data", "short", "licence")  # of notes
@@ -60,7 +60,19 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
     seeds = zip(trained, summaries, strict=True)
     loaded, summary = max(seeds, key=lambda seed: (sign * seed[1]["validation"], -seed[1]["seed"]))
     all_seeds = aggregate(summaries) | {"published_seed": summary["seed"], "chosen_by": "validation"}
-    contents = _contents(name, loaded, summary, all_seeds, read_notes(notes).get(loaded.recipe.name, {}))
+    folder, config = loaded.folder, public_config(loaded.recipe.to_dict())
+    environment = read_object(folder / "environment.json") if (folder / "environment.json").exists() else {}
+    environment["command"] = public_command(str(environment.get("command") or ""))
+    told = {"config": config, "about": loaded.about, "environment": environment, "summary": summary, "seeds": all_seeds}
+    card = model_card(name, read_notes(notes).get(loaded.recipe.name, {}), **told)
+    weights, about = load_tensors(weights_file(folder) or folder / WEIGHTS[0])
+    contents = {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")} | {
+        WEIGHTS[0]: tensor_bytes(weights, about | {"recipe": config}),
+        "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
+        "environment.json": json_bytes(environment),
+        "seeds.json": json_bytes(all_seeds),
+        "README.md": card.encode(),
+    }
     contents[NAME] = make_manifest(name, contents)
     replace_folder(out, contents)
     return PublishedModel(out, summary["seed"], summary, sum(map(len, contents.values())))
@@ -73,23 +85,6 @@ def _finished(folder: Path) -> dict[str, Any]:
     if not isinstance(summary.get("validation"), float):
         fail("run", "one with a validation score", str(folder))
     return summary
-
-
-def _contents(
-    name: str, loaded: LoadedRun, summary: dict[str, Any], seeds: dict[str, Any], notes: Mapping[str, str]
-) -> dict[str, bytes]:
-    folder, config = loaded.folder, public_config(loaded.recipe.to_dict())
-    environment = read_object(folder / "environment.json") if (folder / "environment.json").exists() else {}
-    environment["command"] = public_command(str(environment.get("command") or ""))
-    told = {"config": config, "about": loaded.about, "environment": environment, "summary": summary, "seeds": seeds}
-    weights, about = load_tensors(weights_file(folder) or folder / WEIGHTS[0])
-    return {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")} | {
-        WEIGHTS[0]: tensor_bytes(weights, about | {"recipe": config}),
-        "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
-        "environment.json": json_bytes(environment),
-        "seeds.json": json_bytes(seeds),
-        "README.md": model_card(name, notes, **told).encode(),
-    }
 
 
 def model_card(name: str, notes: Mapping[str, str], **files: Mapping[str, Any]) -> str:

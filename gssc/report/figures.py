@@ -37,7 +37,7 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
             lines.setdefault(label, line)
             marker = "." if len(scores) < 8 else None
             right.plot(list(scores), list(scores.values()), color=colour, alpha=0.85, marker=marker)
-            if (selected := run.scores.get("epoch_selected")) in scores:
+            if is_number(selected := run.scores.get("epoch_selected")) and selected in scores:
                 right.plot([selected], [scores[selected]], "o", color=colour, markersize=4)
     if not lines:
         return None
@@ -133,8 +133,7 @@ def _scatter_plot(prediction: np.ndarray, target: np.ndarray) -> tuple[Any, str]
     chosen = np.sort(np.random.default_rng(0).permutation(rows)[: POINTS // shown])
     for axis in axes[shown:]:
         axis.set_axis_off()
-    for number, axis in enumerate(axes[:shown]):
-        true, predicted = target[:, number], prediction[:, number]
+    for number, (axis, true, predicted) in enumerate(zip(axes[:shown], target.T, prediction.T, strict=False)):
         finite = np.isfinite(true) & np.isfinite(predicted)
         if finite.any():
             both = np.concatenate([true[finite], predicted[finite]])
@@ -183,7 +182,7 @@ def confusion(probabilities: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 def _ranking_plot(scores: np.ndarray, labels: np.ndarray) -> tuple[Any, str]:
     figure, (left, right) = panels(1, 2, 3.0, 6.6)
-    areas, averages = [], []
+    areas = []
     for column, (score, label) in enumerate(zip(scores.T, labels.T, strict=True)):
         finite = np.isfinite(label) & np.isfinite(score)
         if len(np.unique(label[finite] > 0.5)) < 2:
@@ -192,13 +191,13 @@ def _ranking_plot(scores: np.ndarray, labels: np.ndarray) -> tuple[Any, str]:
         colour = SERIES[column % len(SERIES)]
         left.plot(false, true, color=colour, alpha=0.85)
         right.plot(true, precision, color=colour, alpha=0.85, drawstyle="steps-pre")
-        areas.append(area)
-        averages.append(average)
+        areas.append((area, average))
     left.plot([0, 1], [0, 1], color=GRID, linestyle=":")
     many = len(areas) > 1
     if areas:
-        left.set_title(f"ROC, {'mean ' * many}area {np.mean(areas):.4f}")
-        right.set_title(f"precision-recall, {'mean ' * many}AP {np.mean(averages):.4f}")
+        area, average = np.mean(areas, axis=0)
+        left.set_title(f"ROC, {'mean ' * many}area {area:.4f}")
+        right.set_title(f"precision-recall, {'mean ' * many}AP {average:.4f}")
     left.set(xlabel="false-positive rate", ylabel="true-positive rate", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     right.set(xlabel="recall", ylabel="precision", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     return figure, f"{len(scores):,} rows" + (f", a curve for each of {len(areas)} labels" if many else "")

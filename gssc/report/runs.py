@@ -184,12 +184,10 @@ def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:
     """Notes where ``OUT/summary.json`` and the seeds beside it tell different stories."""
     notes: list[str] = []
     path = out / "summary.json"
-    summary = _read(path, _parse_object, notes)
-    if summary is None or "seeds" not in summary:
-        return notes
+    summary = _read(path, _parse_object, notes) or {}
+    listed = [str(seed) for seed in seeds] if isinstance(seeds := summary.get("seeds"), list) else []
     scores = {str(run.seed): run.summary["test"] for run in runs if run.summary is not None}
     unfinished = {str(run.seed) for run in runs if run.summary is None}
-    listed = [str(seed) for seed in summary["seeds"]] if isinstance(summary["seeds"], list) else []
     # A seed that was not asked for is no fault; one that is gone or has lost its score is.
     gone = [seed for seed in listed if seed in unfinished or not (out / f"seed-{seed}").is_dir()]
     if gone:
