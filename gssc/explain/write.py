@@ -70,17 +70,10 @@ def write_explanation(
 ) -> tuple[list[Path], list[str]]:
     """Draw the kernels of a node and the reach of influence, and write pictures and numbers, all of them or none.
 
-    Returns the files, and notes for whoever asked: what is shown, and what could not be.
-
-    Args:
-        subject: What is looked at.
-        node: u, counted from 0.
-        folder: Where to write.
-        against: Another model on the same graph, such as one trained without a global part. Without it, influence is
-            compared with that of the same weights with the global part switched off.
-        layer: Of the kernel; None draws all.
-        channel: Number of a channel, ``"mean"`` over channels, or ``"rms"``, their root mean square.
-        nodes: How many nodes u influence is averaged over, ``node`` among them; None for all.
+    Returns the files, and notes for whoever asked: what is shown, and what could not be. Without ``against``, another
+    model on the same graph, influence is compared with that of the same weights with the global part switched off.
+    ``channel`` of the kernel is a number, ``"mean"`` or ``"rms"``; ``layer`` None draws all; ``nodes`` is how many
+    nodes u influence is averaged over, ``node`` among them, None for all.
     """
     check_installed("gssc explain", "matplotlib", "plot")
     u = check_number("--node", node, subject.nodes, "a node")

@@ -138,12 +138,8 @@ def pretrained_names() -> list[str]:
 def download(url: str, digest: str | None = None, cache: Path | None = None) -> Path:
     """The folder in the cache that holds the published model of a URL, under the manifest that was asked for.
 
-    Its files are not fetched again where it is there already; with ``digest`` nothing is fetched then.
-
-    Args:
-        url: That of the folder, ``https://…`` or ``file://…``.
-        digest: The sha256 of ``manifest.json``, where one knows what has to come.
-        cache: Folder of caches; the default is ``$GSSC_CACHE`` or ``~/.cache/gssc``.
+    Its files are not fetched again where it is there already; with ``digest``, the sha256 of ``manifest.json`` that has
+    to come, nothing is fetched then. The default ``cache`` is ``$GSSC_CACHE`` or ``~/.cache/gssc``.
     """
     check_choice("scheme of the URL", urllib.parse.urlsplit(url).scheme, SCHEMES)
     place = (cache or default_folder()) / "pretrained"

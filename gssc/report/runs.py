@@ -83,10 +83,7 @@ class Runs(NamedTuple):
 
 def read_runs(paths: Iterable[Path]) -> Runs:
     """Read seed folders, outputs of ``gssc train``, or folders of several of them; each seed folder once."""
-    folders: dict[Path, Path] = {}
-    for path in paths:
-        for folder in find_seed_folders(path):
-            folders.setdefault(folder.resolve(), folder)
+    folders = {folder.resolve(): folder for path in paths for folder in find_seed_folders(path)}
     seeds = tuple(read_seed(folder) for folder in folders.values())
     by_out = group(seeds, lambda run: run.folder.parent)
     outside = [note for out, mine in by_out.items() for note in _compare_with_summary(out, mine)]

@@ -191,11 +191,10 @@ def _variants(runs: Sequence[SeedRun]) -> list[Variant]:
     by_setting = group(runs, lambda run: differences(run, base) if run.config else ("unknown settings",))
     variants = []
     for overrides, mine in sorted(by_setting.items(), key=lambda item: (len(item[0]), item[0])):
-        if len({run.seed for run in mine}) == len(mine):
-            variants.append(Variant(recipe, overrides, tuple(sorted(mine, key=lambda run: run.seed or 0))))
-        else:
-            by_folder = group(mine, lambda run: str(run.folder.parent))
-            variants += [Variant(recipe, overrides, tuple(inside), folder) for folder, inside in by_folder.items()]
+        seeds = sorted(mine, key=lambda run: run.seed or 0)
+        twice = len({run.seed for run in seeds}) < len(seeds)
+        by_folder = group(seeds, lambda run: str(run.folder.parent)) if twice else {"": seeds}
+        variants += [Variant(recipe, overrides, tuple(inside), folder) for folder, inside in by_folder.items()]
     return variants
 
 
