@@ -37,7 +37,7 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
             lines.setdefault(label, line)
             marker = "." if len(scores) < 8 else None
             right.plot(list(scores), list(scores.values()), color=colour, alpha=0.85, marker=marker)
-            if is_number(selected := run.scores.get("epoch_selected")) and selected in scores:
+            if is_number(selected := run.summary.get("epoch_selected")) and selected in scores:
                 right.plot([selected], [scores[selected]], "o", color=colour, markersize=4)
     if not lines:
         return None
@@ -68,7 +68,7 @@ def ablation_bars(variants: Sequence[Variant]) -> Any | None:
         axis.barh(place, score.mean, height=0.62, color=SERIES[1 if variant.overrides else 0], alpha=0.75)
         deviation = score.std if score.n > 1 else None
         axis.errorbar(score.mean, place, xerr=deviation, color=INK, capsize=3, linewidth=1.1)
-        seeds = [value * variant.factor for run in variant.finished if is_number(value := run.scores.get("test"))]
+        seeds = [value * variant.factor for run in variant.finished if is_number(value := run.summary.get("test"))]
         axis.plot(seeds, [place] * len(seeds), ".", color=INK, markersize=4, alpha=0.6)
     values = [score.mean + sign * score.std for _, score in scored for sign in (-1, 1)]
     if published:
@@ -89,7 +89,7 @@ def ablation_bars(variants: Sequence[Variant]) -> Any | None:
     return figure
 
 
-def _by_epoch(run: SeedRun, key: str) -> dict[int, float]:
+def _by_epoch(run: SeedRun, key: str) -> dict[float, float]:
     """The finite values of a column of metrics.jsonl."""
     told = {int(line["epoch"]): line.get(key) for line in run.history}
     return {epoch: float(value) for epoch, value in told.items() if is_number(value) and math.isfinite(value)}

@@ -7,8 +7,8 @@ in light and in dark.
 import html
 import io
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,11 @@ ROLES = {INK: "currentColor", GRID: "var(--line)", **{c: f"var(--series-{i})" fo
 WIDTH = 10.4  # inches
 
 
-@contextmanager
-def drawing_style() -> Iterator[None]:
+def drawing_style() -> AbstractContextManager[None]:
     """Figures made inside have the style of the page."""
     from matplotlib import style
 
-    with style.context(Path(__file__).with_name("page.mplstyle")):
-        yield
+    return style.context(Path(__file__).with_name("page.mplstyle"))
 
 
 def panels(rows: int, columns: int, height: float, width: float = WIDTH) -> tuple[Any, list[Any]]:

@@ -140,7 +140,7 @@ def protocol_rows(variant: Variant) -> list[Row]:
 
     Runs of former versions could follow several (``train.also``). What is no number does not count.
     """
-    by_run = [scores for run in variant.finished if isinstance(scores := run.scores.get("protocols"), Mapping)]
+    by_run = [scores for run in variant.finished if isinstance(scores := run.summary.get("protocols"), Mapping)]
     names = dict.fromkeys(name for scores in by_run for name in scores)
     rows = []
     for name in sorted(names, key=lambda name: name not in variant.recipe_protocols):
