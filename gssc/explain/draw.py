@@ -26,14 +26,13 @@ def kernel_figure(
     from matplotlib.colors import FuncNorm
 
     columns = min(ACROSS, math.ceil(len(kernels) ** 0.5))
-    lines = math.ceil(len(kernels) / columns)
-    figure, axes = panels(lines, columns, 3.3 * lines + 0.5, 3.4 * columns)
+    figure, axes = panels(len(kernels), columns, 3.3, 3.4 * columns, above=0.5)
     figure.suptitle(title, fontsize=10)
     others = np.arange(len(positions)) != node
     once = np.unique(np.sort(edge_index.T, axis=1), axis=0)  # both directions are one line
     segments = list(positions[once])
     size = float(np.clip(6_000.0 / max(len(positions), 1), 4.0, 120.0))
-    for axis, (name, values) in zip(axes, kernels, strict=False):
+    for axis, (name, values) in zip(axes, kernels, strict=True):
         limit = float(np.abs(values[others]).max(initial=0.0)) or float(np.abs(values).max(initial=0.0)) or 1.0
         axis.add_collection(LineCollection(segments, colors="#b8b8b8", linewidths=0.7, zorder=1))
         # By the signed root, so that a hundredth of the largest value still has a tenth of the colour.
@@ -48,8 +47,6 @@ def kernel_figure(
         bar = figure.colorbar(drawn, ax=axis, shrink=0.75, pad=0.01, format="%.2g")
         bar.set_ticks([-limit, -limit / 4, -limit / 100, limit / 100, limit / 4, limit])
         bar.ax.tick_params(labelsize=6.5)
-    for axis in axes[len(kernels) :]:
-        axis.axis("off")
     return figure
 
 

@@ -26,7 +26,7 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     single = len(variants) == 1
-    figure, (left, right) = panels(1, 2, 2.7)
+    figure, (left, right) = panels(2, 2, 2.7)
     lines: dict[str, Any] = {}
     for v, variant in enumerate(variants):
         for i, run in enumerate(run for run in variant.runs if run.history):
@@ -128,12 +128,9 @@ def _scatter_plot(prediction: np.ndarray, target: np.ndarray) -> tuple[Any, str]
     rows, targets = prediction.shape
     shown = min(targets, PANELS)
     columns = min(shown, 4)
-    lines = -(-shown // columns)
-    figure, axes = panels(lines, columns, 3.0 if shown == 1 else 2.1 * lines, 3.2 if shown == 1 else WIDTH)
+    figure, axes = panels(shown, columns, 3.0 if shown == 1 else 2.1, 3.2 if shown == 1 else WIDTH)
     chosen = np.sort(np.random.default_rng(0).permutation(rows)[: POINTS // shown])
-    for axis in axes[shown:]:
-        axis.set_axis_off()
-    for number, (axis, true, predicted) in enumerate(zip(axes[:shown], target.T, prediction.T, strict=False)):
+    for number, (axis, true, predicted) in enumerate(zip(axes, target.T, prediction.T, strict=False)):
         finite = np.isfinite(true) & np.isfinite(predicted)
         if finite.any():
             both = np.concatenate([true[finite], predicted[finite]])
@@ -181,7 +178,7 @@ def confusion(probabilities: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def _ranking_plot(scores: np.ndarray, labels: np.ndarray) -> tuple[Any, str]:
-    figure, (left, right) = panels(1, 2, 3.0, 6.6)
+    figure, (left, right) = panels(2, 2, 3.0, 6.6)
     areas = []
     for column, (score, label) in enumerate(zip(scores.T, labels.T, strict=True)):
         finite = np.isfinite(label) & np.isfinite(score)
