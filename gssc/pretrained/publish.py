@@ -39,13 +39,8 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
 
     The folder has ``model.safetensors``, ``config.yaml``, ``dataset.json``, ``environment.json`` and ``summary.json``
     as the run wrote them (without the machine's folders), ``seeds.json`` (all seeds), ``README.md`` and
-    ``manifest.json``. It appears complete or not at all.
-
-    Args:
-        runs: A folder ``seed-N``, or the one that holds several of them.
-        out: The folder to make; its name is the model's.
-        notes: A YAML file of remarks by recipe (`read_notes`).
-        replace: Whether a published model may be replaced.
+    ``manifest.json``. It appears complete or not at all; ``replace`` says whether a published model may be replaced.
+    ``runs`` is a folder ``seed-N`` or holds several, ``out`` is called like the model, ``notes`` is for `read_notes`.
     """
     runs, out = Path(runs), Path(out)
     name = out.resolve().name
