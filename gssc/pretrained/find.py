@@ -173,7 +173,7 @@ def _fetch_folder(base: str, place: Path, digest: str | None) -> str:
         replace_folder(final, contents)
     except ValueError as error:
         if not final.is_dir():  # else another process was first, with the same bytes
-            fail("cache", "a folder that can be written", f"{place} ({error})")
+            fail("cache", "a folder that can be written", f"{place} ({error.__context__})")  # the OSError
     return fetched
 
 
