@@ -18,13 +18,10 @@ def comparison_plot(comparisons: Sequence[Comparison]) -> bytes:
     """A panel for each comparison: mean and deviation over seeds; a line where the setting is one number."""
     with drawing_style():
         columns = min(2, len(comparisons))
-        rows = -(-len(comparisons) // columns)
         height = 1.1 + max(1.3, *(_height(one) for one in comparisons))
-        figure, axes = panels(rows, columns, height * rows, width=5.2 * columns)
+        figure, axes = panels(len(comparisons), columns, height, width=5.2 * columns)
         figure.set_facecolor("white")
-        for axis in axes[len(comparisons) :]:
-            axis.set_axis_off()
-        for axis, one in zip(axes, comparisons, strict=False):
+        for axis, one in zip(axes, comparisons, strict=True):
             (_line if _numeric(one) else _points)(axis, one)
             axis.set_title(_title(one))
         # One legend below all panels, where it hides nothing.

@@ -162,14 +162,14 @@ def _all_rows(ours: Sequence[Recorded], notes: Notes) -> str:
             mark = footnotes.mark(notes.get(recipe, {}).get("data", ""), one.said("remarks"))
             name, text = (one.name, row.text) if is_rival(one) else (f"**ours, {one.name}**", f"**{row.text}**")
             name += f" ({one.schedule})" if one.schedule else ""
-            lines.append(line(name, f"{text}{mark}", row.count, row.validation, "run here"))
+            lines.append(line(name, f"{text}{mark}", str(row.seeds or ""), row.validation, "run here"))
         if not rows:
             lines.append(line("**ours**", NOT_RUN, "", "", ""))
         gssc = next((row for row in published if row.own), None)
         for printed in published:
             row = published_row(printed, gssc)
             name = row.model + (" (the paper's own)" if row.own else "")
-            lines.append(line(name, row.text, row.count, "", f"published: {row.source}"))
+            lines.append(line(name, row.text, str(row.seeds or ""), "", f"published: {row.source}"))
         below = f"\n\n{footnotes.lines()}" if footnotes.texts else ""
         sections.append(f"### {recipe}\n\n" + "\n".join(lines) + below)
     return "\n\n".join(sections)

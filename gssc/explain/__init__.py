@@ -1,7 +1,7 @@
 """Looking inside a trained model: the kernels it has learned, and how far influence reaches.
 
 In the order in which data flows: `kernel`, `jacobian` (influence), `layout` (distances, and where to draw nodes),
-`tables`, `draw`, `write` (a run and a graph in, files out).
+`draw`, `write` (a run and a graph in, pictures and tables out).
 """
 
 from gssc.explain.jacobian import influence, without_global

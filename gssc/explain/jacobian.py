@@ -9,8 +9,9 @@ taken at once on C copies of the graph in one batch, whose graphs do not see one
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
@@ -36,13 +37,12 @@ def influence(model: GSSC, data: Data, node: int | Sequence[int]) -> Tensor:
     # What a batch of one says of its graphs would confuse a batch of copies.
     graph = bare_graph(data.to_dict(), count)
     channels = layers_of(model)[-1].channels
-    jobs = [(u, channel) for u in targets for channel in range(channels)]
-    copies = max(1, ROWS // max(1, count + int(data.num_edges or 0)))
-    pieces = [jobs[first : first + copies] for first in range(0, len(jobs), copies)]
-    with in_eval_mode(model):
-        squares = [_squared_gradients(model, graph, count, piece) for piece in pieces]
-    if not squares:
+    if not targets:
         return torch.zeros(0, count)
+    jobs = torch.cartesian_prod(torch.tensor(targets), torch.arange(channels))
+    copies = max(1, ROWS // max(1, count + int(data.num_edges or 0)))
+    with in_eval_mode(model):
+        squares = [_squared_gradients(model, graph, count, piece) for piece in jobs.split(copies)]
     norms = torch.cat(squares).unflatten(0, (len(targets), channels)).sum(1).sqrt()
     return norms[0] if isinstance(node, int) else norms
 
@@ -62,7 +62,31 @@ def without_global(model: GSSC) -> Iterator[GSSC]:
             layer.glob, layer.norm_global = glob, norm
 
 
-def _squared_gradients(model: GSSC, data: Data, nodes: int, jobs: Sequence[tuple[int, int]]) -> Tensor:
+class Reach(NamedTuple):
+    """Influence of one model on one graph, by distance.
+
+    ``distance`` ascends, inf (no path) last; for each there are ``pairs`` (u, v), and mean, 10th, 50th and 90th
+    percentile of their influence.
+    """
+
+    name: str
+    distance: np.ndarray
+    pairs: np.ndarray
+    mean: np.ndarray
+    p10: np.ndarray
+    p50: np.ndarray
+    p90: np.ndarray
+
+
+def by_distance(name: str, influence: np.ndarray, hops: np.ndarray) -> Reach:
+    """Summary of influences [nodes, N] at distances [nodes, N]."""
+    distance = np.unique(hops)
+    groups = [influence[hops == d] for d in distance]
+    pairs, mean = np.array([group.size for group in groups]), np.array([group.mean() for group in groups])
+    return Reach(name, distance, pairs, mean, *np.array([np.percentile(group, (10, 50, 90)) for group in groups]).T)
+
+
+def _squared_gradients(model: GSSC, data: Data, nodes: int, jobs: Tensor) -> Tensor:
     """|∂h_uc/∂x_v|² for pairs (u, c), one copy of the graph for each, [jobs, N]."""
     start: list[Tensor] = []
     end: list[Tensor] = []
@@ -71,17 +95,11 @@ def _squared_gradients(model: GSSC, data: Data, nodes: int, jobs: Sequence[tuple
         start.append(args[0].detach().requires_grad_())
         return (start[0], *args[1:])
 
-    hooks = [
-        model.layers[0].register_forward_pre_hook(begin),
-        model.layers[-1].register_forward_hook(lambda module, args, out: end.append(out[0])),
-    ]
-    try:
-        with torch.enable_grad():
-            model(**model_inputs(Batch.from_data_list([data] * len(jobs))))
-            rows = torch.tensor([copy * nodes + u for copy, (u, _) in enumerate(jobs)], device=end[0].device)
-            channels = torch.tensor([channel for _, channel in jobs], device=end[0].device)
-            (gradient,) = torch.autograd.grad(end[0][rows, channels].sum(), start[0])
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return gradient.detach().square().sum(1).unflatten(0, (len(jobs), nodes))
+    first = model.layers[0].register_forward_pre_hook(begin)
+    last = model.layers[-1].register_forward_hook(lambda module, args, out: end.append(out[0]))
+    with first, last, torch.enable_grad():
+        model(**model_inputs(Batch.from_data_list([data] * len(jobs))))
+        u, channel = jobs.to(end[0].device).T
+        own = end[0][nodes * torch.arange(len(jobs), device=u.device) + u, channel]
+        (gradient,) = torch.autograd.grad(own.sum(), start[0])
+    return gradient.square().sum(1).unflatten(0, (len(jobs), nodes))

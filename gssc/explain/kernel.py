@@ -69,11 +69,8 @@ def watch_convolution(
         fail("model", "one with a graph state space convolution (glob gssc or gsc)", f"glob={model.glob}")
     seen: list[Any] = []
     hook = conv.register_forward_pre_hook(lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
-    with in_eval_mode(model), torch.no_grad():
-        try:
-            model(**model_inputs(data))
-        finally:
-            hook.remove()
+    with hook, in_eval_mode(model), torch.no_grad():
+        model(**model_inputs(data))
         (x, phi, vectors, *_), context = seen[0][0], seen[0][1]["context"]
         if conv.degree_scale is not None and conv.degree_log_scale is not None:
             x = degree_scale(x, conv.degree_scale, conv.degree_log_scale, context.degree)
@@ -95,9 +92,7 @@ def check_graph(model: GSSC, data: Data) -> int:
 def bare_graph(inputs: Mapping[str, Any], nodes: int) -> Data:
     """A graph with what a model reads of it and nothing else."""
     names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "edge_attr", "rwse")
-    data = Data(**{name: inputs[name] for name in names if inputs.get(name) is not None})
-    data.num_nodes = nodes
-    return data
+    return Data(num_nodes=nodes, **{name: inputs[name] for name in names if inputs.get(name) is not None})
 
 
 def check_number(name: str, number: int, count: int, what: str) -> int:

@@ -39,8 +39,6 @@ def layout(data: Data) -> np.ndarray:
     if getattr(data, "pos", None) is not None:
         row, column = data.pos.cpu().double().numpy()[:, :2].T
         positions = np.stack([column, -row], axis=1)
-    elif nodes <= 2:
-        positions[1:, 0] = 1.0
     elif nodes <= SPECTRAL:
         positions = _springs(adjacency(data))
     elif getattr(data, "eigvecs", None) is not None:
@@ -65,4 +63,4 @@ def _springs(matrix: sp.csr_array) -> np.ndarray:
         # Components are set beside one another, not infinitely far.
         hops[~np.isfinite(hops)] = hops[np.isfinite(hops)].max(initial=0.0) + 2.0
         places = nx.kamada_kawai_layout(graph, dist={i: dict(enumerate(row)) for i, row in enumerate(hops.tolist())})
-    return np.array([places[node] for node in range(nodes)])
+    return np.array([places[node] for node in range(nodes)]).reshape(nodes, 2)

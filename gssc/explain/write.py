@@ -1,5 +1,7 @@
 """A model and a graph in, pictures and tables out: the work of ``gssc explain``."""
 
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,15 +10,15 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from gssc.checks import check_installed, fail
+from gssc.checks import check_choice, check_installed, fail
 from gssc.datasets import GraphDataset
 from gssc.datasets.specs import SPECS
 from gssc.explain.draw import influence_figure, kernel_figure, rendered
-from gssc.explain.jacobian import influence, without_global
+from gssc.explain.jacobian import Reach, by_distance, influence, without_global
 from gssc.explain.kernel import bare_graph, check_number, node_kernel
 from gssc.explain.layout import hops_to, layout
-from gssc.explain.tables import by_distance, kernel_csv, pairs_csv, reaches_csv
 from gssc.files import write_files
+from gssc.report.render import csv_text
 from gssc.spectra.packed import edges_of
 from gssc.train.build import build_store
 from gssc.train.evaluate import default_dtype
@@ -43,8 +45,7 @@ class Subject:
 
 def make_subject(run: LoadedRun, dataset: GraphDataset, split: str, graph: int, device: torch.device) -> Subject:
     """The graph with this number of a split, with the spectrum and encodings of the run's recipe for it alone."""
-    if split not in dataset.splits:
-        fail("--split", f"one of {', '.join(dataset.splits)}", repr(split))
+    check_choice("--split", split, dataset.splits)
     graphs = dataset.splits[split]
     number = check_number("--graph", graph, graphs.num_graphs, f"a {split} graph")
     with default_dtype(run.recipe.train.precision):
@@ -69,33 +70,23 @@ def write_explanation(
 ) -> tuple[list[Path], list[str]]:
     """Draw the kernels of a node and the reach of influence, and write pictures and numbers, all of them or none.
 
-    Returns the files, and notes for whoever asked: what is shown, and what could not be.
-
-    Args:
-        subject: What is looked at.
-        node: u, counted from 0.
-        folder: Where to write.
-        against: Another model on the same graph, such as one trained without a global part. Without it, influence is
-            compared with that of the same weights with the global part switched off.
-        layer: Of the kernel; None draws all.
-        channel: Number of a channel, ``"mean"`` over channels, or ``"rms"``, their root mean square.
-        nodes: How many nodes u influence is averaged over, ``node`` among them; None for all.
+    Returns the files, and notes for whoever asked: what is shown, and what could not be. Without ``against``, another
+    model on the same graph, influence is compared with that of the same weights with the global part switched off.
+    ``channel`` of the kernel is a number, ``"mean"`` or ``"rms"``; ``layer`` None draws all; ``nodes`` is how many
+    nodes u influence is averaged over, ``node`` among them, None for all.
     """
     check_installed("gssc explain", "matplotlib", "plot")
     u = check_number("--node", node, subject.nodes, "a node")
     if against is not None and against.nodes != subject.nodes:
         fail("--against", f"a run whose graph {subject.graph} has {subject.nodes} nodes", against.nodes)
     place = f"{subject.split}-{subject.graph}-node-{u}"
-    contents: dict[str, bytes] = {}
-    notes = []
-    if subject.glob in ("gssc", "gsc"):
-        contents |= _kernel(subject, u, f"kernel-{place}", layer, channel)
-    else:
-        notes.append(f"no kernel is drawn: the model has none (model.glob={subject.glob})")
-    influence_files, comparison = _influence(subject, against, sample(subject.nodes, nodes, u), f"influence-{place}")
-    contents |= influence_files
+    has_kernel = subject.glob in ("gssc", "gsc")
+    kernels = _kernel(subject, u, f"kernel-{place}", layer, channel) if has_kernel else {}
+    notes = [] if has_kernel else [f"no kernel is drawn: the model has none (model.glob={subject.glob})"]
+    influences, note = _influence(subject, against, sample(subject.nodes, nodes, u), f"influence-{place}")
+    contents = kernels | influences
     write_files(folder, contents)
-    return [folder / name for name in contents], [*notes, comparison]
+    return [folder / name for name in contents], [*notes, note]
 
 
 def sample(count: int, wanted: int | None, node: int) -> list[int]:
@@ -109,7 +100,7 @@ def sample(count: int, wanted: int | None, node: int) -> list[int]:
 def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str) -> dict[str, bytes]:
     """The files of the kernels of a node, ``name`` with the endings of pictures and table."""
     model, data = subject.run.model, subject.data
-    layers = range(len(model.layers)) if layer is None else [check_number("layer", layer, len(model.layers), "a layer")]
+    layers = range(len(model.layers)) if layer is None else [layer]
     kernels = {number: node_kernel(model, data, u, number) for number in layers}
     panels = [(f"layer {number}", _over_channels(kernel, channel)) for number, (kernel, _) in kernels.items()]
     words = {"mean": "mean over channels", "rms": "root mean square over channels"}.get(channel, f"channel {channel}")
@@ -156,3 +147,40 @@ def _influence(subject: Subject, against: Subject | None, nodes: list[int], name
     figure = influence_figure(reaches, f"{run.recipe.name}: who influences a node, {where}", count)
     tables = {f"{name}.csv": reaches_csv(reaches), f"{name}-pairs.csv": pairs_csv(arrays, nodes, hops)}
     return rendered(figure, name) | {path: text.encode() for path, text in tables.items()}, note
+
+
+def kernel_csv(kernels: Mapping[int, tuple[Tensor, Tensor]], node: int, hops: np.ndarray) -> str:
+    """K_c(u, v) [N, C] of layers: a row for each node v, a column for each channel; rows of kind ``self``: K_s(u)."""
+    lines: list[Sequence[object]] = []
+    for layer, (kernel, self_weight) in kernels.items():
+        rows = zip(_distances(hops), kernel.tolist(), strict=True)
+        lines += [["kernel", layer, node, v, distance, *row] for v, (distance, row) in enumerate(rows)]
+        lines.append(["self", layer, node, node, "0", *self_weight.tolist()])
+    channels = [f"c{channel}" for channel in range(len(self_weight))]
+    return _csv(["kind", "layer", "u", "v", "distance", *channels], lines)
+
+
+def pairs_csv(parts: Mapping[str, np.ndarray], nodes: Sequence[int], hops: np.ndarray) -> str:
+    """I(u, v) of each model [nodes, N]: a row for each pair."""
+    columns = (values.ravel().tolist() for values in parts.values())
+    pairs = itertools.product(nodes, range(hops.shape[1]))
+    lines = [[*pair, *line] for pair, *line in zip(pairs, _distances(hops), *columns, strict=True)]
+    return _csv(["u", "v", "distance", *parts], lines)
+
+
+def reaches_csv(reaches: Iterable[Reach]) -> str:
+    """Influence by distance: what the figure shows."""
+    lines = [
+        [reach.name, *line]
+        for reach in reaches
+        for line in zip(_distances(reach.distance), *(column.tolist() for column in reach[2:]), strict=True)
+    ]
+    return _csv(["model", *Reach._fields[1:]], lines)
+
+
+def _distances(hops: np.ndarray) -> list[str]:
+    return ["" if np.isinf(distance) else str(int(distance)) for distance in hops.ravel()]
+
+
+def _csv(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    return csv_text(headings, ([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines))

@@ -1,13 +1,10 @@
 """From a name, a folder or a URL to a model; what comes from a URL is complete and verified, or not there at all."""
 
 import http.client
-import os
 import re
-import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gssc.checks import check_choice, check_device, fail
-from gssc.files import DamagedFileError, sync_folder, write_atomic
+from gssc.files import DamagedFileError, replace_folder
 from gssc.model import GSSC
 from gssc.pretrained.manifest import NAME, check_bytes, check_folder, read_manifest
 from gssc.pretrained.manifest import sha256 as checksum
@@ -60,8 +57,6 @@ def open_seeds(
 
     ``say`` is told which seeds are not finished and left out.
     """
-    from gssc.train.checkpoint import difference
-
     # As everywhere, the name of a model that ships goes before a folder of seeds.
     inside = [] if str(source) in pretrained_names() else seed_folders(source)
     if not inside:
@@ -73,13 +68,19 @@ def open_seeds(
     if others:
         say(f"not finished, and left out: {others}")
     models = [open_model(seed, device=device) for seed in finished]
-    trainings = [{"recipe": model.recipe.to_dict(), "dataset": model.about} for model in models]
-    for model, training in zip(models[1:], trainings[1:], strict=True):
-        other = difference(trainings[0], training)
-        if other is not None:
-            where = f"{models[0].folder.name} there, {model.folder.name} here"
-            fail("run", "runs that differ in their seeds alone", f"{source}: another {other} ({where})")
-    return models
+    return check_one_training(models, "runs that differ in their seeds alone")
+
+
+def check_one_training(runs: list["LoadedRun"], expected: str) -> list["LoadedRun"]:
+    """These runs; fail unless they are seeds of one recipe on the same data."""
+    from gssc.train.checkpoint import difference
+
+    first, *others = [{"recipe": run.recipe.to_dict(), "dataset": run.about} for run in runs]
+    for run, training in zip(runs[1:], others, strict=True):
+        if (other := difference(first, training)) is not None:
+            where = f"{runs[0].folder} there, {run.folder} here"
+            fail("run", expected, f"{runs[0].folder.parent}: another {other} ({where})")
+    return runs
 
 
 def find_folder(source: str | Path, sha256: str | None = None) -> Path:
@@ -137,19 +138,14 @@ def pretrained_names() -> list[str]:
 def download(url: str, digest: str | None = None, cache: Path | None = None) -> Path:
     """The folder in the cache that holds the published model of a URL, under the manifest that was asked for.
 
-    Its files are not fetched again where it is there already; with ``digest`` nothing is fetched then.
-
-    Args:
-        url: That of the folder, ``https://…`` or ``file://…``.
-        digest: The sha256 of ``manifest.json``, where one knows what has to come.
-        cache: Folder of caches; the default is ``$GSSC_CACHE`` or ``~/.cache/gssc``.
+    Its files are not fetched again where it is there already; with ``digest``, the sha256 of ``manifest.json`` that has
+    to come, nothing is fetched then. The default ``cache`` is ``$GSSC_CACHE`` or ``~/.cache/gssc``.
     """
     check_choice("scheme of the URL", urllib.parse.urlsplit(url).scheme, SCHEMES)
     place = (cache or default_folder()) / "pretrained"
-    if digest is not None:
-        digest = digest.lower()
-        if not re.fullmatch("[0-9a-f]{64}", digest):
-            fail("sha256", "64 hexadecimal digits", repr(digest))
+    if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):
+        fail("sha256", "64 hexadecimal digits", repr(digest))
+    digest = digest and digest.lower()
     if digest is None or not (place / digest[:32]).is_dir():
         digest = _fetch_folder(url.rstrip("/").removesuffix(f"/{NAME}"), place, digest)
     kept = place / digest[:32]
@@ -166,25 +162,18 @@ def _fetch_folder(base: str, place: Path, digest: str | None) -> str:
     fetched = checksum(manifest)
     if digest not in (None, fetched):
         raise DamagedFileError(f"{base}/{NAME}: expected sha256 {digest}, got {fetched}")
-    final, temporary = place / fetched[:32], place / f".{fetched[:32]}.{uuid.uuid4().hex}.tmp"
+    final = place / fetched[:32]
     if final.is_dir():
         return fetched
+    contents = {NAME: manifest}
+    for file, (size, expected) in read_manifest(manifest, f"{base}/{NAME}").items():
+        contents[file] = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
+        check_bytes(contents[file], size, expected, f"{base}/{file}")
     try:
-        for file, (size, expected) in read_manifest(manifest, f"{base}/{NAME}").items():
-            data = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
-            check_bytes(data, size, expected, f"{base}/{file}")
-            write_atomic(temporary / file, data)
-        write_atomic(temporary / NAME, manifest)
-        try:
-            os.rename(temporary, final)
-        except OSError:
-            if not final.is_dir():  # else another process was first, with the same bytes
-                raise
-        sync_folder(place)
-    except OSError as error:
-        fail("cache", "a folder that can be written", f"{place} ({error})")
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        replace_folder(final, contents)
+    except ValueError as error:
+        if not final.is_dir():  # else another process was first, with the same bytes
+            fail("cache", "a folder that can be written", f"{place} ({error.__context__})")  # the OSError
     return fetched
 
 

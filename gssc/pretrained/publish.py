@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from gssc.checks import check_choice, fail
-from gssc.config import load_recipe
 from gssc.datasets.specs import OGB_ATOM
 from gssc.files import WEIGHTS, json_bytes, load_tensors, read_object, replace_folder, tensor_bytes, weights_file
+from gssc.pretrained.find import check_one_training
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
 from gssc.report.provenance import duration, provenance, public_command, public_config
 from gssc.report.published import published_gssc
@@ -18,8 +18,7 @@ from gssc.report.render import render
 from gssc.report.runs import find_seed_folders
 from gssc.report.variants import schedule
 from gssc.tasks import Task, score_text
-from gssc.train.checkpoint import difference
-from gssc.train.loaded import LoadedRun, load_run
+from gssc.train.loaded import load_run
 from gssc.train.seeds import aggregate
 
 KEYS = ("data", "short", "licence")  # of notes
@@ -40,13 +39,8 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
 
     The folder has ``model.safetensors``, ``config.yaml``, ``dataset.json``, ``environment.json`` and ``summary.json``
     as the run wrote them (without the machine's folders), ``seeds.json`` (all seeds), ``README.md`` and
-    ``manifest.json``. It appears complete or not at all.
-
-    Args:
-        runs: A folder ``seed-N``, or the one that holds several of them.
-        out: The folder to make; its name is the model's.
-        notes: A YAML file of remarks by recipe (`read_notes`).
-        replace: Whether a published model may be replaced.
+    ``manifest.json``. It appears complete or not at all; ``replace`` says whether a published model may be replaced.
+    ``runs`` is a folder ``seed-N`` or holds several, ``out`` is called like the model, ``notes`` is for `read_notes`.
     """
     runs, out = Path(runs), Path(out)
     name = out.resolve().name
@@ -56,16 +50,24 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
         fail("out", "a new folder (--replace replaces a published model)", str(out))
     folders = find_seed_folders(runs)
     summaries = [_finished(folder) for folder in folders]
-    for folder in folders[1:]:
-        other = difference(_training(folders[0]), _training(folder))
-        if other is not None:
-            fail("runs", "seeds of one training", f"{folders[0]} there and {folder} here: another {other}")
+    trained = check_one_training([load_run(folder) for folder in folders], "seeds of one training")
     sign = 1.0 if summaries[0]["higher_is_better"] else -1.0
-    seeds = zip(folders, summaries, strict=True)
-    folder, summary = max(seeds, key=lambda seed: (sign * seed[1]["validation"], -seed[1]["seed"]))
-    loaded = load_run(folder)  # the weights are intact and are those of the model
+    seeds = zip(trained, summaries, strict=True)
+    loaded, summary = max(seeds, key=lambda seed: (sign * seed[1]["validation"], -seed[1]["seed"]))
     all_seeds = aggregate(summaries) | {"published_seed": summary["seed"], "chosen_by": "validation"}
-    contents = _contents(name, loaded, summary, all_seeds, read_notes(notes).get(loaded.recipe.name, {}))
+    folder, config = loaded.folder, public_config(loaded.recipe.to_dict())
+    environment = read_object(folder / "environment.json") if (folder / "environment.json").exists() else {}
+    environment["command"] = public_command(str(environment.get("command") or ""))
+    told = {"config": config, "about": loaded.about, "environment": environment, "summary": summary, "seeds": all_seeds}
+    card = model_card(name, read_notes(notes).get(loaded.recipe.name, {}), **told)
+    weights, about = load_tensors(weights_file(folder) or folder / WEIGHTS[0])
+    contents = {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")} | {
+        WEIGHTS[0]: tensor_bytes(weights, about | {"recipe": config}),
+        "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
+        "environment.json": json_bytes(environment),
+        "seeds.json": json_bytes(all_seeds),
+        "README.md": card.encode(),
+    }
     contents[NAME] = make_manifest(name, contents)
     replace_folder(out, contents)
     return PublishedModel(out, summary["seed"], summary, sum(map(len, contents.values())))
@@ -78,28 +80,6 @@ def _finished(folder: Path) -> dict[str, Any]:
     if not isinstance(summary.get("validation"), float):
         fail("run", "one with a validation score", str(folder))
     return summary
-
-
-def _training(folder: Path) -> dict[str, Any]:
-    """What the seeds of one training share."""
-    return {"recipe": load_recipe(folder / "config.yaml").to_dict(), "dataset": read_object(folder / "dataset.json")}
-
-
-def _contents(
-    name: str, loaded: LoadedRun, summary: dict[str, Any], seeds: dict[str, Any], notes: Mapping[str, str]
-) -> dict[str, bytes]:
-    folder, config = loaded.folder, public_config(loaded.recipe.to_dict())
-    environment = read_object(folder / "environment.json") if (folder / "environment.json").exists() else {}
-    environment["command"] = public_command(str(environment.get("command") or ""))
-    told = {"config": config, "about": loaded.about, "environment": environment, "summary": summary, "seeds": seeds}
-    weights, about = load_tensors(weights_file(folder) or folder / WEIGHTS[0])
-    return {file: (folder / file).read_bytes() for file in ("dataset.json", "summary.json")} | {
-        WEIGHTS[0]: tensor_bytes(weights, about | {"recipe": config}),
-        "config.yaml": yaml.safe_dump(config, sort_keys=False).encode(),
-        "environment.json": json_bytes(environment),
-        "seeds.json": json_bytes(seeds),
-        "README.md": model_card(name, notes, **told).encode(),
-    }
 
 
 def model_card(name: str, notes: Mapping[str, str], **files: Mapping[str, Any]) -> str:
@@ -133,14 +113,12 @@ def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
         return {}
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        notes = {str(r): {k: " ".join(str(text).split()) for k, text in about.items()} for r, about in value.items()}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         fail("notes", "a YAML file", f"{path} ({str(error).splitlines()[0]})")
-    if not isinstance(value, dict) or not all(isinstance(entry, dict) for entry in value.values()):
+    except AttributeError:  # no mapping of mappings
         fail("notes", "recipe: {data: …, licence: …}", str(path))
-    for recipe, entry in value.items():
+    for recipe, entry in notes.items():
         for key in entry:
             check_choice(f"notes, {recipe}", key, KEYS)
-    return {
-        str(recipe): {key: " ".join(str(text).split()) for key, text in entry.items()}
-        for recipe, entry in value.items()
-    }
+    return notes

@@ -26,19 +26,19 @@ def learning_curves(variants: Sequence[Variant]) -> Any | None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     single = len(variants) == 1
-    figure, (left, right) = panels(1, 2, 2.7)
+    figure, (left, right) = panels(2, 2, 2.7)
     lines: dict[str, Any] = {}
     for v, variant in enumerate(variants):
         for i, run in enumerate(run for run in variant.runs if run.history):
             colour = SERIES[(i if single else v) % len(SERIES)]
             label = f"seed {run.seed}" if single else textwrap.shorten(variant.label, 90, placeholder=" …")
-            (line,) = left.plot(*_series(run, "train_loss"), color=colour, alpha=0.85)
+            loss, scores = _by_epoch(run, "train_loss"), _by_epoch(run, "val")
+            (line,) = left.plot(list(loss), list(loss.values()), color=colour, alpha=0.85)
             lines.setdefault(label, line)
-            epochs, values = _series(run, "val")
-            right.plot(epochs, values, color=colour, alpha=0.85, marker="." if len(epochs) < 8 else None)
-            selected = run.scores.get("epoch_selected")
-            if selected in epochs:
-                right.plot([selected], [values[epochs.index(selected)]], "o", color=colour, markersize=4)
+            marker = "." if len(scores) < 8 else None
+            right.plot(list(scores), list(scores.values()), color=colour, alpha=0.85, marker=marker)
+            if is_number(selected := run.summary.get("epoch_selected")) and selected in scores:
+                right.plot([selected], [scores[selected]], "o", color=colour, markersize=4)
     if not lines:
         return None
     left.set(title="training loss", xlabel="epoch")
@@ -68,7 +68,7 @@ def ablation_bars(variants: Sequence[Variant]) -> Any | None:
         axis.barh(place, score.mean, height=0.62, color=SERIES[1 if variant.overrides else 0], alpha=0.75)
         deviation = score.std if score.n > 1 else None
         axis.errorbar(score.mean, place, xerr=deviation, color=INK, capsize=3, linewidth=1.1)
-        seeds = [value * variant.factor for run in variant.finished if is_number(value := run.scores.get("test"))]
+        seeds = [value * variant.factor for run in variant.finished if is_number(value := run.summary.get("test"))]
         axis.plot(seeds, [place] * len(seeds), ".", color=INK, markersize=4, alpha=0.6)
     values = [score.mean + sign * score.std for _, score in scored for sign in (-1, 1)]
     if published:
@@ -89,14 +89,10 @@ def ablation_bars(variants: Sequence[Variant]) -> Any | None:
     return figure
 
 
-def _series(run: SeedRun, key: str) -> tuple[list[int], list[float]]:
-    """Epochs and finite values of a column of metrics.jsonl."""
-    points = [
-        (int(line["epoch"]), float(line[key]))
-        for line in run.history
-        if is_number(line.get(key)) and math.isfinite(line[key])
-    ]
-    return [epoch for epoch, _ in points], [value for _, value in points]
+def _by_epoch(run: SeedRun, key: str) -> dict[float, float]:
+    """The finite values of a column of metrics.jsonl."""
+    told = {int(line["epoch"]): line.get(key) for line in run.history}
+    return {epoch: float(value) for epoch, value in told.items() if is_number(value) and math.isfinite(value)}
 
 
 def predictions_plot(run: SeedRun) -> tuple[Any, str] | None:
@@ -132,13 +128,9 @@ def _scatter_plot(prediction: np.ndarray, target: np.ndarray) -> tuple[Any, str]
     rows, targets = prediction.shape
     shown = min(targets, PANELS)
     columns = min(shown, 4)
-    lines = -(-shown // columns)
-    figure, axes = panels(lines, columns, 3.0 if shown == 1 else 2.1 * lines, 3.2 if shown == 1 else WIDTH)
+    figure, axes = panels(shown, columns, 3.0 if shown == 1 else 2.1, 3.2 if shown == 1 else WIDTH)
     chosen = np.sort(np.random.default_rng(0).permutation(rows)[: POINTS // shown])
-    for axis in axes[shown:]:
-        axis.set_axis_off()
-    for number, axis in enumerate(axes[:shown]):
-        true, predicted = target[:, number], prediction[:, number]
+    for number, (axis, true, predicted) in enumerate(zip(axes, target.T, prediction.T, strict=False)):
         finite = np.isfinite(true) & np.isfinite(predicted)
         if finite.any():
             both = np.concatenate([true[finite], predicted[finite]])
@@ -186,8 +178,8 @@ def confusion(probabilities: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def _ranking_plot(scores: np.ndarray, labels: np.ndarray) -> tuple[Any, str]:
-    figure, (left, right) = panels(1, 2, 3.0, 6.6)
-    areas, averages = [], []
+    figure, (left, right) = panels(2, 2, 3.0, 6.6)
+    areas = []
     for column, (score, label) in enumerate(zip(scores.T, labels.T, strict=True)):
         finite = np.isfinite(label) & np.isfinite(score)
         if len(np.unique(label[finite] > 0.5)) < 2:
@@ -196,13 +188,13 @@ def _ranking_plot(scores: np.ndarray, labels: np.ndarray) -> tuple[Any, str]:
         colour = SERIES[column % len(SERIES)]
         left.plot(false, true, color=colour, alpha=0.85)
         right.plot(true, precision, color=colour, alpha=0.85, drawstyle="steps-pre")
-        areas.append(area)
-        averages.append(average)
+        areas.append((area, average))
     left.plot([0, 1], [0, 1], color=GRID, linestyle=":")
     many = len(areas) > 1
     if areas:
-        left.set_title(f"ROC, {'mean ' * many}area {np.mean(areas):.4f}")
-        right.set_title(f"precision-recall, {'mean ' * many}AP {np.mean(averages):.4f}")
+        area, average = np.mean(areas, axis=0)
+        left.set_title(f"ROC, {'mean ' * many}area {area:.4f}")
+        right.set_title(f"precision-recall, {'mean ' * many}AP {average:.4f}")
     left.set(xlabel="false-positive rate", ylabel="true-positive rate", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     right.set(xlabel="recall", ylabel="precision", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     return figure, f"{len(scores):,} rows" + (f", a curve for each of {len(areas)} labels" if many else "")

@@ -17,7 +17,7 @@ PROVENANCE = ("command", "commit", "hardware", "date")
 PLACES = ("--data-root", "--out", "-o", "--pack", "--cache", "--time-limit", "--device")
 FLAGS = ("--resume", "--finish", "--quiet")
 # Options whose file matters, but not where it lies.
-FILES = ("--data", "--csv")
+FILES = ("--data", "--csv", "data.file")
 
 
 def provenance(environment: Mapping[str, Any]) -> dict[str, str]:
@@ -41,30 +41,28 @@ def public_command(text: str) -> str:
     public: list[str] = []
     for before, word in itertools.pairwise(["", *words]):
         option, equals, value = word.partition("=")
-        if before in PLACES or word in (*PLACES, *FLAGS) or (equals and option in PLACES):
-            pass
-        elif option == "train.start":
-            public.append(f"{option}={_public_place(value)}")
-        elif before in FILES or (equals and option in (*FILES, "data.file")):
-            public.append(Path(word).name if before in FILES else f"{option}={Path(value).name}")
-        else:
-            # A recipe of one's own is given by its file.
-            public.append(Path(word).name if word.endswith((".yaml", ".yml")) and not equals else word)
+        if before in PLACES or option in (*PLACES, *FLAGS):
+            continue
+        # A recipe of one's own is given by its file.
+        if before in FILES or (word.endswith((".yaml", ".yml")) and not equals):
+            word = Path(word).name
+        public.append(f"{option}={_public_place(option, value)}" if equals else word)
     return shlex.join(public)
 
 
-def _public_place(start: str) -> str:
-    """``train.start`` without the folders of a machine: a name, a URL, or a folder below the present one."""
-    return Path(start).name if Path(start).is_absolute() else start
+def _public_place(option: str, place: str) -> str:
+    """Without the folders of a machine: files by name; a start by name, URL, or folder below the present one."""
+    path = Path(place)
+    return path.name if option in FILES or (option == "train.start" and path.is_absolute()) else place
 
 
 def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe whose own data go by the name of their file, and likewise the weights it begins with."""
-    public, data, train = dict(config), config.get("data"), config.get("train")
-    if isinstance(data, Mapping) and data.get("file"):
-        public["data"] = dict(data) | {"file": Path(str(data["file"])).name}
-    if isinstance(train, Mapping) and train.get("start"):
-        public["train"] = dict(train) | {"start": _public_place(str(train["start"]))}
+    public = dict(config)
+    for section, key in (("data", "file"), ("train", "start")):
+        values = config.get(section)
+        if isinstance(values, Mapping) and values.get(key):
+            public[section] = dict(values) | {key: _public_place(f"{section}.{key}", str(values[key]))}
     return public
 
 

@@ -35,17 +35,12 @@ class SeedRun:
     environment: dict[str, Any]  # versions, commit, hardware, command, date
     dataset: dict[str, Any]  # name and task
     history: list[dict[str, Any]]  # one mapping per epoch, in order
-    summary: dict[str, Any] | None  # of the finished run; none before that
+    summary: dict[str, Any]  # of the finished run; empty before that
     notes: tuple[str, ...]  # what is missing or damaged, one line each
 
     @property
-    def scores(self) -> dict[str, Any]:
-        """What the summary tells; nothing before there is one."""
-        return self.summary or {}
-
-    @property
     def recipe(self) -> str:
-        return str(self.config.get("name") or self.scores.get("recipe") or "unknown")
+        return str(self.config.get("name") or self.summary.get("recipe") or "unknown")
 
     @property
     def dataset_name(self) -> str:
@@ -53,7 +48,7 @@ class SeedRun:
         if file := self.section("data").get("file"):
             return Path(str(file)).name
         named = self.section("data").get("dataset")
-        return str(named or self.scores.get("dataset") or self.dataset.get("name") or "unknown")
+        return str(named or self.summary.get("dataset") or self.dataset.get("name") or "unknown")
 
     @property
     def task(self) -> dict[str, Any]:
@@ -61,7 +56,7 @@ class SeedRun:
 
     @property
     def status(self) -> str:
-        if self.summary is not None:
+        if self.summary:
             return "finished"
         if any("summary.json" in note for note in self.notes):
             return "damaged"
@@ -83,10 +78,7 @@ class Runs(NamedTuple):
 
 def read_runs(paths: Iterable[Path]) -> Runs:
     """Read seed folders, outputs of ``gssc train``, or folders of several of them; each seed folder once."""
-    folders: dict[Path, Path] = {}
-    for path in paths:
-        for folder in find_seed_folders(path):
-            folders.setdefault(folder.resolve(), folder)
+    folders = {folder.resolve(): folder for path in paths for folder in find_seed_folders(path)}
     seeds = tuple(read_seed(folder) for folder in folders.values())
     by_out = group(seeds, lambda run: run.folder.parent)
     outside = [note for out, mine in by_out.items() for note in _compare_with_summary(out, mine)]
@@ -129,12 +121,13 @@ def read_seed(folder: Path) -> SeedRun:
     )
     if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary)]):
         notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
-        summary = None
+        summary = {}
     recorded = folder / "metrics.csv.gz"  # of a run that was kept, see gssc.report.variants
     history = _read(recorded, _parse_table, notes) if recorded.exists() else _history(folder / "metrics.jsonl", notes)
     named, written = SEED_FOLDER.fullmatch(folder.resolve().name), (summary or {}).get("seed")
     seed = int(named.group(1)) if named else int(written) if is_number(written) else None
-    return SeedRun(folder, seed, config or {}, environment or {}, dataset or {}, history or [], summary, tuple(notes))
+    files = (config or {}, environment or {}, dataset or {}, history or [], summary or {})
+    return SeedRun(folder, seed, *files, tuple(notes))
 
 
 def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | None:
@@ -184,12 +177,10 @@ def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:
     """Notes where ``OUT/summary.json`` and the seeds beside it tell different stories."""
     notes: list[str] = []
     path = out / "summary.json"
-    summary = _read(path, _parse_object, notes)
-    if summary is None or "seeds" not in summary:
-        return notes
-    scores = {str(run.seed): run.summary["test"] for run in runs if run.summary is not None}
-    unfinished = {str(run.seed) for run in runs if run.summary is None}
-    listed = [str(seed) for seed in summary["seeds"]] if isinstance(summary["seeds"], list) else []
+    summary = _read(path, _parse_object, notes) or {}
+    listed = [str(seed) for seed in seeds] if isinstance(seeds := summary.get("seeds"), list) else []
+    scores = {str(run.seed): run.summary["test"] for run in runs if run.summary}
+    unfinished = {str(run.seed) for run in runs if not run.summary}
     # A seed that was not asked for is no fault; one that is gone or has lost its score is.
     gone = [seed for seed in listed if seed in unfinished or not (out / f"seed-{seed}").is_dir()]
     if gone:

@@ -6,9 +6,10 @@ in light and in dark.
 
 import html
 import io
+import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,24 @@ ROLES = {INK: "currentColor", GRID: "var(--line)", **{c: f"var(--series-{i})" fo
 WIDTH = 10.4  # inches
 
 
-@contextmanager
-def drawing_style() -> Iterator[None]:
+def drawing_style() -> AbstractContextManager[None]:
     """Figures made inside have the style of the page."""
     from matplotlib import style
 
-    with style.context(Path(__file__).with_name("page.mplstyle")):
-        yield
+    return style.context(Path(__file__).with_name("page.mplstyle"))
 
 
-def panels(rows: int, columns: int, height: float, width: float = WIDTH) -> tuple[Any, list[Any]]:
-    """A figure and its axes, row by row; sizes in inches."""
+def panels(count: int, columns: int, height: float, width: float = WIDTH, above: float = 0.0) -> tuple[Any, list[Any]]:
+    """A figure and its axes, row by row; in inches: height of a row, width of the figure, room above all rows."""
     # Not through pyplot, which keeps every figure and picks a backend for screens.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(width, height * rows + above), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count]
 
 
 def saved(figure: Any, kind: str, **options: Any) -> bytes:

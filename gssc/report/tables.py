@@ -7,7 +7,7 @@ paper's own result, with its sign: whether it is for the better depends on the m
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gssc.report.published import Published, published_rows
 from gssc.report.render import csv_text
@@ -45,11 +45,6 @@ class Row:
     def name(self) -> str:
         """What a table calls it."""
         return f"ours: {self.model}" if self.ours else self.model + (" (the paper)" if self.own else "")
-
-    @property
-    def count(self) -> str:
-        """The number of seeds."""
-        return str(self.seeds or "")
 
     @property
     def size(self) -> str:
@@ -115,15 +110,14 @@ def difference_text(value: float, digits: int, published: Published | None) -> t
 
 def our_row(variant: Variant) -> Row:
     """The line of a variant."""
-    test, parameters = variant.spread("test"), variant.spread("parameters")
     source = "this run" if variant.status == "finished" else f"this run; {variant.status}"
-    if test is None:
+    if (test := variant.spread("test")) is None:
         return Row(variant.label, ours=True, text="–", source=source)
-    size = round(parameters.mean) if parameters else None
-    return replace(_scored(variant, test, variant.spread("validation")), parameters=size, source=source)
+    size = round(parameters.mean) if (parameters := variant.spread("parameters")) else None
+    return _scored(variant, test, variant.spread("validation"), parameters=size, source=source)
 
 
-def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
+def _scored(variant: Variant, test: Spread, validation: Spread | None, **more: Any) -> Row:
     """The line of a variant with these scores, which are in our units."""
     published, test = variant.published_gssc(), test.times(variant.factor)
     difference, verdict = difference_text(test.mean, digits_for(test.mean, published), published)
@@ -137,6 +131,7 @@ def _scored(variant: Variant, test: Spread, validation: Spread | None) -> Row:
         difference=difference,
         verdict=verdict,
         validation=spread_text(validation and validation.times(variant.factor), published),
+        **more,
     )
 
 
@@ -145,7 +140,7 @@ def protocol_rows(variant: Variant) -> list[Row]:
 
     Runs of former versions could follow several (``train.also``). What is no number does not count.
     """
-    by_run = [scores for run in variant.finished if isinstance(scores := run.scores.get("protocols"), Mapping)]
+    by_run = [scores for run in variant.finished if isinstance(scores := run.summary.get("protocols"), Mapping)]
     names = dict.fromkeys(name for scores in by_run for name in scores)
     rows = []
     for name in sorted(names, key=lambda name: name not in variant.recipe_protocols):
@@ -153,7 +148,7 @@ def protocol_rows(variant: Variant) -> list[Row]:
         for weights, *keys in WEIGHTS:
             test, validation = (Spread.of(one[key] for one in followed if is_number(one.get(key))) for key in keys)
             if test is not None:
-                rows.append(replace(_scored(variant, test, validation), source=weights, protocol=name))
+                rows.append(_scored(variant, test, validation, source=weights, protocol=name))
     return rows
 
 

@@ -59,12 +59,12 @@ class Variant:
 
     @property
     def finished(self) -> tuple[SeedRun, ...]:
-        return tuple(run for run in self.runs if run.summary is not None)
+        return tuple(run for run in self.runs if run.summary)
 
     @property
     def status(self) -> str:
         """Finished, or which seeds are not."""
-        unfinished = group((run for run in self.runs if run.summary is None), lambda run: run.status)
+        unfinished = group((run for run in self.runs if not run.summary), lambda run: run.status)
         said = [
             f"seed{'s' * (len(runs) > 1)} {', '.join(str(run.seed) for run in runs)} {status}"
             for status, runs in unfinished.items()
@@ -78,13 +78,13 @@ class Variant:
     @property
     def metric(self) -> str:
         for run in self.runs:
-            if name := run.scores.get("metric") or run.task.get("metric"):
+            if name := run.summary.get("metric") or run.task.get("metric"):
                 return str(name)
         return SPECS[self.dataset].task.metric if self.dataset in SPECS else "metric"
 
     @property
     def higher_is_better(self) -> bool:
-        told = [run.scores.get("higher_is_better") for run in self.finished]
+        told = [run.summary.get("higher_is_better") for run in self.finished]
         return next((value for value in told if isinstance(value, bool)), METRICS.get(self.metric, True))
 
     @property
@@ -100,12 +100,12 @@ class Variant:
     @property
     def schedule(self) -> str:
         """How much of the recipe's epochs the seeds have run, where it is not all."""
-        epochs = [number for run in self.finished if isinstance(number := run.scores.get("epochs_run"), int)]
+        epochs = [number for run in self.finished if isinstance(number := run.summary.get("epochs_run"), int)]
         return schedule(self.runs[0].config, min(epochs, default=None))
 
     def spread(self, key: str) -> Spread | None:
         """Of a number in the summaries, e.g. ``"parameters"``."""
-        return Spread.of(run.scores[key] for run in self.finished if is_number(run.scores.get(key)))
+        return Spread.of(run.summary[key] for run in self.finished if is_number(run.summary.get(key)))
 
     def printed(self, key: str) -> Spread | None:
         """Of a score, ``"test"`` or ``"validation"``, in the units of the print."""
@@ -115,7 +115,7 @@ class Variant:
     @property
     def recipe_protocols(self) -> set[Any]:
         """The names of the protocols of evaluation that decided about the seeds' results."""
-        return {run.scores.get("protocol") for run in self.finished}
+        return {run.summary.get("protocol") for run in self.finished}
 
     @property
     def factor(self) -> float:
@@ -191,22 +191,19 @@ def _variants(runs: Sequence[SeedRun]) -> list[Variant]:
     by_setting = group(runs, lambda run: differences(run, base) if run.config else ("unknown settings",))
     variants = []
     for overrides, mine in sorted(by_setting.items(), key=lambda item: (len(item[0]), item[0])):
-        if len({run.seed for run in mine}) == len(mine):
-            variants.append(Variant(recipe, overrides, tuple(sorted(mine, key=lambda run: run.seed or 0))))
-        else:
+        by_folder = {"": sorted(mine, key=lambda run: run.seed or 0)}
+        if len({run.seed for run in mine}) < len(mine):
             by_folder = group(mine, lambda run: str(run.folder.parent))
-            variants += [Variant(recipe, overrides, tuple(inside), folder) for folder, inside in by_folder.items()]
+        variants += [Variant(recipe, overrides, tuple(inside), folder) for folder, inside in by_folder.items()]
     return variants
 
 
 def _common(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:
     """The settings that all runs of a recipe of one's own share: what differs between them names the variants."""
-    shared: dict[str, dict[str, Any]] = {}
-    for name in SECTIONS:
-        first, *others = (run.section(name) for run in runs) if runs else ({},)
-        shared[name] = {
-            key: value for key, value in first.items() if all(section.get(key) == value for section in others)
-        }
+    shared = {name: dict(runs[0].section(name)) if runs else {} for name in SECTIONS}
+    for run in runs:
+        for name, section in shared.items():
+            shared[name] = {key: value for key, value in section.items() if run.section(name).get(key) == value}
     return shared
 
 

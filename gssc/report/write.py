@@ -4,7 +4,8 @@ import base64
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,50 +77,44 @@ def make_page(
 ) -> tuple[str, list[str]]:
     """The page of all variants, by recipe, with their tables; and the notes, which damaged pictures have joined."""
     problems, numbers = list(notes), itertools.count(1)
+
+    def drawn(figure: Any | None, description: str) -> Markup | None:
+        return figure and Markup(to_svg(figure, f"figure-{next(numbers)}", description))
+
+    def section(name: str, mine: Sequence[Variant]) -> dict[str, Any]:
+        recipe, parts = mine[0].recipe, [mine[i : i + len(SERIES)] for i in range(0, len(mine), len(SERIES))]
+        bars = drawn(ablation_bars(mine), f"test scores, {recipe}")
+        curves = [drawn(learning_curves(part), f"learning curves, {recipe}") for part in parts]
+        predicted = {
+            variant.label: [(drawn(figure, f"predictions on the test set, {recipe}"), caption)]
+            for variant in mine
+            for figure, caption in _predictions(variant, problems)
+        }
+        inside = {variant.label: shown for variant in mine if (shown := _explained(variant, problems))}
+        return {
+            "name": name,
+            "anchor": "recipe-" + re.sub(r"[\W_]", "-", name),
+            "variants": mine,
+            "table": tables[name],
+            "costs": published_costs(mine[0].dataset),
+            "bars": bars,
+            "curves": list(filter(None, curves)),
+            "pictures": {"Predicted against true": predicted, "Inside the model": inside},
+        }
+
     with drawing_style():
-        sections = [_section(name, mine, tables[name], numbers, problems) for name, mine in variants.items()]
+        sections = [section(name, mine) for name, mine in variants.items()]
     functions = (time_per_seed, duration, provenance, is_number)
     helpers = {function.__name__: function for function in functions} | {"folded": _folded}
     return render("page.html", sections=sections, notes=problems, paper=PAPER, version=VERSION, **helpers), problems
 
 
-def _section(
-    name: str, variants: Sequence[Variant], table: Comparison, numbers: Iterator[int], problems: list[str]
-) -> dict[str, Any]:
-    """What the template shows of a recipe."""
-
-    def drawn(figure: Any | None, description: str) -> Markup | None:
-        if figure is None:
-            return None
-        return Markup(to_svg(figure, f"figure-{next(numbers)}", f"{description}, {variants[0].recipe}"))
-
-    parts = [variants[start : start + len(SERIES)] for start in range(0, len(variants), len(SERIES))]
-    return {
-        "name": name,
-        "anchor": "recipe-" + "".join(letter if letter.isalnum() else "-" for letter in name),
-        "variants": variants,
-        "table": table,
-        "costs": published_costs(variants[0].dataset),
-        "bars": drawn(ablation_bars(variants), "test scores"),
-        "curves": list(filter(None, (drawn(learning_curves(part), "learning curves") for part in parts))),
-        "pictures": {
-            "Predicted against true": {
-                variant.label: [(drawn(figure, "predictions on the test set"), caption)]
-                for variant in variants
-                for figure, caption in _predictions(variant, problems)
-            },
-            "Inside the model": {
-                variant.label: shown for variant in variants if (shown := _explained(variant, problems))
-            },
-        },
-    }
-
-
 def _predictions(variant: Variant, problems: list[str]) -> list[tuple[Any, str]]:
     """The figure of the first seed that has predictions, and its caption; what is damaged becomes a note."""
     for run in variant.runs:
-        if (plot := _unless_damaged(predictions_plot, run, problems)) is not None:
-            return [(plot[0], f"Test set, seed {run.seed}: {plot[1]}.")]
+        with _noted(problems):
+            if (plot := predictions_plot(run)) is not None:
+                return [(plot[0], f"Test set, seed {run.seed}: {plot[1]}.")]
     return []
 
 
@@ -132,17 +127,18 @@ def _explained(variant: Variant, problems: list[str]) -> list[tuple[Markup, str]
             kind, split, graph, node = match.groups()
             shown = f"kernels of node {node}" if kind == "kernel" else "influence by distance"
             text = f"Seed {run.seed}: {shown}, graph {graph} of {split}"
-            if address := _unless_damaged(_embedded, run.folder / "explain" / match[0], problems):
+            with _noted(problems):
+                address = _embedded(run.folder / "explain" / match[0])
                 pictures.append((Markup('<img class="paper" alt="{}" src="{}">').format(text, address), f"{text}."))
     return pictures
 
 
-def _unless_damaged(read: Callable[[Any], Any], source: object, problems: list[str]) -> Any | None:
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
     try:
-        return read(source)
+        yield
     except ValueError as error:
         problems.append(str(error))
-        return None
 
 
 def _embedded(path: Path) -> str:
@@ -166,5 +162,6 @@ def _folded(variant: Variant) -> dict[str, str]:
         variant.runs,
         lambda run: json.dumps(run.environment, indent=2, ensure_ascii=False) if run.environment else "not recorded",
     )
-    titles = {text: ", ".join(str(run.seed) for run in runs) for text, runs in environments.items()}
-    return texts | {f"environment of seed {seeds}": text for text, seeds in titles.items()}
+    for text, runs in environments.items():
+        texts[f"environment of seed {', '.join(str(run.seed) for run in runs)}"] = text
+    return texts

@@ -2,8 +2,8 @@ import numpy as np
 from graphs import cycle
 
 from gssc.explain.draw import influence_figure, kernel_figure, rendered
+from gssc.explain.jacobian import by_distance
 from gssc.explain.layout import layout
-from gssc.explain.tables import by_distance
 
 
 def test_a_kernel_has_its_own_scale_and_marks_the_node():

@@ -4,7 +4,8 @@ import io
 import numpy as np
 import torch
 
-from gssc.explain.tables import by_distance, kernel_csv, pairs_csv, reaches_csv
+from gssc.explain.jacobian import by_distance
+from gssc.explain.write import kernel_csv, pairs_csv, reaches_csv
 
 HOPS = np.array([[0.0, 1.0, 1.0, np.inf]])
 INFLUENCE = np.array([[4.0, 1.0, 3.0, 0.5]])
