@@ -18,7 +18,7 @@ from gssc.tasks import spread_text
 from gssc.train.processes import RunSettings
 from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 from gssc.train.step import NonFiniteLossError
-from gssc.train.sweep import diverged, first_overrides, parse_axis, run_grid, run_study
+from gssc.train.sweep import first_overrides, parse_axis, run_sweep
 
 
 def sweep(
@@ -77,13 +77,11 @@ def sweep(
             results = train_seeds(variant, dataset, seed_folders(place, numbers), settings)
         except NonFiniteLossError as error:
             console.print(f"left out: {error}")
-            return diverged(error)
+            nothing = {"mean": None, "std": 0.0, "values": [None]}
+            return {"validation": nothing, "test": nothing, "diverged": str(error)}
         return write_aggregate(place, results)
 
-    if trials is None:
-        results = run_grid(parsed, folder, trial, console.print)
-    else:
-        results = run_study(parsed, trials, numbers[0], folder, task.higher_is_better, trial, console.print)
+    results = run_sweep(parsed, trials, numbers[0], folder, task.higher_is_better, trial, console.print)
     if not results:
         return
     scored = [result for result in results if result["validation"]["mean"] is not None]
