@@ -1,24 +1,18 @@
-"""How sub-commands print, and what several do first: pick a device, open a dataset, find a model, look at the clock."""
+"""What several sub-commands do first: pick a device, open a dataset, find a model, look at the clock."""
 
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from gssc.checks import check_choice, fail
 from gssc.config import DataConfig, Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
 from gssc.datasets.pack import read_pack
 from gssc.pretrained.find import find_folder, pretrained_names, seed_folders
-from gssc.pretrained.manifest import NAME, check_folder
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
-
-
-def plain_console(quiet: bool = False) -> Console:
-    """A console that prints text as it is: long lines stay whole, brackets in a path are no markup."""
-    return Console(highlight=False, soft_wrap=True, markup=False, quiet=quiet)
 
 
 def pick_device(name: str) -> torch.device:
@@ -75,10 +69,7 @@ def find_start(source: str) -> Path:
     """The folder that ``train.start`` means: of a model by name or URL, of a run, or OUT of `gssc train`."""
     if source not in pretrained_names() and seed_folders(source):
         return Path(source)
-    folder = find_folder(source)
-    if (folder / NAME).exists():
-        check_folder(folder)
-    return folder
+    return find_folder(source)
 
 
 def parse_duration(text: str) -> float:

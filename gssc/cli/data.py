@@ -10,10 +10,11 @@ from rich.table import Column, Table
 
 from gssc.checks import fail
 from gssc.cli import options
-from gssc.cli.common import open_for, pick_device, plain_console
+from gssc.cli.common import open_for, pick_device
 from gssc.datasets import open_dataset, write_pack
 from gssc.recipes import find_recipe
 from gssc.train.build import prepare_graphs
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
 
 

@@ -10,11 +10,12 @@ from rich.table import Table
 
 from gssc.checks import fail
 from gssc.cli import options
-from gssc.cli.common import deadline, find_start, open_for, pick_device, plain_console
+from gssc.cli.common import deadline, find_start, open_for, pick_device
 from gssc.config import DataConfig, Precision
 from gssc.datasets import GraphDataset
 from gssc.recipes import find_recipe
 from gssc.tasks import spread_text
+from gssc.train.display import plain_console
 from gssc.train.processes import RunSettings
 from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 from gssc.train.step import NonFiniteLossError

@@ -8,10 +8,11 @@ import typer
 
 from gssc.checks import fail
 from gssc.cli import options
-from gssc.cli.common import deadline, find_start, open_for, pick_device, plain_console
+from gssc.cli.common import deadline, find_start, open_for, pick_device
 from gssc.config import Recipe
 from gssc.recipes import find_recipe, for_large_graphs, own_recipe
 from gssc.tasks import spread_text
+from gssc.train.display import plain_console
 from gssc.train.processes import RunSettings, joined
 from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gssc.checks import check_choice, fail
 from gssc.cli import options
-from gssc.cli.common import open_for, pick_device, plain_console
+from gssc.cli.common import open_for, pick_device
 from gssc.datasets.inputs import Inputs, open_inputs
 from gssc.explain.write import make_subject, write_explanation
 from gssc.files import write_atomic
@@ -21,6 +21,7 @@ from gssc.pretrained import publish as publishing
 from gssc.pretrained.find import open_seeds
 from gssc.tasks import Task, score_text
 from gssc.train.build import build_store
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype, float32_products, raw_outputs, score
 
 

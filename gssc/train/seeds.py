@@ -17,7 +17,7 @@ from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.files import write_json
 from gssc.train import teachers
-from gssc.train.display import Display
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
 from gssc.train.run import Folders, Results, Summary, choose_way, train, train_side_by_side
@@ -90,8 +90,8 @@ def _in_turn(
         group = {seed: folders[seed] for seed in seeds}
         unfinished = [folder for folder in group.values() if not (folder / "summary.json").exists()]
         if settings.resume and together > 1 and len({position_of(folder) for folder in unfinished}) > 1:
-            show = Display(f"{recipe.name} seeds {seeds[0]} to {seeds[-1]}", 0, "", settings.quiet)
-            show.say("trained one after another, because their checkpoints are of different steps")
+            why = "trained one after another, because their checkpoints are of different steps"
+            plain_console(settings.quiet).print(f"{recipe.name} seeds {seeds[0]} to {seeds[-1]}: {why}")
             results |= _in_turn(recipe, dataset, group, settings)
         else:
             results |= train_side_by_side(recipe, dataset, group, settings)

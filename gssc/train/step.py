@@ -6,7 +6,6 @@ graphs (`gssc.train.replayed`) and the kernels for small graphs (`gssc.molecules
 
 import copy
 import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,10 +163,6 @@ class Trainer:
         self.optimizer.step()
         if self.average is not None:
             self.average.update(self.model)
-
-    def finish_epoch(self, position: Position) -> float:
-        """The mean loss of an epoch; raises where it is not finite."""
-        return statistics.fmean(position.finite_losses())
 
     def evaluate(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score as the recipe evaluates: weights as they are or averaged, statistics running or new."""

@@ -124,4 +124,4 @@ def test_a_gradient_that_overflows_counts_as_a_loss_that_is_no_number(cache):
         assert bool(fused.group.work.tables.losses[int(fused.group.work.tables.at) - 1].isfinite().all()) is finite
     position = Position(1, 2, list(fused.group.work.tables.losses[:2, 0].cpu()))
     with pytest.raises(NonFiniteLossError, match="at epoch 1, step 2"):
-        fused.finish_epoch(position)
+        position.finite_losses()
