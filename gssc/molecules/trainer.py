@@ -68,7 +68,7 @@ class MoleculeGroup:
             entries = {"step": moments.steps[row, number], "exp_avg": first[name], "exp_avg_sq": second[name]}
             trainer.optimizer.state[parameter] = entries
         if trainer.average is not None and self.averaged is not None:
-            trainer.average.state = flat.named_state(row, [self.averaged, flat.running, flat.tracked])
+            trainer.average.weights = flat.views(self.averaged, row)
             trainer.average.steps = self.average_steps[row]
 
     def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool:

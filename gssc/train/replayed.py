@@ -160,7 +160,7 @@ class ReplayedTrainer(Trainer):
     def _state(self) -> list[Tensor]:
         state = [*self.model.state_dict().values(), self.losses]
         state += [value for entry in self.optimizer.state.values() for value in entry.values()]
-        return state if self.average is None else [*state, *self.average.state.values(), self.average.steps]
+        return state if self.average is None else [*state, *self.average.weights.values(), self.average.steps]
 
     def reestimate(self) -> None:
         """`reestimate_batch_norms`, batch by batch as replays that add to the same totals."""

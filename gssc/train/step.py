@@ -168,7 +168,8 @@ class Trainer:
         """Loss and score as the recipe evaluates: weights as they are or averaged, statistics running or new."""
         start = time.perf_counter()
         if self.evaluated is not self.model:
-            self.evaluated.load_state_dict(self.model.state_dict() if self.average is None else self.average.state)
+            averaged = {} if self.average is None else self.average.weights
+            self.evaluated.load_state_dict(self.model.state_dict() | averaged)
         if self.reestimates:
             self.reestimate()
         result = self.score(store)
