@@ -11,7 +11,7 @@ from gssc.datasets.cycles import cycle_counting
 from gssc.files import load_tensors, read_json
 from gssc.train.sweep import _distribution, parse_axis
 
-COMMAND = import_module("gssc.cli.sweep")  # the module: gssc.cli has the function under this name
+COMMAND = import_module("gssc.cli.train")
 
 runner = CliRunner()
 
