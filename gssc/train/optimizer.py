@@ -45,11 +45,9 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
     rate = config.lr if lr is None else lr
     optimizer = ClippingAdamW(parameters, rate, weight_decay=config.weight_decay, fused=True, capturable=capturable)
     for parameter in parameters:
-        optimizer.state[parameter] = {
-            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
+        step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        mean, square = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        optimizer.state[parameter] = {"step": step, "exp_avg": mean, "exp_avg_sq": square}
     return optimizer
 
 
@@ -70,13 +68,9 @@ class FlatAdamW(ClippingAdamW):
         self.steps = torch.zeros(len(self.parameters))
         sizes = [parameter.numel() for parameter in self.parameters]
         parts = zip(self.parameters, self.steps, *(t.split(sizes) for t in (flat, means, squares)), strict=True)
-        for parameter, step, weight, mean, square in parts:
-            parameter.data = weight.view_as(parameter)
-            self.state[parameter] = {
-                "step": step,
-                "exp_avg": mean.view_as(parameter),
-                "exp_avg_sq": square.view_as(parameter),
-            }
+        for parameter, step, *pieces in parts:
+            parameter.data, mean, square = (piece.view_as(parameter) for piece in pieces)
+            self.state[parameter] = {"step": step, "exp_avg": mean, "exp_avg_sq": square}
         self.places = [parameter.data_ptr() for parameter in self.parameters]
         self.whole = nn.Parameter(flat)
         self.as_one = torch.optim.AdamW([self.whole], weight_decay=weight_decay, fused=True)

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -33,20 +32,18 @@ def mix(*numbers: int) -> int:
 
     Random numbers of a run are functions of its seed and its position: a resumed run needs no generator's state.
     """
-    return reduce(_mix_one, numbers, 0) >> 1
+    state = 0
+    for number in numbers:
+        state = (state + number + GOLDEN) % 2**64
+        state = ((state ^ (state >> 30)) * FIRST) % 2**64
+        state = ((state ^ (state >> 27)) * SECOND) % 2**64
+        state ^= state >> 31
+    return state >> 1
 
 
 def mix_each(count: int, *numbers: int) -> Tensor:
     """``mix(*numbers, i)`` for i = 0, ..., count - 1."""
-    state = reduce(_mix_one, numbers, 0)
-    return torch.tensor([_mix_one(state, i) >> 1 for i in range(count)], dtype=torch.long)
-
-
-def _mix_one(state: int, number: int) -> int:
-    state = (state + number + GOLDEN) % 2**64
-    state = ((state ^ (state >> 30)) * FIRST) % 2**64
-    state = ((state ^ (state >> 27)) * SECOND) % 2**64
-    return state ^ (state >> 31)
+    return torch.tensor([mix(*numbers, i) for i in range(count)], dtype=torch.long)
 
 
 def shuffled(graphs: int, seed: int, epoch: int) -> Tensor:
