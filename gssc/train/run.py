@@ -9,7 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -183,7 +183,7 @@ def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore
     config, device = runs[0].recipe.train, runs[0].settings.device
 
     def save() -> None:
-        with stopping.saving():
+        with stopping.timing("checkpoint"):
             for run in runs:
                 run.save()
 
@@ -191,7 +191,7 @@ def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore
         positions = [run.position for run in runs]
         start, resumed_at, complete = time.perf_counter(), positions[0].step, False
         while not complete:
-            with runs[0].failing() if len(runs) == 1 else nullcontext():  # a run alone may notice its loss at once
+            with runs[0].failing():  # a run alone may notice its loss at once
                 complete = together.run_epoch(positions, stopping.between_steps())
             if not complete:
                 save()
@@ -209,7 +209,10 @@ def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore
             torch.cuda.synchronize()
         seconds = time.perf_counter() - start
         graphs = min(config.batch_size * (positions[0].step - resumed_at), together.trainers[0].store.num_graphs)
-        scores = together.evaluate(validation) if evaluates else [None] * len(runs)
+        scores: Sequence[tuple[float, float] | None] = [None] * len(runs)
+        if evaluates:
+            with stopping.timing("evaluation"):
+                scores = together.evaluate(validation)
         for run, found in zip(runs, scores, strict=True):
             run.finish_epoch(found, start, graphs / max(seconds, 1e-9))
         saves = stopping.saves_after(epoch)

@@ -163,15 +163,12 @@ class Trainer:
 
     def evaluate(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score as the recipe evaluates: weights as they are or averaged, statistics running or new."""
-        start = time.perf_counter()
         if self.evaluated is not self.model:
             averaged = {} if self.average is None else self.average.weights
             self.evaluated.load_state_dict(self.model.state_dict() | averaged)
         if self.reestimates:
             self.reestimate()
-        result = self.score(store)
-        self.clock.saw("evaluation", time.perf_counter() - start)
-        return result
+        return self.score(store)
 
     def reestimate(self) -> None:
         """Give the model that is evaluated the statistics of the training graphs."""

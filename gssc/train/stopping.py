@@ -44,12 +44,13 @@ class Stopping:
         self.last_saved = time.monotonic()
 
     @contextmanager
-    def saving(self) -> Iterator[None]:
-        """Around the writing of checkpoints."""
+    def timing(self, work: str) -> Iterator[None]:
+        """Around an ``evaluation``, or the writing of a ``checkpoint``."""
         start = time.perf_counter()
         yield
-        self.clock.saw("checkpoint", time.perf_counter() - start)
-        self.last_saved = time.monotonic()
+        self.clock.saw(work, time.perf_counter() - start)
+        if work == "checkpoint":
+            self.last_saved = time.monotonic()
 
     def due(self) -> bool:
         """Whether the last checkpoint is too old."""
