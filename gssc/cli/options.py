@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-Recipe = Annotated[str, typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")]
+_RECIPE = typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
+Recipe = Annotated[str, _RECIPE]
+MaybeRecipe = Annotated[str | None, _RECIPE]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Changes to the recipe, e.g. spectrum.k=32 model.glob=none.")
 ]

@@ -23,9 +23,7 @@ from gssc.train.sweep import first_overrides, parse_axis, run_sweep
 
 
 def train(
-    recipe: Annotated[
-        str | None, typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
-    ] = None,
+    recipe: options.MaybeRecipe = None,
     overrides: options.Overrides = None,
     data_root: options.Root = Path("data"),
     out: Annotated[Path | None, typer.Option(help="Folder of the run; the default is runs/RECIPE.")] = None,
@@ -207,8 +205,7 @@ def sweep(
     variants = f"{len(scored)} variant{'s' * (len(scored) != 1)}"
     headings = ("variant", "validation", "test", "parameters", "seconds")
     table = Table(*headings, title=f"{base.name}: {variants} by validation {task.metric}")
-    sign = -1.0 if task.higher_is_better else 1.0
-    for result in sorted(scored, key=lambda result: sign * result["validation"]["mean"]):
+    for result in sorted(scored, key=lambda one: one["validation"]["mean"], reverse=task.higher_is_better):
         scores = [spread_text(result[part]) for part in ("validation", "test")]
         size, seconds = f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
         table.add_row(" ".join(result["overrides"]), *scores, size, seconds)

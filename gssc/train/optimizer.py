@@ -137,7 +137,7 @@ class Average:
     def update(self, model: nn.Module) -> None:
         """Take a step of the optimiser into account, in a few launches whatever the number of weights."""
         self.steps += 1
-        averages, new = list(self.weights.values()), list(model.parameters())
+        averages, new = list(self.weights.values()), [parameter.detach() for parameter in model.parameters()]
         change = (1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)).to(new[0].dtype)
         torch._foreach_mul_(averages, 1.0 - change)
         torch._foreach_add_(averages, torch._foreach_mul(new, change))

@@ -232,7 +232,6 @@ class RunState:
 
     model: GSSC
     trainer: Trainer
-    show: Display
     position: Position
     best: Best
 
@@ -242,6 +241,8 @@ class RunState:
         graphs = self.about | {"graphs": dataset.content()}
         identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": graphs}
         self.folder = RunFolder(folder, identity, settings.processes.first)
+        title, quiet = f"{recipe.name} {settings.called} {seed}", settings.quiet or not self.folder.writes
+        self.show = Display(title, recipe.train.epochs, dataset.task.metric, quiet, settings.live)
         self.saved = "there is no checkpoint yet"
         self.error: NonFiniteLossError | None = None
         self.beginning = ""  # what is to be said of its first weights
@@ -267,11 +268,7 @@ class RunState:
 
     def begin(self, trainer: Trainer, prepare_seconds: float) -> None:
         """Take up the trainer, from nothing or from the checkpoint."""
-        recipe, settings = self.recipe, self.settings
-        self.trainer, self.prepare_seconds = trainer, prepare_seconds
-        quiet = settings.quiet or not self.folder.writes
-        title = f"{recipe.name} {settings.called} {self.seed}"
-        self.show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
+        settings, self.trainer, self.prepare_seconds = self.settings, trainer, prepare_seconds
         self.position, self.best = self.folder.begin(trainer, settings.resume)
         if settings.resume and self.folder.checkpoint.exists():
             self._note_saved()

@@ -84,12 +84,11 @@ def run_sweep(
     Each goes through ``trial``, which fails where the folder has a run of another recipe; None of it means that time
     ran out. Finished runs are read, not trained again; a seed that was not asked for before is trained now.
     """
-    stored, results = _stored(out), []  # type: list[Any], list[Result]
+    stored = _stored(out, axes, study=trials is not None)
+    results: list[Result] = []
     if trials is None:
-        _check_grid(stored, axes, out)
-        variants, total, stored = _grid(axes), math.prod(len(axis.values) for axis in axes), []
+        variants, total = _grid(axes), math.prod(len(axis.values) for axis in axes)
     else:
-        _check_study(stored, {axis.key: axis for axis in axes}, out)
         variants, total = _study(axes, trials, seed, maximize, stored, results), trials
     for line, variant in variants:
         if line:
@@ -105,6 +104,9 @@ def run_sweep(
 
 def _grid(axes: list[Axis]) -> Iterator[tuple[str, Result]]:
     """All combinations, each with a line that announces it."""
+    for axis in axes:
+        if axis.kind != "list":
+            fail("axis", "a list of values (a range needs --trials)", axis.key)
     for choice in itertools.product(*(axis.values for axis in axes)):
         overrides = [_override(axis.key, value) for axis, value in zip(axes, choice, strict=True)]
         folder = "+".join(text.partition(".")[2].replace("/", "_") for text in overrides)
@@ -139,32 +141,28 @@ def _study(
         yield line, {"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}"}
 
 
-def _stored(out: Path) -> list[Any]:
-    """What an earlier call has written down."""
+def _stored(out: Path, axes: list[Axis], study: bool) -> list[Any]:
+    """The trials that an earlier call has written down; fail where they are none of such a sweep.
+
+    A grid knows its variants, and goes through all of them again.
+    """
     entries = read_json(out / "sweep.json") if (out / "sweep.json").exists() else []
-    return entries if isinstance(entries, list) else [entries]
-
-
-def _check_grid(entries: list[Any], axes: list[Axis], out: Path) -> None:
-    """Fail where a study was stored, or an axis is none of a grid."""
-    if any("parameters_tried" in entry for entry in entries):
-        fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
-    for axis in axes:
-        if axis.kind != "list":
-            fail("axis", "a list of values (a range needs --trials)", axis.key)
-
-
-def _check_study(entries: list[Any], axes: dict[str, Axis], out: Path) -> None:
-    """Fail where an entry is no trial of a study over these axes."""
-    expected = f"a new folder, or that of a study over {', '.join(axes)}"
+    entries = entries if isinstance(entries, list) else [entries]
+    if not study:
+        if any("parameters_tried" in entry for entry in entries):
+            fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
+        return []
+    by_key = {axis.key: axis for axis in axes}
+    expected = f"a new folder, or that of a study over {', '.join(by_key)}"
     for entry in entries:
         tried = entry.get("parameters_tried") if isinstance(entry, dict) else None
-        if not isinstance(tried, dict) or set(tried) != set(axes):
+        if not isinstance(tried, dict) or set(tried) != set(by_key):
             other = f"a study over {', '.join(tried)}" if isinstance(tried, dict) else "something else"
             fail("--out", expected, f"{out} with {other}")
         for key, value in tried.items():
-            if not axes[key].holds(value):
+            if not by_key[key].holds(value):
                 fail("--out", f"{expected} in these values", f"{out} with {key}={value}")
+    return entries
 
 
 def _distribution(axis: Axis, kinds: Any) -> Any:
