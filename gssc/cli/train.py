@@ -9,8 +9,7 @@ import typer
 from rich.table import Table
 
 from gssc.checks import fail
-from gssc.cli import options
-from gssc.cli.common import deadline, find_start, open_for, pick_device
+from gssc.cli import common
 from gssc.config import DataConfig, Precision, Recipe
 from gssc.datasets import GraphDataset
 from gssc.recipes import find_recipe, for_large_graphs, own_recipe
@@ -23,18 +22,18 @@ from gssc.train.sweep import first_overrides, parse_axis, run_sweep
 
 
 def train(
-    recipe: options.MaybeRecipe = None,
-    overrides: options.Overrides = None,
-    data_root: options.Root = Path("data"),
+    recipe: common.MaybeRecipeName = None,
+    overrides: common.Overrides = None,
+    data_root: common.Root = Path("data"),
     out: Annotated[Path | None, typer.Option(help="Folder of the run; the default is runs/RECIPE.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
-    device: options.Device = "auto",
+    device: common.Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
     finish: Annotated[
         bool, typer.Option("--finish", help="End the runs in OUT where they stand, and score what they selected.")
     ] = False,
-    time_limit: options.TimeLimit = None,
-    pack: options.Pack = None,
+    time_limit: common.TimeLimit = None,
+    pack: common.Pack = None,
     data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
     smiles_column: Annotated[
@@ -46,8 +45,8 @@ def train(
     split: Annotated[
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
-    skip_invalid: options.SkipInvalid = False,
-    cache: options.Cache = None,
+    skip_invalid: common.SkipInvalid = False,
+    cache: common.Cache = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
     ] = 1,
@@ -69,21 +68,22 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
-    until = deadline(time_limit)
+    until = common.deadline(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / settings.name
-    place = pick_device(device)
+    place = common.pick_device(device)
     with joined(place.type) as processes:
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        dataset = open_for(settings, data_root, pack, quiet)
+        dataset = common.open_for(settings, data_root, pack, quiet)
         asked = any(text.startswith("spectrum.rwse=") for text in (*(overrides or ()), recipe or ""))
         if (recipe is None or "=" in recipe) and not asked:
             settings = for_large_graphs(settings, dataset.largest(), plain_console(quiet).print)
+        goes_on = resume or finish
         where = RunSettings(
-            place, cache or True, resume or finish, finish, until, quiet, processes=processes, find_start=find_start
+            place, cache or True, goes_on, finish, until, quiet, processes=processes, find_start=common.find_start
         )
         results = train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
         if not processes.first:
@@ -139,7 +139,7 @@ def _recipe(
 
 
 def sweep(
-    recipe: options.Recipe,
+    recipe: common.RecipeName,
     axes: Annotated[
         list[str], typer.Argument(help="What varies, section.key=a,b,c or section.key=low..high (log:low..high).")
     ],
@@ -151,11 +151,11 @@ def sweep(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep; the default is runs/RECIPE-sweep.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of every variant: 0, 0-4 or 0,2,5.")] = "0",
-    data_root: options.Root = Path("data"),
-    pack: options.Pack = None,
-    device: options.Device = "auto",
-    time_limit: options.TimeLimit = None,
-    cache: options.Cache = None,
+    data_root: common.Root = Path("data"),
+    pack: common.Pack = None,
+    device: common.Device = "auto",
+    time_limit: common.TimeLimit = None,
+    cache: common.Cache = None,
 ) -> None:
     """Train variants of a recipe and rank them by validation score.
 
@@ -171,8 +171,8 @@ def sweep(
     parsed = [parse_axis(text, base) for text in axes]
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / f"{base.name}-sweep"
-    place, until = pick_device(device), deadline(time_limit)
-    settings = RunSettings(place, cache or True, resume=True, deadline=until, quiet=True, find_start=find_start)
+    place, until = common.pick_device(device), common.deadline(time_limit)
+    settings = RunSettings(place, cache or True, resume=True, deadline=until, quiet=True, find_start=common.find_start)
     console = plain_console()
     for axis in parsed:
         if pack is not None and axis.key.startswith("data."):
@@ -181,7 +181,7 @@ def sweep(
     @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
     def opened(data: DataConfig, precision: Precision) -> GraphDataset:
         variant = replace(base, data=data, train=replace(base.train, precision=precision))
-        return open_for(variant, data_root, pack, quiet=False)
+        return common.open_for(variant, data_root, pack, quiet=False)
 
     # No axis changes the task. The base itself is perhaps no variant.
     first = base.override(first_overrides(parsed))
