@@ -18,7 +18,7 @@ from gssc.train.display import plain_console
 from gssc.train.processes import RunSettings, joined
 from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 from gssc.train.step import NonFiniteLossError
-from gssc.train.sweep import first_overrides, parse_axis, run_sweep
+from gssc.train.sweep import parse_axis, run_sweep
 
 
 def train(
@@ -183,10 +183,6 @@ def sweep(
         variant = replace(base, data=data, train=replace(base.train, precision=precision))
         return common.open_for(variant, data_root, pack, quiet=False)
 
-    # No axis changes the task. The base itself is perhaps no variant.
-    first = base.override(first_overrides(parsed))
-    task = opened(first.data, first.train.precision).task
-
     def trial(overrides: list[str], place: Path) -> dict[str, Any] | None:
         variant = base.override(overrides)
         dataset = opened(variant.data, variant.train.precision)
@@ -198,18 +194,18 @@ def sweep(
             return {"validation": nothing, "test": nothing, "diverged": str(error)}
         return write_aggregate(place, results)
 
-    results = run_sweep(parsed, trials, numbers[0], folder, task.higher_is_better, trial, console.print)
-    if not results:
-        return
+    results = run_sweep(parsed, trials, numbers[0], folder, trial, console.print)
     scored = [result for result in results if result["validation"]["mean"] is not None]
-    variants = f"{len(scored)} variant{'s' * (len(scored) != 1)}"
-    headings = ("variant", "validation", "test", "parameters", "seconds")
-    table = Table(*headings, title=f"{base.name}: {variants} by validation {task.metric}")
-    for result in sorted(scored, key=lambda one: one["validation"]["mean"], reverse=task.higher_is_better):
-        scores = [spread_text(result[part]) for part in ("validation", "test")]
-        size, seconds = f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
-        table.add_row(" ".join(result["overrides"]), *scores, size, seconds)
-    console.print(table)
+    if scored:
+        # No axis changes the task.
+        metric, higher_is_better = scored[0]["metric"], scored[0]["higher_is_better"]
+        title = f"{base.name}: {len(scored)} variant{'s' * (len(scored) != 1)} by validation {metric}"
+        table = Table("variant", "validation", "test", "parameters", "seconds", title=title)
+        for result in sorted(scored, key=lambda one: one["validation"]["mean"], reverse=higher_is_better):
+            scores = [spread_text(result[part]) for part in ("validation", "test")]
+            size, seconds = f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
+            table.add_row(" ".join(result["overrides"]), *scores, size, seconds)
+        console.print(table)
     for result in results:
         if "diverged" in result:
             console.print(f"no score: {' '.join(result['overrides'])} ({result['diverged']})")

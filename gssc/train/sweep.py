@@ -71,14 +71,7 @@ def _read(recipe: Recipe, key: str, text: str) -> Any:
     return getattr(getattr(recipe.override([f"{key}={text}"]), section), name)
 
 
-def first_overrides(axes: list[Axis]) -> list[str]:
-    """Those of one variant, before any is chosen."""
-    return [_override(axis.key, axis.values[0]) for axis in axes]
-
-
-def run_sweep(
-    axes: list[Axis], trials: int | None, seed: int, out: Path, maximize: bool, trial: Trial, say: Say
-) -> list[Result]:
+def run_sweep(axes: list[Axis], trials: int | None, seed: int, out: Path, trial: Trial, say: Say) -> list[Result]:
     """Train every combination of the axes, or as many variants as ``trials`` says, which Optuna chooses by score.
 
     Each goes through ``trial``, which fails where the folder has a run of another recipe; None of it means that time
@@ -89,7 +82,7 @@ def run_sweep(
     if trials is None:
         variants, total = _grid(axes), math.prod(len(axis.values) for axis in axes)
     else:
-        variants, total = _study(axes, trials, seed, maximize, stored, results), trials
+        variants, total = _study(axes, trials, seed, stored, results), trials
     for line, variant in variants:
         if line:
             say(line)
@@ -114,7 +107,7 @@ def _grid(axes: list[Axis]) -> Iterator[tuple[str, Result]]:
 
 
 def _study(
-    axes: list[Axis], trials: int, seed: int, maximize: bool, stored: list[Result], results: list[Result]
+    axes: list[Axis], trials: int, seed: int, stored: list[Result], results: list[Result]
 ) -> Iterator[tuple[str, Result]]:
     """What was stored, then what Optuna proposes in the light of the ``results`` so far, with a line on each of those.
 
@@ -130,11 +123,12 @@ def _study(
         yield "", {key: entry[key] for key in ("overrides", "parameters_tried", "folder")}
     for number in range(len(stored), trials):
         sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
+        scored = [result for result in results if result["validation"]["mean"] is not None]
+        maximize = bool(scored) and scored[0]["higher_is_better"]
         study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
-        for result in results:
-            score, tried = result["validation"]["mean"], result["parameters_tried"]
-            if score is not None:
-                study.add_trial(optuna.trial.create_trial(params=tried, distributions=spaces, value=score))
+        for result in scored:
+            tried, score = result["parameters_tried"], result["validation"]["mean"]
+            study.add_trial(optuna.trial.create_trial(params=tried, distributions=spaces, value=score))
         chosen = study.ask(spaces).params
         overrides = [_override(key, value) for key, value in chosen.items()]
         line = f"trial {number + 1} of {trials}: {' '.join(overrides)}"
