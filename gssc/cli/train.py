@@ -131,11 +131,9 @@ def _recipe(
     if csv is not None and target_column is None:
         fail("--target-column", "the column of the .csv file to predict", "none")
     base = own_recipe(file) if name is None else find_recipe(name)
-    where: dict[str, Any] = {"file": str(file), "split": split or "random", "dataset": "own"}
-    if csv is not None:
-        columns = {"smiles_column": smiles_column or "smiles", "target_columns": target_column}
-        where |= columns | {"skip_invalid": skip_invalid}
-    return replace(base, data=replace(base.data, **where)).override(overrides)
+    own: dict[str, Any] = {"file": str(file), "split": split or "random", "dataset": "own"}
+    own |= {"smiles_column": smiles_column or "smiles", "target_columns": target_column, "skip_invalid": skip_invalid}
+    return replace(base, data=replace(base.data, **own)).override(overrides)
 
 
 def sweep(
