@@ -98,8 +98,7 @@ def predict(
         values = torch.stack([model.predict_flat(inputs.graphs, batch_size) for model in models]).mean(dim=0)
     write_predictions(out, values, loaded.task, inputs)
     if skip_invalid:
-        left_out = f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)}"
-        console.print(f"{left_out} left out that cannot be used")
+        console.print(f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)} left out that cannot be used")
     whose = f", the mean of {len(models)} seeds" if len(models) > 1 else ""
     console.print(f"{values.shape[0]:,} predictions written to {out}{whose}")
 
