@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 from torch import OutOfMemoryError
 
-from gssc.cli import data, sweep, tables, train, trained
+from gssc.cli import data, tables, train, trained
 from gssc.datasets import DatasetError
 from gssc.spectra import SpectrumError
 from gssc.train.step import NonFiniteLossError
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     tables.recipes, tables.models, data.prepare, train.train, trained.evaluate, trained.predict, trained.explain,
-    tables.report, trained.publish, data.pack, sweep.sweep,
+    tables.report, trained.publish, data.pack, train.sweep,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

@@ -1,24 +1,40 @@
-"""How sub-commands print, and what several do first: pick a device, open a dataset, find a model, look at the clock."""
+"""What sub-commands share: options, and what they do first (a device, a dataset, a model to start from, a deadline)."""
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from rich.console import Console
+import typer
 
 from gssc.checks import check_choice, fail
 from gssc.config import DataConfig, Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
 from gssc.datasets.pack import read_pack
 from gssc.pretrained.find import find_folder, pretrained_names, seed_folders
-from gssc.pretrained.manifest import NAME, check_folder
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
 
-
-def plain_console(quiet: bool = False) -> Console:
-    """A console that prints text as it is: long lines stay whole, brackets in a path are no markup."""
-    return Console(highlight=False, soft_wrap=True, markup=False, quiet=quiet)
+_RECIPE = typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
+RecipeName = Annotated[str, _RECIPE]
+MaybeRecipeName = Annotated[str | None, _RECIPE]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Changes to the recipe, e.g. spectrum.k=32 model.glob=none.")
+]
+Root = Annotated[Path, typer.Option(help="Folder of raw data; what is missing is downloaded there.")]
+Cache = Annotated[
+    Path | None, typer.Option(help="Folder of cached spectra; the default is $GSSC_CACHE or ~/.cache/gssc.")
+]
+Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu or cuda.")]
+Pack = Annotated[Path | None, typer.Option(help="A file that `gssc pack` wrote, instead of the dataset's own files.")]
+Split = Annotated[str, typer.Option(help="Which graphs: train, val or test.")]
+SkipInvalid = Annotated[
+    bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
+]
+TimeLimit = Annotated[str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")]
+_MODEL = "the name of a pretrained model (see `gssc models`), or a model's URL."
+Runs = Annotated[str, typer.Argument(help=f"OUT or OUT/seed-N of `gssc train`, {_MODEL}")]
+Run = Annotated[str, typer.Argument(help=f"OUT/seed-N of `gssc train`, {_MODEL}")]
 
 
 def pick_device(name: str) -> torch.device:
@@ -75,10 +91,7 @@ def find_start(source: str) -> Path:
     """The folder that ``train.start`` means: of a model by name or URL, of a run, or OUT of `gssc train`."""
     if source not in pretrained_names() and seed_folders(source):
         return Path(source)
-    folder = find_folder(source)
-    if (folder / NAME).exists():
-        check_folder(folder)
-    return folder
+    return find_folder(source)
 
 
 def parse_duration(text: str) -> float:

@@ -9,20 +9,20 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from gssc.checks import fail
-from gssc.cli import options
-from gssc.cli.common import open_for, pick_device, plain_console
+from gssc.cli import common
 from gssc.datasets import open_dataset, write_pack
 from gssc.recipes import find_recipe
 from gssc.train.build import prepare_graphs
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
 
 
 def prepare(
-    recipe: options.Recipe,
-    overrides: options.Overrides = None,
-    data_root: options.Root = Path("data"),
-    pack: options.Pack = None,
-    cache: options.Cache = None,
+    recipe: common.RecipeName,
+    overrides: common.Overrides = None,
+    data_root: common.Root = Path("data"),
+    pack: common.Pack = None,
+    cache: common.Cache = None,
     device: Annotated[str, typer.Option(help="Where to solve: cpu, cuda.")] = "cpu",
 ) -> None:
     """Compute all spectra and encodings of a recipe's dataset into the cache, where `gssc train` finds them.
@@ -31,11 +31,11 @@ def prepare(
     missing, 'checked' that a random check found none missing, 'empty' that a graph keeps no eigenpair.
     """
     settings = find_recipe(recipe).override(overrides or [])
-    place = pick_device(device)
+    place = common.pick_device(device)
     headings = ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty")
     table = Table(*(Column(name, justify="right") for name in headings), title=f"spectra of {settings.data.dataset}")
     with default_dtype(settings.train.precision):
-        dataset = open_for(settings, data_root, pack)
+        dataset = common.open_for(settings, data_root, pack)
         for split, graphs in dataset.splits.items():
             start = time.perf_counter()
             done = prepare_graphs(graphs.sorted_by_destination(), settings, place, cache or True, progress=True)
@@ -52,10 +52,10 @@ def prepare(
 
 
 def pack(
-    recipe: options.Recipe,
-    overrides: options.Overrides = None,
+    recipe: common.RecipeName,
+    overrides: common.Overrides = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write.")] = Path("dataset.safetensors"),
-    data_root: options.Root = Path("data"),
+    data_root: common.Root = Path("data"),
 ) -> None:
     """Write a recipe's dataset into one small file, to train from on another machine.
 

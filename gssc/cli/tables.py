@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gssc.cli.common import plain_console
 from gssc.datasets.specs import SPECS
 from gssc.files import read_json
 from gssc.pretrained import find
@@ -17,6 +16,7 @@ from gssc.recipes import find_recipe, recipe_folder, recipe_names
 from gssc.report import write_report
 from gssc.report.published import published_gssc
 from gssc.tasks import score_text, spread_text
+from gssc.train.display import plain_console
 
 WIDE = 110  # columns of a terminal that has room for a description
 CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"

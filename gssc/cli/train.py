@@ -1,36 +1,39 @@
-"""``gssc train``."""
+"""``gssc train`` and ``gssc sweep``: a recipe with one or more seeds, or many variants of it."""
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from gssc.checks import fail
-from gssc.cli import options
-from gssc.cli.common import deadline, find_start, open_for, pick_device, plain_console
-from gssc.config import Recipe
+from gssc.cli import common
+from gssc.config import DataConfig, Precision, Recipe
+from gssc.datasets import GraphDataset
 from gssc.recipes import find_recipe, for_large_graphs, own_recipe
 from gssc.tasks import spread_text
+from gssc.train.display import plain_console
 from gssc.train.processes import RunSettings, joined
 from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
+from gssc.train.step import NonFiniteLossError
+from gssc.train.sweep import parse_axis, run_sweep
 
 
 def train(
-    recipe: Annotated[
-        str | None, typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
-    ] = None,
-    overrides: options.Overrides = None,
-    data_root: options.Root = Path("data"),
+    recipe: common.MaybeRecipeName = None,
+    overrides: common.Overrides = None,
+    data_root: common.Root = Path("data"),
     out: Annotated[Path | None, typer.Option(help="Folder of the run; the default is runs/RECIPE.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
-    device: options.Device = "auto",
+    device: common.Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
     finish: Annotated[
         bool, typer.Option("--finish", help="End the runs in OUT where they stand, and score what they selected.")
     ] = False,
-    time_limit: options.TimeLimit = None,
-    pack: options.Pack = None,
+    time_limit: common.TimeLimit = None,
+    pack: common.Pack = None,
     data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
     smiles_column: Annotated[
@@ -42,8 +45,8 @@ def train(
     split: Annotated[
         str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
     ] = None,
-    skip_invalid: options.SkipInvalid = False,
-    cache: options.Cache = None,
+    skip_invalid: common.SkipInvalid = False,
+    cache: common.Cache = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
     ] = 1,
@@ -65,21 +68,22 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
-    until = deadline(time_limit)
+    until = common.deadline(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / settings.name
-    place = pick_device(device)
+    place = common.pick_device(device)
     with joined(place.type) as processes:
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        dataset = open_for(settings, data_root, pack, quiet)
+        dataset = common.open_for(settings, data_root, pack, quiet)
         asked = any(text.startswith("spectrum.rwse=") for text in (*(overrides or ()), recipe or ""))
         if (recipe is None or "=" in recipe) and not asked:
             settings = for_large_graphs(settings, dataset.largest(), plain_console(quiet).print)
+        goes_on = resume or finish
         where = RunSettings(
-            place, cache or True, resume or finish, finish, until, quiet, processes=processes, find_start=find_start
+            place, cache or True, goes_on, finish, until, quiet, processes=processes, find_start=common.find_start
         )
         results = train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
         if not processes.first:
@@ -127,8 +131,79 @@ def _recipe(
     if csv is not None and target_column is None:
         fail("--target-column", "the column of the .csv file to predict", "none")
     base = own_recipe(file) if name is None else find_recipe(name)
-    where: dict[str, Any] = {"file": str(file), "split": split or "random", "dataset": "own"}
-    if csv is not None:
-        columns = {"smiles_column": smiles_column or "smiles", "target_columns": target_column}
-        where |= columns | {"skip_invalid": skip_invalid}
-    return replace(base, data=replace(base.data, **where)).override(overrides)
+    own: dict[str, Any] = {"file": str(file), "split": split or "random", "dataset": "own"}
+    own |= {"smiles_column": smiles_column or "smiles", "target_columns": target_column, "skip_invalid": skip_invalid}
+    return replace(base, data=replace(base.data, **own)).override(overrides)
+
+
+def sweep(
+    recipe: common.RecipeName,
+    axes: Annotated[
+        list[str], typer.Argument(help="What varies, section.key=a,b,c or section.key=low..high (log:low..high).")
+    ],
+    fixed: Annotated[
+        list[str] | None, typer.Option("--set", help="A change to all variants, e.g. --set train.epochs=20.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Let Optuna choose this many variants; the default is the whole grid.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweep; the default is runs/RECIPE-sweep.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of every variant: 0, 0-4 or 0,2,5.")] = "0",
+    data_root: common.Root = Path("data"),
+    pack: common.Pack = None,
+    device: common.Device = "auto",
+    time_limit: common.TimeLimit = None,
+    cache: common.Cache = None,
+) -> None:
+    """Train variants of a recipe and rank them by validation score.
+
+    The same command again goes on with a sweep that was stopped: finished runs are read, an unfinished one continues
+    from its checkpoint. A variant that diverges has no score. OUT/sweep.json lists what was tried.
+
+    For example:
+
+        gssc sweep zinc-12k model.glob=gssc,none,attention --set train.epochs=100 --seeds 0-1
+        gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
+    """
+    base = find_recipe(recipe).override(fixed or [])
+    parsed = [parse_axis(text, base) for text in axes]
+    numbers = parse_seeds(seeds)
+    folder = out or Path("runs") / f"{base.name}-sweep"
+    place, until = common.pick_device(device), common.deadline(time_limit)
+    settings = RunSettings(place, cache or True, resume=True, deadline=until, quiet=True, find_start=common.find_start)
+    console = plain_console()
+    for axis in parsed:
+        if pack is not None and axis.key.startswith("data."):
+            fail("--pack", "no axis of section data (a pack holds one dataset)", axis.key)
+
+    @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
+    def opened(data: DataConfig, precision: Precision) -> GraphDataset:
+        variant = replace(base, data=data, train=replace(base.train, precision=precision))
+        return common.open_for(variant, data_root, pack, quiet=False)
+
+    def trial(overrides: list[str], place: Path) -> dict[str, Any] | None:
+        variant = base.override(overrides)
+        dataset = opened(variant.data, variant.train.precision)
+        try:
+            results = train_seeds(variant, dataset, seed_folders(place, numbers), settings)
+        except NonFiniteLossError as error:
+            console.print(f"left out: {error}")
+            nothing = {"mean": None, "std": 0.0, "values": [None]}
+            return {"validation": nothing, "test": nothing, "diverged": str(error)}
+        return write_aggregate(place, results)
+
+    results = run_sweep(parsed, trials, numbers[0], folder, trial, console.print)
+    scored = [result for result in results if result["validation"]["mean"] is not None]
+    if scored:
+        # No axis changes the task.
+        metric, higher_is_better = scored[0]["metric"], scored[0]["higher_is_better"]
+        title = f"{base.name}: {len(scored)} variant{'s' * (len(scored) != 1)} by validation {metric}"
+        table = Table("variant", "validation", "test", "parameters", "seconds", title=title)
+        for result in sorted(scored, key=lambda one: one["validation"]["mean"], reverse=higher_is_better):
+            scores = [spread_text(result[part]) for part in ("validation", "test")]
+            size, seconds = f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"
+            table.add_row(" ".join(result["overrides"]), *scores, size, seconds)
+        console.print(table)
+    for result in results:
+        if "diverged" in result:
+            console.print(f"no score: {' '.join(result['overrides'])} ({result['diverged']})")

@@ -11,8 +11,7 @@ import typer
 from torch import Tensor
 
 from gssc.checks import check_choice, fail
-from gssc.cli import options
-from gssc.cli.common import open_for, pick_device, plain_console
+from gssc.cli import common
 from gssc.datasets.inputs import Inputs, open_inputs
 from gssc.explain.write import make_subject, write_explanation
 from gssc.files import write_atomic
@@ -21,16 +20,17 @@ from gssc.pretrained import publish as publishing
 from gssc.pretrained.find import open_seeds
 from gssc.tasks import Task, score_text
 from gssc.train.build import build_store
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype, float32_products, raw_outputs, score
 
 
 def evaluate(
-    run: options.Runs,
-    data_root: options.Root = Path("data"),
-    split: options.Split = "test",
-    pack: options.Pack = None,
-    device: options.Device = "auto",
-    cache: options.Cache = None,
+    run: common.Runs,
+    data_root: common.Root = Path("data"),
+    split: common.Split = "test",
+    pack: common.Pack = None,
+    device: common.Device = "auto",
+    cache: common.Cache = None,
 ) -> None:
     """Score the selected weights of a run or of a pretrained model again, beside what was recorded.
 
@@ -40,12 +40,12 @@ def evaluate(
     are those of float32 also where the recipe trains in tf32, as when test scores were recorded.
     """
     check_choice("--split", split, ("train", "val", "test"))
-    place = pick_device(device)
+    place = common.pick_device(device)
     console = plain_console()
     models = open_seeds(run, console.print, device=place)
     recipe, task = models[0].recipe, models[0].task
     outputs = []
-    dataset = open_for(recipe, data_root, pack)
+    dataset = common.open_for(recipe, data_root, pack)
     with default_dtype(recipe.train.precision), float32_products():
         store = build_store(dataset.splits[split], recipe, task.level, place, cache or True)
         for model in models:
@@ -70,13 +70,13 @@ def _beside(value: float, summary: dict[str, Any] | None, split: str) -> str:
 
 
 def predict(
-    run: options.Runs,
+    run: common.Runs,
     graphs: Annotated[Path, typer.Argument(help="Graphs: a .pt file of PyG data, or molecules as .csv or .smi.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The .csv file to write.")] = Path("predictions.csv"),
     smiles_column: Annotated[str, typer.Option(help="Column of a .csv file that holds SMILES.")] = "smiles",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Graphs per batch; the default is the run's.")] = None,
-    device: options.Device = "auto",
-    skip_invalid: options.SkipInvalid = False,
+    device: common.Device = "auto",
+    skip_invalid: common.SkipInvalid = False,
 ) -> None:
     """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
@@ -91,15 +91,14 @@ def predict(
     """
     _check_out(out, graphs)
     console = plain_console()
-    models = open_seeds(run, console.print, device=pick_device(device))
+    models = open_seeds(run, console.print, device=common.pick_device(device))
     loaded = models[0]
     with default_dtype(loaded.recipe.train.precision):
         inputs = open_inputs(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid)
         values = torch.stack([model.predict_flat(inputs.graphs, batch_size) for model in models]).mean(dim=0)
     write_predictions(out, values, loaded.task, inputs)
     if skip_invalid:
-        left_out = f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)}"
-        console.print(f"{left_out} left out that cannot be used")
+        console.print(f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)} left out that cannot be used")
     whose = f", the mean of {len(models)} seeds" if len(models) > 1 else ""
     console.print(f"{values.shape[0]:,} predictions written to {out}{whose}")
 
@@ -143,10 +142,10 @@ def write_predictions(path: Path, values: Tensor, task: Task, inputs: Inputs) ->
 
 
 def explain(
-    run: options.Run,
+    run: common.Run,
     graph: Annotated[int, typer.Option(help="Number of the graph in its split, from 0.")] = 0,
     node: Annotated[int, typer.Option(help="Number of the node u in the graph, from 0.")] = 0,
-    split: options.Split = "test",
+    split: common.Split = "test",
     nodes: Annotated[
         str, typer.Option(help="Nodes that influence is averaged over: a number (a fixed sample with u), or all.")
     ] = "16",
@@ -159,9 +158,9 @@ def explain(
         Path | None,
         typer.Option("--out", "-o", help="Folder; the default is RUN/explain, or explain/NAME for a pretrained model."),
     ] = None,
-    data_root: options.Root = Path("data"),
-    pack: options.Pack = None,
-    device: options.Device = "auto",
+    data_root: common.Root = Path("data"),
+    pack: common.Pack = None,
+    device: common.Device = "auto",
 ) -> None:
     """Draw what a trained model does around one node of a graph.
 
@@ -183,7 +182,7 @@ def explain(
         fail("--layer", "a number from 0, or all", repr(layer))
     if nodes != "all" and not (nodes.isdecimal() and int(nodes) > 0):
         fail("--nodes", "a positive number, or all", repr(nodes))
-    place = pick_device(device)
+    place = common.pick_device(device)
     runs = [open_model(source, device=place) for source in (run, against) if source is not None]
     names = [loaded.recipe.data.dataset for loaded in runs]
     if names[-1] != names[0]:
@@ -191,7 +190,7 @@ def explain(
     for key in ("name", "node_features", "edge_features", "standardize"):
         if runs[-1].about.get(key) != runs[0].about.get(key):
             fail("--against", f"a run on the data of {run}", f"one on data with another {key} ({against})")
-    dataset = open_for(runs[0].recipe, data_root, pack)
+    dataset = common.open_for(runs[0].recipe, data_root, pack)
     subjects = [make_subject(loaded, dataset, split, graph, place) for loaded in runs]
     files, notes = write_explanation(
         subjects[0],

@@ -254,30 +254,19 @@ class FlatModels:
     @torch.no_grad()
     def _bind(self, row: int, model: Any) -> None:
         """Give a model the memory of a row, with the values it has."""
-        views = self.named_state(row, self.memory())
-        for name, value in model.state_dict().items():
-            views[name].copy_(value)
+        views, at = self.views(self.params, row), 0
         for name, parameter in model.named_parameters():
-            parameter.data = views[name]
-        for name in self.norms:
+            parameter.data = views[name].copy_(parameter)
+        for number, (name, width) in enumerate(self.norms.items()):
+            mean, variance = self.running[row, at : at + 2 * width].split(width)
+            own = {"running_mean": mean, "running_var": variance, "num_batches_tracked": self.tracked[row, number]}
             buffers = model.get_submodule(name)._buffers
-            buffers.update({kind: views[f"{name}.{kind}"] for kind in buffers})
+            buffers.update({kind: view.copy_(buffers[kind]) for kind, view in own.items()})
+            at += 2 * width
 
     def memory(self) -> list[Tensor]:
         """All that training changes of the models: ``params``, ``running`` and ``tracked``."""
         return [self.params, self.running, self.tracked]
-
-    def named_state(self, row: int, memory: Sequence[Tensor]) -> dict[str, Tensor]:
-        """What the state of a model is in tensors like those of `memory`: views, by name, and copies of constants."""
-        params, running, tracked = memory
-        views, at = self.views(params, row), 0
-        for number, (name, width) in enumerate(self.norms.items()):
-            views[f"{name}.running_mean"] = running[row, at : at + width]
-            views[f"{name}.running_var"] = running[row, at + width : at + 2 * width]
-            views[f"{name}.num_batches_tracked"] = tracked[row, number]
-            at += 2 * width
-        state = self.models[row].state_dict()
-        return {name: views[name] if name in views else value.clone() for name, value in state.items()}
 
     def views(self, flat: Tensor, row: int) -> dict[str, Tensor]:
         """The parts of a tensor like ``params`` that belong to each parameter of a model."""

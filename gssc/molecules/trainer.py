@@ -5,7 +5,6 @@ rate from tables on the device, which are filled once per epoch, and writes its 
 Without a GPU the same kernels run through Triton's interpreter, which is how they are tested.
 """
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -34,7 +33,7 @@ class MoleculeGroup:
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         first = trainers[0]
         self.trainers, self.task, self.recipe = list(trainers), first.task, first.recipe
-        self.device, self.clock, config = first.store.device, first.clock, first.recipe.train
+        self.device, config = first.store.device, first.recipe.train
         exact = "tf32x3" if self.device.type == "cuda" else "ieee"
         precision, squared = "tf32" if config.precision == "tf32" else exact, first.task.metric == "rmse"
         self.fused = self.judged = MoleculeModel([t.model for t in trainers], precision, squared)
@@ -61,14 +60,13 @@ class MoleculeGroup:
 
     def _adopt(self, row: int, trainer: Trainer) -> None:
         """Make the state of a trainer a view of the group's."""
-        trainer.clock = self.clock
         flat, moments = self.fused.flat, self.moments
         first, second = flat.views(moments.exp_avg, row), flat.views(moments.exp_avg_sq, row)
         for number, (name, parameter) in enumerate(trainer.model.named_parameters()):
             entries = {"step": moments.steps[row, number], "exp_avg": first[name], "exp_avg_sq": second[name]}
             trainer.optimizer.state[parameter] = entries
         if trainer.average is not None and self.averaged is not None:
-            trainer.average.state = flat.named_state(row, [self.averaged, flat.running, flat.tracked])
+            trainer.average.weights = flat.views(self.averaged, row)
             trainer.average.steps = self.average_steps[row]
 
     def run_epoch(self, positions: Sequence[Position], stop: Callable[[], bool]) -> bool:
@@ -117,7 +115,6 @@ class MoleculeGroup:
 
     def evaluate(self, store: GraphStore) -> list[tuple[float, float]]:
         """Loss and score of every trainer, as `Trainer.evaluate`; the device is asked once."""
-        start = time.perf_counter()
         if self.judged is not self.fused:
             for tensor, value in zip(self.judged.flat.memory(), self.fused.flat.memory(), strict=True):
                 tensor.copy_(value)
@@ -132,9 +129,7 @@ class MoleculeGroup:
         for _ in work.tables.order:
             replay()
         raws, task = work.raw[:, :-1].cpu(), self.task
-        scores = [(float(task.loss(raw, target)), task.score(raw, target)) for raw in raws]
-        self.clock.saw("evaluation", time.perf_counter() - start)
-        return scores
+        return [(float(task.loss(raw, target)), task.score(raw, target)) for raw in raws]
 
     def _pass(self, store: GraphStore) -> tuple[Workspace, Tensor, Replay]:
         """Memory with outputs, their targets, and what computes them, a batch at a time."""

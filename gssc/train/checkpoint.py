@@ -32,7 +32,7 @@ def save_checkpoint(path: Path, trainer: Trainer, position: Position, best: Best
     parts = {"model": model.state_dict(), "optimizer": optimizer_tensors(model, trainer.optimizer)}
     parts["best"] = best.weights
     if average is not None:
-        parts[f"average {average.decay!r}"] = average.weights()
+        parts[f"average {average.decay!r}"] = average.weights
     tensors = {f"{part}:{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     # Losses as a tensor: JSON would round them.
     tensors["losses"] = torch.tensor(position.finite_losses(), dtype=torch.float64)
@@ -51,7 +51,7 @@ def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> t
         model.load_state_dict(part(tensors, "model"))
         load_optimizer_tensors(model, trainer.optimizer, part(tensors, "optimizer"))
         if average is not None:
-            average.load(part(tensors, f"average {average.decay!r}"), about["average_steps"], model)
+            average.load(part(tensors, f"average {average.decay!r}"), about["average_steps"])
         score = None if about["best_score"] is None else float.fromhex(about["best_score"])
         losses = tensors["losses"].to(trainer.store.device, torch.get_default_dtype())
         position = Position(about["epoch"] + 1, about["step"], list(losses.unbind()))

@@ -1,5 +1,6 @@
 """What a run shows while it runs: a live line in a terminal, plain lines in a log."""
 
+import math
 import time
 from typing import Any
 
@@ -13,19 +14,25 @@ from gssc.tasks import score_text
 SECONDS_BETWEEN_LINES = 10.0
 
 
+def plain_console(quiet: bool = False) -> Console:
+    """A console that prints text as it is: long lines stay whole, brackets in a path are no markup."""
+    return Console(highlight=False, soft_wrap=True, markup=False, quiet=quiet)
+
+
 class Display:
     """Shows epochs of one run; does nothing where ``quiet``."""
 
+    live: Live | None = None
+    first_epoch: int | None = None
+
     def __init__(self, title: str, epochs: int, metric: str, quiet: bool = False, live: bool = True) -> None:
-        self.title, self.epochs, self.metric, self.quiet, self.moves = title, epochs, metric, quiet, live
-        self.console = Console(highlight=False, soft_wrap=True)
-        self.live: Live | None = None
-        self.last_line = -float("inf")
-        self.started, self.first_epoch = time.monotonic(), None  # type: float, int | None
+        self.title, self.epochs, self.metric, self.moves = title, epochs, metric, live and not quiet
+        self.console = plain_console(quiet)
+        self.last_line = -math.inf
 
     def __enter__(self) -> "Display":
         self.started = time.monotonic()
-        if self.console.is_terminal and self.moves and not self.quiet:
+        if self.console.is_terminal and self.moves:
             self.live = Live(console=self.console, refresh_per_second=4)
             self.live.start()
         return self
@@ -36,13 +43,10 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line of information."""
-        if not self.quiet:
-            self.console.print(f"{self.title}: {text}", markup=False)
+        self.console.print(f"{self.title}: {text}")
 
     def epoch(self, record: dict[str, Any], best: float | None) -> None:
         """Show an epoch, as its line in ``metrics.jsonl`` describes it."""
-        if self.quiet:
-            return
         number = record["epoch"]
         if self.first_epoch is None:
             self.first_epoch = number - 1
@@ -50,7 +54,7 @@ class Display:
         fields = {
             "epoch": f"{number}/{self.epochs}",
             "train loss": f"{record['train_loss']:.5f}",
-            "val loss": f"{record['val_loss']:.5f}" if "val_loss" in record else "-",
+            "val loss": f"{record['val_loss']:.5f}" if record.get("val_loss") is not None else "-",
             f"val {self.metric}": score_text(record["val"]) if record.get("val") is not None else "-",
             "best": f"{score_text(best)} (epoch {record['best_epoch']})" if best is not None else "-",
             "graphs/s": f"{record['graphs_per_second']:,.0f}",

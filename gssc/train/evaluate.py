@@ -58,11 +58,8 @@ def batches_in_order(store: GraphStore, batch_size: int) -> Iterator[Batch]:
 
 def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision: str) -> Tensor:
     """What the model says of every graph or node, in their order, on the device."""
-    with evaluating(model):
-        pieces = []
-        for batch in batches_in_order(store, batch_size):
-            with autocast(store.device, precision):
-                pieces.append(model(**batch.inputs))
+    with evaluating(model), autocast(store.device, precision):
+        pieces = [model(**batch.inputs) for batch in batches_in_order(store, batch_size)]
     return torch.cat(pieces).to(torch.get_default_dtype())
 
 

@@ -87,7 +87,6 @@ def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
     return LoadedRun(recipe, about, model.to(device or "cpu").eval(), summary, folder)
 
 
-@torch.no_grad()
 def take_weights(model: GSSC, folder: Path, seed: int) -> str:
     """Copy what fits of a trained model into a new one, in place; returns what is to be said of it: fine-tuning.
 
@@ -101,14 +100,13 @@ def take_weights(model: GSSC, folder: Path, seed: int) -> str:
         if not (folder / "config.yaml").exists():
             others = ", ".join(path.parent.name for path in seeds)
             fail("run", f"a folder with seed-{seed}", f"{folder.parent} with {others}")
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     trained = load_run(folder).model.state_dict()
-    state = model.state_dict()
-    taken = [name for name, tensor in state.items() if name in trained and trained[name].shape == tensor.shape]
+    taken = {name: tensor for name, tensor in trained.items() if shapes.get(name) == tensor.shape}
     parameters = dict(model.named_parameters())
     if not any(name in parameters for name in taken):
         fail("run", "a model that shares weights with this one", f"{folder}, of which none has the same shape")
-    for name in taken:
-        state[name].copy_(trained[name])
+    model.load_state_dict(taken, strict=False)
     anew = [name for name in parameters if name not in taken]
     if not anew:
         return f"begins with the weights of {folder}"

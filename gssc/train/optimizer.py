@@ -45,11 +45,9 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
     rate = config.lr if lr is None else lr
     optimizer = ClippingAdamW(parameters, rate, weight_decay=config.weight_decay, fused=True, capturable=capturable)
     for parameter in parameters:
-        optimizer.state[parameter] = {
-            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
+        step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        mean, square = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        optimizer.state[parameter] = {"step": step, "exp_avg": mean, "exp_avg_sq": square}
     return optimizer
 
 
@@ -70,13 +68,9 @@ class FlatAdamW(ClippingAdamW):
         self.steps = torch.zeros(len(self.parameters))
         sizes = [parameter.numel() for parameter in self.parameters]
         parts = zip(self.parameters, self.steps, *(t.split(sizes) for t in (flat, means, squares)), strict=True)
-        for parameter, step, weight, mean, square in parts:
-            parameter.data = weight.view_as(parameter)
-            self.state[parameter] = {
-                "step": step,
-                "exp_avg": mean.view_as(parameter),
-                "exp_avg_sq": square.view_as(parameter),
-            }
+        for parameter, step, *pieces in parts:
+            parameter.data, mean, square = (piece.view_as(parameter) for piece in pieces)
+            self.state[parameter] = {"step": step, "exp_avg": mean, "exp_avg_sq": square}
         self.places = [parameter.data_ptr() for parameter in self.parameters]
         self.whole = nn.Parameter(flat)
         self.as_one = torch.optim.AdamW([self.whole], weight_decay=weight_decay, fused=True)
@@ -128,40 +122,29 @@ def load_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, t
 
 
 class Average:
-    """An exponential moving average of weights; buffers such as running statistics are taken as they are.
+    """An exponential moving average of weights, in ``weights`` by name.
 
     The decay grows from 0.1 towards ``decay`` over the first steps, (1 + t) / (10 + t), so that the start is forgotten.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        self.averaged = {name for name, _ in model.named_parameters()}
+        self.weights = {name: value.detach().clone() for name, value in model.named_parameters()}
         # On the device, so that an update can be captured.
-        self.steps = torch.zeros((), dtype=torch.float64, device=next(iter(self.state.values())).device)
+        self.steps = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device)
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Take a step of the optimiser into account, in a few launches whatever the number of weights."""
         self.steps += 1
-        values = model.state_dict()
-        weights = [name for name in values if name in self.averaged]
-        averages, new = [self.state[name] for name in weights], [values[name] for name in weights]
+        averages, new = list(self.weights.values()), [parameter.detach() for parameter in model.parameters()]
         change = (1.0 - torch.clamp((1 + self.steps) / (10 + self.steps), max=self.decay)).to(new[0].dtype)
         torch._foreach_mul_(averages, 1.0 - change)
         torch._foreach_add_(averages, torch._foreach_mul(new, change))
-        others = [name for name in values if name not in self.averaged]
-        for dtype in {values[name].dtype for name in others}:
-            same = [name for name in others if values[name].dtype == dtype]
-            torch._foreach_copy_([self.state[name] for name in same], [values[name] for name in same])
-
-    def weights(self) -> dict[str, Tensor]:
-        """What is averaged, by name: all that a checkpoint needs beside the model."""
-        return {name: value for name, value in self.state.items() if name in self.averaged}
 
     @torch.no_grad()
-    def load(self, weights: Mapping[str, Tensor], steps: int, model: nn.Module) -> None:
-        """The reverse of `weights`, in place; buffers are those of the model."""
-        for name, value in model.state_dict().items():
-            self.state[name].copy_(weights[name] if name in self.averaged else value)
+    def load(self, weights: Mapping[str, Tensor], steps: int) -> None:
+        """Go on from here, in place."""
+        for name, value in self.weights.items():
+            value.copy_(weights[name])
         self.steps.fill_(steps)

@@ -32,16 +32,15 @@ def why_not(
     recipe: Recipe, device: torch.device, processes: Processes, node_counts: Tensor | None = None
 ) -> str | None:
     """Why steps are not replayed, in a few words; None where they are. ``node_counts``: the sizes of all graphs."""
-    if device.type != "cuda":
-        return "there is no GPU"
-    if not recipe.train.capture:
-        return "train.capture is false"
-    if processes.world > 1:
-        return "several processes share each step"
-    if recipe.train.precision == "float64":
-        return "in float64 the convolution looks at sizes of graphs on the host"
-    if recipe.model.local in ("gat", "pna"):
-        return f"model.local={recipe.model.local} looks at values on the host"
+    reasons = {
+        "there is no GPU": device.type != "cuda",
+        "train.capture is false": not recipe.train.capture,
+        "several processes share each step": processes.world > 1,
+        "in float64 the convolution looks at sizes of graphs on the host": recipe.train.precision == "float64",
+        f"model.local={recipe.model.local} looks at values on the host": recipe.model.local in ("gat", "pna"),
+    }
+    if any(reasons.values()):
+        return next(reason for reason, holds in reasons.items() if holds)
     if recipe.model.glob == "attention" and node_counts is not None and node_counts.numel():
         squares = node_counts.double().square()
         scores = recipe.train.batch_size * recipe.model.heads * float(squares.max())
@@ -54,25 +53,25 @@ def why_not(
 class Pass:
     """Steps over batches of a store, replayed: the graph numbers of every step, and where it stands, are on the device.
 
-    The graph numbers of every step are its ``batches``, at most ``batch_size`` of them; the ``function`` is what a step
-    does with its batch, and the ``state`` what that changes, beside where the pass stands.
+    All graphs come in their order, unless `fill` sets another; ``function`` is what a step does with its batch, and
+    ``state`` what that changes, beside where the pass stands.
     """
 
     def __init__(
         self,
         store: GraphStore,
-        batches: Sequence[Tensor],
         batch_size: int,
         function: Callable[[Batch], object],
         state: Callable[[], list[Tensor]] = list,
     ) -> None:
         self.store, self.function, self.state = store, function, state
         self.shapes = static_shapes(store.node_counts, store.edge_counts, batch_size)
-        self.order = torch.full((len(batches), self.shapes[0].graphs), store.num_graphs, device=store.device)
+        in_order = torch.arange(store.num_graphs).split(batch_size)
+        self.order = torch.full((len(in_order), self.shapes[0].graphs), store.num_graphs, device=store.device)
         self.at = torch.zeros(1, dtype=torch.long, device=store.device)
         self.largest = int(store.node_counts.max()) if store.num_graphs else 0
         self.replays: dict[Shape, Replay] = {}
-        self.fill(batches)
+        self.fill(in_order)
 
     def fill(self, batches: Sequence[Tensor], at: int = 0) -> None:
         """Set the batches, as many as before; the next step is the one with number ``at``."""
@@ -87,11 +86,12 @@ class Pass:
         """The row of a table that belongs to the step that runs."""
         return table.index_select(0, self.at).squeeze(0)
 
-    def capture(self, shape: Shape) -> None:
-        """Capture steps of this shape, if there was none yet."""
+    def captured(self, shape: Shape) -> Replay:
+        """Steps of this shape, captured where there was none yet."""
         if shape not in self.replays:
             state = [self.at, *self.state()]
             self.replays[shape] = Replay(partial(self.launch, shape), self.store.device, state)
+        return self.replays[shape]
 
     def launch(self, shape: Shape) -> None:
         """The next step, on a batch that is padded to this shape, not replayed."""
@@ -104,8 +104,7 @@ class Pass:
         """All steps, from the first."""
         self.at.zero_()
         for shape in self.next:
-            self.capture(shape)
-            self.replays[shape]()
+            self.captured(shape)()
 
 
 class ReplayedTrainer(Trainer):
@@ -115,13 +114,14 @@ class ReplayedTrainer(Trainer):
         self, model: nn.Module, store: GraphStore, task: Task, recipe: Recipe, seed: int, processes: Processes
     ) -> None:
         super().__init__(model, store, task, recipe, seed, processes)
-        device, batches = store.device, self.batches(1)
-        self.epoch = Pass(store, batches, recipe.train.batch_size, self._step, self._state)
+        device = store.device
+        self.epoch = Pass(store, self.config.batch_size, self._step, self._state)
+        steps = len(self.epoch.next)
         # Fused AdamW reads a rate in float32, whatever the weights are.
         self.lr = torch.zeros((), dtype=torch.float32, device=device)
         self.optimizer = make_optimizer(model, recipe.optim, self.lr)
-        self.table = torch.zeros(len(batches), dtype=torch.float32, device=device)  # of rates
-        self.losses = torch.zeros(len(batches), device=device)
+        self.table = torch.zeros(steps, dtype=torch.float32, device=device)  # of rates
+        self.losses = torch.zeros(steps, device=device)
         self.scoring: dict[int, tuple[Pass, Tensor]] = {}  # by store, with its outputs
         self.totals: dict[nn.Module, Moments] = {}  # of the inputs of each norm
         self.statistics: Pass | None = None
@@ -135,21 +135,19 @@ class ReplayedTrainer(Trainer):
         if position.losses:
             self.losses[: position.step] = torch.stack(position.losses)
         self.model.train()
-        complete = True
         for shape in self.epoch.next[position.step :]:
             if stop():
-                complete = False
                 break
             with ONE_AT_A_TIME:
                 if self.generator is not None:
                     default = torch.cuda.default_generators[self.store.device.index or 0]
                     default.graphsafe_set_state(self.generator.graphsafe_get_state())
-                self.epoch.capture(shape)
+                replay = self.epoch.captured(shape)
                 seed_step(self.seed, position.epoch, position.step)
-                self.epoch.replays[shape]()
+                replay()
             position.step += 1
         position.losses = list(self.losses[: position.step].clone().unbind())
-        return complete
+        return position.step == len(batches)
 
     def _step(self, batch: Batch) -> None:
         self.lr.copy_(self.epoch.now(self.table))
@@ -160,12 +158,12 @@ class ReplayedTrainer(Trainer):
     def _state(self) -> list[Tensor]:
         state = [*self.model.state_dict().values(), self.losses]
         state += [value for entry in self.optimizer.state.values() for value in entry.values()]
-        return state if self.average is None else [*state, *self.average.state.values(), self.average.steps]
+        return state if self.average is None else [*state, *self.average.weights.values(), self.average.steps]
 
     def reestimate(self) -> None:
         """`reestimate_batch_norms`, batch by batch as replays that add to the same totals."""
         if self.statistics is None:
-            self.statistics = self._in_order(self.store, self._forward, self._totals)
+            self.statistics = Pass(self.store, self.config.batch_size, self._forward, self._totals)
 
         def observe(norm: nn.Module, moments: Moments) -> None:
             if norm not in self.totals:  # by a call before any capture
@@ -191,7 +189,7 @@ class ReplayedTrainer(Trainer):
             def forward(batch: Batch) -> None:
                 raw.index_copy_(0, batch.at, self._forward(batch).to(raw.dtype))
 
-            self.scoring[id(store)] = self._in_order(store, forward), raw
+            self.scoring[id(store)] = Pass(store, self.config.batch_size, forward), raw
         one_pass, raw = self.scoring[id(store)]
         with evaluating(self.evaluated):
             one_pass.run()
@@ -200,10 +198,3 @@ class ReplayedTrainer(Trainer):
     def _forward(self, batch: Batch) -> Tensor:
         with self.autocast:
             return self.evaluated(**batch.inputs)
-
-    def _in_order(
-        self, store: GraphStore, function: Callable[[Batch], object], state: Callable[[], list[Tensor]] = list
-    ) -> Pass:
-        """All graphs of a store, in their order."""
-        batches = torch.arange(store.num_graphs).split(self.config.batch_size)
-        return Pass(store, batches, self.config.batch_size, function, state)

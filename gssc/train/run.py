@@ -6,9 +6,10 @@ From top to bottom: `train` and its set-up (`_train`), how the steps of a run ar
 
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -122,8 +123,6 @@ def _train(runs: "list[RunState]") -> Results:
     # The end: the test set, or a word about how to go on.
     results: Results = {}
     for run in runs:
-        if finished:
-            run.check_selected()
         if run.error is not None:
             continue
         if not finished or stopping.out_of_time("evaluation", "evaluation", "checkpoint"):
@@ -184,15 +183,15 @@ def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore
     config, device = runs[0].recipe.train, runs[0].settings.device
 
     def save() -> None:
-        with stopping.saving():
+        with stopping.timing("checkpoint"):
             for run in runs:
                 run.save()
 
     for epoch in range(runs[0].position.epoch, config.epochs + 1):
-        positions = [run.begin_epoch() for run in runs]
-        complete = False
+        positions = [run.position for run in runs]
+        start, resumed_at, complete = time.perf_counter(), positions[0].step, False
         while not complete:
-            with runs[0].failing() if len(runs) == 1 else nullcontext():  # a run alone may notice its loss at once
+            with runs[0].failing():  # a run alone may notice its loss at once
                 complete = together.run_epoch(positions, stopping.between_steps())
             if not complete:
                 save()
@@ -208,12 +207,14 @@ def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore
             return False
         if device.type == "cuda":
             torch.cuda.synchronize()
-        seconds = time.perf_counter() - runs[0].started
+        seconds = time.perf_counter() - start
+        graphs = min(config.batch_size * (positions[0].step - resumed_at), together.trainers[0].store.num_graphs)
+        scores: Sequence[tuple[float, float] | None] = [None] * len(runs)
         if evaluates:
-            for run, scores in zip(runs, together.evaluate(validation), strict=True):
-                run.judge(*scores)
-        for run in runs:
-            run.finish_epoch(seconds)
+            with stopping.timing("evaluation"):
+                scores = together.evaluate(validation)
+        for run, found in zip(runs, scores, strict=True):
+            run.finish_epoch(found, start, graphs / max(seconds, 1e-9))
         saves = stopping.saves_after(epoch)
         stops = epoch < config.epochs and stopping.stops()
         if saves or stops:
@@ -231,7 +232,6 @@ class RunState:
 
     model: GSSC
     trainer: Trainer
-    show: Display
     position: Position
     best: Best
 
@@ -241,12 +241,13 @@ class RunState:
         graphs = self.about | {"graphs": dataset.content()}
         identity = {"recipe": recipe.to_dict(), "seed": seed, "dataset": graphs}
         self.folder = RunFolder(folder, identity, settings.processes.first)
+        title, quiet = f"{recipe.name} {settings.called} {seed}", settings.quiet or not self.folder.writes
+        self.show = Display(title, recipe.train.epochs, dataset.task.metric, quiet, settings.live)
         self.saved = "there is no checkpoint yet"
         self.error: NonFiniteLossError | None = None
-        self.scores: dict[str, Any] = {}  # of the evaluation after an epoch
         self.beginning = ""  # what is to be said of its first weights
         self.teachers: dict[str, Any] = {}  # their seeds and time, where the run has any
-        self.prepare_seconds, self.started, self.resumed_at, self.train_loss = 0.0, 0.0, 0, math.nan
+        self.prepare_seconds, self.train_loss = 0.0, math.nan
 
     def make_model(self) -> None:
         """The model as the seed makes it, or as it was left by another run (``train.start``)."""
@@ -267,11 +268,7 @@ class RunState:
 
     def begin(self, trainer: Trainer, prepare_seconds: float) -> None:
         """Take up the trainer, from nothing or from the checkpoint."""
-        recipe, settings = self.recipe, self.settings
-        self.trainer, self.prepare_seconds = trainer, prepare_seconds
-        quiet = settings.quiet or not self.folder.writes
-        title = f"{recipe.name} {settings.called} {self.seed}"
-        self.show = Display(title, recipe.train.epochs, self.dataset.task.metric, quiet, settings.live)
+        settings, self.trainer, self.prepare_seconds = self.settings, trainer, prepare_seconds
         self.position, self.best = self.folder.begin(trainer, settings.resume)
         if settings.resume and self.folder.checkpoint.exists():
             self._note_saved()
@@ -286,41 +283,35 @@ class RunState:
         if self.beginning:
             self.show.say(self.beginning)
 
-    def begin_epoch(self) -> Position:
-        """Where the epoch stands that comes next: at its beginning, or where the checkpoint was written."""
-        self.started, self.resumed_at, self.scores = time.perf_counter(), self.position.step, {}
-        return self.position
-
     def finish_steps(self) -> None:
         """The mean loss of the epoch."""
         if self.error is None:
             with self.failing():
-                self.train_loss = self.trainer.finish_epoch(self.position)
+                self.train_loss = statistics.fmean(self.position.finite_losses())
 
-    def judge(self, loss: float, score: float) -> None:
-        """Loss and score on validation; the weights that had the best so far are kept."""
-        epoch, best = self.position.epoch, self.best
-        self.scores = {"val_loss": _for_json(loss), "val": _for_json(score)}
-        if self.dataset.task.better(score, best.score):
-            best.epoch, best.score, best.weights = epoch, score, self.trainer.weights()
-        elif epoch == self.recipe.train.epochs and not best.weights:
-            # No score was ever a number: the last weights stand for the run.
-            best.epoch, best.weights = epoch, self.trainer.weights()
+    def finish_epoch(self, scores: tuple[float, float] | None, start: float, graphs_per_second: float) -> None:
+        """Take note of an epoch that began at ``start``, with its loss and score on validation, and go on to the next.
 
-    def finish_epoch(self, seconds: float) -> None:
-        """Take note of an epoch whose steps took so long, and go on to the next."""
-        config, epoch, steps = self.recipe.train, self.position.epoch, self.position.step - self.resumed_at
+        The weights that had the best score so far are kept.
+        """
+        epochs, epoch, best = self.recipe.train.epochs, self.position.epoch, self.best
         self.position = Position(epoch + 1, 0, [])
         if self.error is not None:
             return
-        graphs = min(config.batch_size * steps, self.trainer.store.num_graphs)
         # The rate of the last step, which a resumed run may find already taken.
-        record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, config.epochs)}
-        record |= {"train_loss": self.train_loss, **self.scores, "best_epoch": self.best.epoch}
-        record["seconds"] = round(time.perf_counter() - self.started, 4)
-        record["graphs_per_second"] = round(graphs / max(seconds, 1e-9), 1)
+        record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, epochs)}
+        record["train_loss"] = self.train_loss
+        if scores is not None:
+            record |= zip(("val_loss", "val"), map(_for_json, scores), strict=True)
+            if self.dataset.task.better(scores[1], best.score):
+                best.epoch, best.score, best.weights = epoch, scores[1], self.trainer.weights()
+            elif epoch == epochs and not best.weights:
+                # No score was ever a number: the last weights stand for the run.
+                best.epoch, best.weights = epoch, self.trainer.weights()
+        record |= {"best_epoch": best.epoch, "seconds": round(time.perf_counter() - start, 4)}
+        record["graphs_per_second"] = round(graphs_per_second, 1)
         self.folder.log(record)
-        self.show.epoch(record, self.best.score)
+        self.show.epoch(record, best.score)
 
     def save(self) -> None:
         """A checkpoint, also in the middle of an epoch; not where the losses of that already went wrong."""
@@ -342,15 +333,14 @@ class RunState:
         except NonFiniteLossError as error:
             self.error = NonFiniteLossError(f"{error}; {self.saved}")
 
-    def check_selected(self) -> None:
-        """Weights that are not numbers are an error too: the last step may go wrong after its loss was known."""
-        if self.error is None and not all(bool(tensor.isfinite().all()) for tensor in self.best.weights.values()):
-            with self.failing():
-                raise NonFiniteLossError(f"the weights of epoch {self.best.epoch} are not finite numbers")
-
-    def finish(self, test: GraphStore) -> dict[str, Any]:
+    def finish(self, test: GraphStore) -> Summary:
         """Score the test set once, with the selected weights, and write what is left to write."""
         config, task, best, model = self.recipe.train, self.dataset.task, self.best, self.trainer.evaluated
+        with self.failing():  # the last step may go wrong after its loss was known
+            if not all(bool(tensor.isfinite().all()) for tensor in best.weights.values()):
+                raise NonFiniteLossError(f"the weights of epoch {best.epoch} are not finite numbers")
+        if self.error is not None:
+            return None
         if best.weights:
             model.load_state_dict(best.weights)
         with float32_products():  # in float32 also where it was trained in tf32

@@ -17,7 +17,7 @@ from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
 from gssc.files import write_json
 from gssc.train import teachers
-from gssc.train.display import Display
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
 from gssc.train.run import Folders, Results, Summary, choose_way, train, train_side_by_side
@@ -86,12 +86,11 @@ def _in_turn(
     """Groups of so many runs one after another, up to the first that runs out of time."""
     results: Results = {}
     for start in range(0, len(folders), together):
-        seeds = list(folders)[start : start + together]
-        group = {seed: folders[seed] for seed in seeds}
+        group = dict(list(folders.items())[start : start + together])
         unfinished = [folder for folder in group.values() if not (folder / "summary.json").exists()]
         if settings.resume and together > 1 and len({position_of(folder) for folder in unfinished}) > 1:
-            show = Display(f"{recipe.name} seeds {seeds[0]} to {seeds[-1]}", 0, "", settings.quiet)
-            show.say("trained one after another, because their checkpoints are of different steps")
+            why = "trained one after another, because their checkpoints are of different steps"
+            plain_console(settings.quiet).print(f"{recipe.name} seeds {min(group)} to {max(group)}: {why}")
             results |= _in_turn(recipe, dataset, group, settings)
         else:
             results |= train_side_by_side(recipe, dataset, group, settings)
@@ -117,12 +116,11 @@ def _result(seed: int, future: Future[Summary]) -> Summary:
 def aggregate(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     """Mean and sample standard deviation of the scores over seeds."""
     first = summaries[0]
-    seconds = sum(summary["train_seconds"] for summary in summaries)
     return {
         **{key: first[key] for key in ("recipe", "dataset", "metric", "higher_is_better", "parameters", "epochs_run")},
         "seeds": [summary["seed"] for summary in summaries],
         **{key: _spread([summary[key] for summary in summaries]) for key in ("validation", "test")},
-        "train_seconds": round(seconds, 3),
+        "train_seconds": round(sum(summary["train_seconds"] for summary in summaries), 3),
     }
 
 

@@ -6,11 +6,9 @@ graphs (`gssc.train.replayed`) and the kernels for small graphs (`gssc.molecules
 
 import copy
 import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -34,20 +32,18 @@ def mix(*numbers: int) -> int:
 
     Random numbers of a run are functions of its seed and its position: a resumed run needs no generator's state.
     """
-    return reduce(_mix_one, numbers, 0) >> 1
+    state = 0
+    for number in numbers:
+        state = (state + number + GOLDEN) % 2**64
+        state = ((state ^ (state >> 30)) * FIRST) % 2**64
+        state = ((state ^ (state >> 27)) * SECOND) % 2**64
+        state ^= state >> 31
+    return state >> 1
 
 
 def mix_each(count: int, *numbers: int) -> Tensor:
     """``mix(*numbers, i)`` for i = 0, ..., count - 1."""
-    state = reduce(_mix_one, numbers, 0)
-    return torch.tensor([_mix_one(state, i) >> 1 for i in range(count)], dtype=torch.long)
-
-
-def _mix_one(state: int, number: int) -> int:
-    state = (state + number + GOLDEN) % 2**64
-    state = ((state ^ (state >> 30)) * FIRST) % 2**64
-    state = ((state ^ (state >> 27)) * SECOND) % 2**64
-    return state ^ (state >> 31)
+    return torch.tensor([mix(*numbers, i) for i in range(count)], dtype=torch.long)
 
 
 def shuffled(graphs: int, seed: int, epoch: int) -> Tensor:
@@ -165,20 +161,14 @@ class Trainer:
         if self.average is not None:
             self.average.update(self.model)
 
-    def finish_epoch(self, position: Position) -> float:
-        """The mean loss of an epoch; raises where it is not finite."""
-        return statistics.fmean(position.finite_losses())
-
     def evaluate(self, store: GraphStore) -> tuple[float, float]:
         """Loss and score as the recipe evaluates: weights as they are or averaged, statistics running or new."""
-        start = time.perf_counter()
         if self.evaluated is not self.model:
-            self.evaluated.load_state_dict(self.model.state_dict() if self.average is None else self.average.state)
+            averaged = {} if self.average is None else self.average.weights
+            self.evaluated.load_state_dict(self.model.state_dict() | averaged)
         if self.reestimates:
             self.reestimate()
-        result = self.score(store)
-        self.clock.saw("evaluation", time.perf_counter() - start)
-        return result
+        return self.score(store)
 
     def reestimate(self) -> None:
         """Give the model that is evaluated the statistics of the training graphs."""

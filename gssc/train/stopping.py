@@ -15,19 +15,16 @@ from gssc.train.processes import Processes
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
-class Clock:
-    """The longest times seen, to foresee whether a piece of work ends before a deadline."""
-
-    def __init__(self) -> None:
-        self.longest: dict[str, float] = {}
+class Clock(dict[str, float]):
+    """The longest times seen, by kind of work, to foresee whether a piece of it ends before a deadline."""
 
     def saw(self, work: str, seconds: float) -> None:
         """Remember how long some work took."""
-        self.longest[work] = max(seconds, self.longest.get(work, 0.0))
+        self[work] = max(seconds, self.get(work, 0.0))
 
     def needs(self, *work: str) -> float:
         """Seconds to allow for such work, with a margin."""
-        return 1.0 + 1.5 * sum(self.longest.get(name, 0.0) for name in work)
+        return 1.0 + 1.5 * sum(self.get(name, 0.0) for name in work)
 
 
 class Stopping:
@@ -44,12 +41,13 @@ class Stopping:
         self.last_saved = time.monotonic()
 
     @contextmanager
-    def saving(self) -> Iterator[None]:
-        """Around the writing of checkpoints."""
+    def timing(self, work: str) -> Iterator[None]:
+        """Around an ``evaluation``, or the writing of a ``checkpoint``."""
         start = time.perf_counter()
         yield
-        self.clock.saw("checkpoint", time.perf_counter() - start)
-        self.last_saved = time.monotonic()
+        self.clock.saw(work, time.perf_counter() - start)
+        if work == "checkpoint":
+            self.last_saved = time.monotonic()
 
     def due(self) -> bool:
         """Whether the last checkpoint is too old."""

@@ -47,8 +47,7 @@ class GraphStore:
         # Sizes stay on the host as well: the shape of a batch is known before the device has gathered it.
         self.node_counts, self.edge_counts = graphs.ptr.diff().cpu(), graphs.edge_ptr.diff().cpu()
         # Starts of G graphs, of an empty one after them, and its end: [G + 2].
-        pointers = (graphs.ptr, graphs.edge_ptr)
-        self.ptr, self.edge_ptr = (torch.cat([starts, starts[-1:]]).to(self.device) for starts in pointers)
+        self.ptr, self.edge_ptr = (torch.cat([p, p[-1:]]).to(self.device) for p in (graphs.ptr, graphs.edge_ptr))
         self.zero_rows = graphs.num_nodes, graphs.num_edges
         extents = [part for ptr in (self.ptr, self.edge_ptr) for part in (ptr[:-1], ptr.diff())]
         self.extents = torch.stack(extents)  # [4, G + 1]: first node, nodes, first edge, edges

@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -71,79 +71,21 @@ def _read(recipe: Recipe, key: str, text: str) -> Any:
     return getattr(getattr(recipe.override([f"{key}={text}"]), section), name)
 
 
-def first_overrides(axes: list[Axis]) -> list[str]:
-    """Those of one variant, before any is chosen."""
-    return [_override(axis.key, axis.values[0]) for axis in axes]
+def run_sweep(axes: list[Axis], trials: int | None, seed: int, out: Path, trial: Trial, say: Say) -> list[Result]:
+    """Train every combination of the axes, or as many variants as ``trials`` says, which Optuna chooses by score.
 
-
-def run_grid(axes: list[Axis], out: Path, trial: Trial, say: Say) -> list[Result]:
-    """Train every combination that is not finished yet; None of ``trial`` means that time ran out."""
-    if any("parameters_tried" in entry for entry in _stored(out)):
-        fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
-    for axis in axes:
-        if axis.kind != "list":
-            fail("axis", "a list of values (a range needs --trials)", axis.key)
-
-    def variants() -> Iterator[Result]:
-        for choice in itertools.product(*(axis.values for axis in axes)):
-            overrides = [_override(axis.key, value) for axis, value in zip(axes, choice, strict=True)]
-            say(" ".join(overrides))
-            yield {
-                "overrides": overrides,
-                "folder": "+".join(text.partition(".")[2].replace("/", "_") for text in overrides),
-            }
-
-    return _run(variants(), math.prod(len(axis.values) for axis in axes), [], [], out, trial, say)
-
-
-def run_study(
-    axes: list[Axis], trials: int, seed: int, out: Path, maximize: bool, trial: Trial, say: Say
-) -> list[Result]:
-    """Let Optuna choose ``trials`` variants by validation score.
-
-    What is finished is read from ``sweep.json`` and told to a new sampler. Its random numbers are seeded by the number
-    of the trial, so that a study that was interrupted proposes what it would have proposed.
+    Each goes through ``trial``, which fails where the folder has a run of another recipe; None of it means that time
+    ran out. Finished runs are read, not trained again; a seed that was not asked for before is trained now.
     """
-    check_installed("--trials", "optuna", "sweep")
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
-    stored = _stored(out)
-    _check_study(stored, {axis.key: axis for axis in axes}, out)
+    stored = _stored(out, axes, study=trials is not None)
     results: list[Result] = []
-
-    def variants() -> Iterator[Result]:
-        # Each goes through ``trial``, which fails where the folder has a run of another recipe. Finished runs are read,
-        # not trained again; a seed that was not asked for before is trained now.
-        for entry in stored:
-            yield {key: entry[key] for key in ("overrides", "parameters_tried", "folder")}
-        for number in range(len(stored), trials):
-            sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
-            study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
-            for result in results:
-                score, tried = result["validation"]["mean"], result["parameters_tried"]
-                if score is not None:
-                    study.add_trial(optuna.trial.create_trial(params=tried, distributions=spaces, value=score))
-            chosen = study.ask(spaces).params
-            overrides = [_override(key, value) for key, value in chosen.items()]
-            say(f"trial {number + 1} of {trials}: {' '.join(overrides)}")
-            yield {"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}"}
-
-    return _run(variants(), trials, results, stored, out, trial, say)
-
-
-def _run(
-    variants: Iterable[Result],
-    total: int,
-    results: list[Result],
-    stored: list[Result],
-    out: Path,
-    trial: Trial,
-    say: Say,
-) -> list[Result]:
-    """Train variants until time runs out, each written down after the others; what was stored goes first."""
-    for variant in variants:
+    if trials is None:
+        variants, total = _grid(axes), math.prod(len(axis.values) for axis in axes)
+    else:
+        variants, total = _study(axes, trials, seed, stored, results), trials
+    for line, variant in variants:
+        if line:
+            say(line)
         summary = trial(variant["overrides"], out / str(variant["folder"]))
         if summary is None:
             say(f"stopped: {len(results)} of {total} variants are done; the same command goes on from there")
@@ -153,29 +95,68 @@ def _run(
     return results
 
 
-def _stored(out: Path) -> list[Any]:
-    """What an earlier call has written down."""
+def _grid(axes: list[Axis]) -> Iterator[tuple[str, Result]]:
+    """All combinations, each with a line that announces it."""
+    for axis in axes:
+        if axis.kind != "list":
+            fail("axis", "a list of values (a range needs --trials)", axis.key)
+    for choice in itertools.product(*(axis.values for axis in axes)):
+        overrides = [_override(axis.key, value) for axis, value in zip(axes, choice, strict=True)]
+        folder = "+".join(text.partition(".")[2].replace("/", "_") for text in overrides)
+        yield " ".join(overrides), {"overrides": overrides, "folder": folder}
+
+
+def _study(
+    axes: list[Axis], trials: int, seed: int, stored: list[Result], results: list[Result]
+) -> Iterator[tuple[str, Result]]:
+    """What was stored, then what Optuna proposes in the light of the ``results`` so far, with a line on each of those.
+
+    They are told to a new sampler each time. Its random numbers are seeded by the number of the trial, so that a study
+    that was interrupted proposes what it would have proposed.
+    """
+    check_installed("--trials", "optuna", "sweep")
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    spaces = {axis.key: _distribution(axis, optuna.distributions) for axis in axes}
+    for entry in stored:
+        yield "", {key: entry[key] for key in ("overrides", "parameters_tried", "folder")}
+    for number in range(len(stored), trials):
+        sampler = optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=min(10, trials))
+        scored = [result for result in results if result["validation"]["mean"] is not None]
+        maximize = bool(scored) and scored[0]["higher_is_better"]
+        study = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
+        for result in scored:
+            tried, score = result["parameters_tried"], result["validation"]["mean"]
+            study.add_trial(optuna.trial.create_trial(params=tried, distributions=spaces, value=score))
+        chosen = study.ask(spaces).params
+        overrides = [_override(key, value) for key, value in chosen.items()]
+        line = f"trial {number + 1} of {trials}: {' '.join(overrides)}"
+        yield line, {"overrides": overrides, "parameters_tried": chosen, "folder": f"trial-{number:03d}"}
+
+
+def _stored(out: Path, axes: list[Axis], study: bool) -> list[Any]:
+    """The trials that an earlier call has written down; fail where they are none of such a sweep.
+
+    A grid knows its variants, and goes through all of them again.
+    """
     entries = read_json(out / "sweep.json") if (out / "sweep.json").exists() else []
-    return entries if isinstance(entries, list) else [entries]
-
-
-def _check_study(entries: list[Any], axes: dict[str, Axis], out: Path) -> None:
-    """Fail where an entry is no trial of a study over these axes."""
-    expected = f"a new folder, or that of a study over {', '.join(axes)}"
+    entries = entries if isinstance(entries, list) else [entries]
+    if not study:
+        if any("parameters_tried" in entry for entry in entries):
+            fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
+        return []
+    by_key = {axis.key: axis for axis in axes}
+    expected = f"a new folder, or that of a study over {', '.join(by_key)}"
     for entry in entries:
         tried = entry.get("parameters_tried") if isinstance(entry, dict) else None
-        if not isinstance(tried, dict) or set(tried) != set(axes):
+        if not isinstance(tried, dict) or set(tried) != set(by_key):
             other = f"a study over {', '.join(tried)}" if isinstance(tried, dict) else "something else"
             fail("--out", expected, f"{out} with {other}")
         for key, value in tried.items():
-            if not axes[key].holds(value):
+            if not by_key[key].holds(value):
                 fail("--out", f"{expected} in these values", f"{out} with {key}={value}")
-
-
-def diverged(error: Exception) -> dict[str, Any]:
-    """What stands for a variant that has no score, with the reason."""
-    nothing = {"mean": None, "std": 0.0, "values": [None]}
-    return {"validation": nothing, "test": nothing, "diverged": str(error)}
+    return entries
 
 
 def _distribution(axis: Axis, kinds: Any) -> Any:

@@ -23,7 +23,7 @@ from gssc.config import Recipe
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.train.build import build_store
 from gssc.train.checkpoint import check_same_run
-from gssc.train.display import Display
+from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype, float32_products, raw_outputs
 from gssc.train.loaded import load_run
 from gssc.train.processes import RunSettings
@@ -56,7 +56,7 @@ def announce(
             to_come |= {teacher: run for teacher, run in runs.items() if not (run / "summary.json").exists()}
     if to_come:
         seeds = f"seed{'s' * (len(to_come) > 1)} {', '.join(map(str, to_come))}"
-        Display(recipe.name, 0, "", settings.quiet).say(f"teachers first, {seeds}")
+        plain_console(settings.quiet).print(f"{recipe.name}: teachers first, {seeds}")
     alone = replace(recipe, train=replace(recipe.train, teachers=0))
     return alone, to_come, replace(settings, resume=True, finish=False, called="teacher, seed")
 

@@ -6,12 +6,12 @@ import torch
 from small_run import SMALL, small_recipe, write_cycles
 from typer.testing import CliRunner
 
-from gssc.cli import app
+from gssc.cli import app, common
 from gssc.datasets.cycles import cycle_counting
 from gssc.files import load_tensors, read_json
 from gssc.train.sweep import _distribution, parse_axis
 
-COMMAND = import_module("gssc.cli.sweep")  # the module: gssc.cli has the function under this name
+COMMAND = import_module("gssc.cli.train")
 
 runner = CliRunner()
 
@@ -138,8 +138,8 @@ def test_variants_have_their_own_data(tmp_path, monkeypatch):
         seeds.append(recipe.data.seed)
         return opening(recipe, *rest, quiet=quiet)
 
-    opening = COMMAND.open_for
-    monkeypatch.setattr(COMMAND, "open_for", open_for)
+    opening = common.open_for
+    monkeypatch.setattr(common, "open_for", open_for)
     own = [f"data.file={json.dumps(str(tmp_path / 'own.pt'))}", "data.dataset=own", "data.split=random"]
     _, results = sweep(
         tmp_path, "data.seed=1,2", "model.glob=gssc,none", *(part for text in own for part in ("--set", text))

@@ -49,7 +49,7 @@ def make_trainer(root, *overrides, seed=0):
 
 def state(trainer):
     tensors = {f"model {name}": value.clone() for name, value in trainer.model.state_dict().items()}
-    tensors |= {f"average {name}": value.clone() for name, value in trainer.average.state.items()}
+    tensors |= {f"average {name}": value.clone() for name, value in trainer.average.weights.items()}
     for number, entry in enumerate(trainer.optimizer.state.values()):
         tensors |= {f"optimizer {number} {name}": value.clone() for name, value in entry.items()}
     return tensors | {"steps": torch.as_tensor(trainer.average.steps).clone()}

@@ -37,9 +37,11 @@ def test_epochs_without_evaluation_show_dashes(capsys):
     with Display("run", 9, "mae") as show:
         show.epoch(bare, None)
         show.epoch({**RECORD, "epoch": 2, "val": None}, None)
-    first, second = capsys.readouterr().out.splitlines()
+        show.epoch({**RECORD, "epoch": 3, "val": None, "val_loss": None}, None)
+    first, second, third = capsys.readouterr().out.splitlines()
     assert "val loss -  val mae -  best -" in first
     assert "val loss 0.25000  val mae -" in second
+    assert "val loss -  val mae -" in third
 
 
 def test_lines_in_a_log_are_not_too_many(capsys, monkeypatch):

@@ -103,9 +103,9 @@ def test_averaged_weights_follow_the_recursion_and_buffers_are_taken_as_they_are
             expected[name] = decay * expected[name] + (1 - decay) * parameter.detach().double()
     for name, value in model.state_dict().items():
         if name in expected:
-            torch.testing.assert_close(average.state[name].double(), expected[name], rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(average.weights[name].double(), expected[name], rtol=1e-5, atol=1e-6)
         else:
-            assert torch.equal(average.state[name], value)
+            assert torch.equal((model.state_dict() | average.weights)[name], value)
     assert int(average.steps) == 12
 
 

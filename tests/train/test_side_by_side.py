@@ -86,14 +86,14 @@ def test_stopped_together_and_resumed_each_has_its_own_bytes(root, tmp_path, mon
 
 
 def test_one_whose_loss_is_no_number_leaves_the_others_alone(root, tmp_path, monkeypatch, plainly):
-    original = Trainer.finish_epoch
+    original = run_module.RunState.finish_steps
 
-    def finish_epoch(self, position):
-        if self.seed == 0 and position.epoch == 2:
-            position.losses[1] = torch.tensor(float("nan"))
-        return original(self, position)
+    def finish_steps(self):
+        if self.seed == 0 and self.position.epoch == 2:
+            self.position.losses[1] = torch.tensor(float("nan"))
+        original(self)
 
-    monkeypatch.setattr(Trainer, "finish_epoch", finish_epoch)
+    monkeypatch.setattr(run_module.RunState, "finish_steps", finish_steps)
     folders = [tmp_path / f"seed-{seed}" for seed in range(3)]
     with pytest.raises(NonFiniteLossError, match=r"^seed 0: .* at epoch 2, step 2; the last good .* of epoch 1$"):
         start(root, folders)
@@ -143,7 +143,7 @@ def test_short_epochs_are_not_saved_too_often(monkeypatch):
     now += 1.0
     assert not own.saves_after(3)
     assert own.saves_after(4)
-    with own.saving():
+    with own.timing("checkpoint"):
         pass
     assert not own.saves_after(4)
     now += 601.0
