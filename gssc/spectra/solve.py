@@ -17,9 +17,9 @@ from gssc.spectra.certificate import (
     residual_norms,
 )
 from gssc.spectra.components import Part, find_components, small_parts
-from gssc.spectra.device_graph import DeviceGraph
 from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
 from gssc.spectra.solver_choice import DENSE_LIMIT, LargeComponent, Solver, SolverSettings, dense_size
+from gssc.spectra.sparse_operator import DeviceGraph
 from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes, cut
 
 # How often more pairs are computed because too many of those computed turned out to be zero modes.

@@ -1,7 +1,7 @@
 """A symmetric sparse matrix on a device: its products with blocks of vectors, shifted and scaled at no extra cost.
 
 The diagonal is stored whole, as the first entry of every row, so that (H - c)/e is the same pattern with other values.
-A product then reads the matrix and the block once, and :meth:`SparseOperator.laplacian` needs no sorting.
+A product then reads the matrix and the block once, and a Laplacian is made of an adjacency matrix without sorting.
 """
 
 import importlib.util
@@ -9,12 +9,13 @@ import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from gssc.checks import fail
 from gssc.spectra.fused_product import RowPlan, fused_step
+from gssc.spectra.operators import Operator, zero_mode_mass
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
@@ -144,10 +145,58 @@ class Shifted:
         return out
 
 
+class DeviceGraph:
+    """A symmetric adjacency matrix copied to a device: crow [n + 1], col, weight and row of every entry [nnz].
+
+    On a GPU the solver takes a second for a million nodes; to build the operator and find the components on the host
+    would take as long.
+    """
+
+    def __init__(self, adjacency: sp.csr_array, device: str) -> None:
+        self.n: int = adjacency.shape[0]
+        self.crow, self.col, self.weight = upload(adjacency, device)
+        self.row = row_of_entry(self.crow, self.col.numel())
+
+    def labels(self) -> Tensor:
+        """The smallest node of every node's component, [n].
+
+        FastSV: every node points to a smaller one of its component. In each round a node's parent, and the node, learn
+        of the smallest grandparent among the node's neighbours, and paths are halved; rounds grow like log n.
+        """
+        parent = grand = torch.arange(self.n, device=self.row.device)
+        col = self.col.long()
+        while col.numel():
+            least = grand.scatter_reduce(0, self.row, grand[col], "amin")
+            parent = parent.scatter_reduce(0, parent, least, "amin")
+            parent = torch.minimum(torch.minimum(parent, least), grand)
+            following = parent[parent]
+            if torch.equal(following, grand):
+                break
+            grand = following
+        return grand
+
+    def laplacian(self, operator: Operator) -> tuple[SparseOperator, Tensor]:
+        """D - A or I - D^-1/2 A D^-1/2 of a connected graph, and its zero mode [n]: constant, or ∝ sqrt(degree)."""
+        if self.weight.numel() and float(self.weight.min()) < 0:
+            fail("edge_weight", f"weights of at least 0 for operator {operator!r}", f"{float(self.weight.min()):g}")
+        ones = torch.ones(self.n, 1, dtype=torch.float64, device=self.weight.device)
+        # A product rather than atomic additions: the same bytes in every run.
+        degree = (SparseOperator(self.n, self.crow, self.col, self.weight).csr() @ ones).squeeze(1)
+        mass = zero_mode_mass(degree, operator)
+        zero_mode = (mass / mass.sum()).sqrt()
+        if operator == "combinatorial":
+            return SparseOperator.from_entries(self.crow, self.col, -self.weight, degree), zero_mode
+        scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0.0)
+        # In the order of the host: (weight · scale of the row) · scale of the column.
+        weight = -(self.weight * scale[self.row] * scale[self.col.long()])
+        matrix = SparseOperator.from_entries(self.crow, self.col, weight, (degree > 0).to(torch.float64))
+        return matrix, zero_mode
+
+
 def upload(matrix: sp.csr_array, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor]:
     """Row starts, columns and float64 values of a CSR matrix, on a device; indices as wide as they came."""
-    crow, col = (torch.as_tensor(np.ascontiguousarray(part)).to(device) for part in (matrix.indptr, matrix.indices))
-    return crow, col, torch.as_tensor(np.ascontiguousarray(matrix.data)).to(device, torch.float64)
+    crow, col, weight = (torch.as_tensor(part).to(device) for part in (matrix.indptr, matrix.indices, matrix.data))
+    return crow, col, weight.double()
 
 
 def row_of_entry(crow: Tensor, entries: int) -> Tensor:
