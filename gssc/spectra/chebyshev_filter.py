@@ -89,15 +89,14 @@ class ChebyshevFilter:
         """Growth of the filter per degree, acosh((c - λ)/e), at a value λ < edge."""
         return math.acosh(max(1.0, 1.0 + 2.0 * (edge - value) / (self.upper - edge)))
 
-    def returns(self, fixed: float, lowest: float, edge: float, limit: float) -> int:
-        """Steps in which what was projected out, eigenvalue ``fixed``, grows by ``limit`` over the ``lowest`` left."""
-        faster = self.rate(min(fixed, lowest), edge) - self.rate(lowest, edge)
-        return max(1, int(min(math.log(limit) / max(faster, 1e-12), 1e9)))
-
     def left_out(self, fixed: Tensor, first: float, lowest: float, edge: float, limit: float) -> LeftOut:
-        """The zero modes and ``fixed`` eigenvectors [n, m], whose eigenvalues begin with ``first``, for `filtered`."""
-        at_zero, at_first = (self.returns(value, lowest, edge, limit) for value in (0.0, first))
-        return (self.zero_modes, at_zero), (fixed, at_first)
+        """The zero modes and ``fixed`` eigenvectors [n, m], whose eigenvalues begin with ``first``, for `filtered`.
+
+        Each with the steps in which it grows, after it was projected out, by ``limit`` over the ``lowest`` value left.
+        """
+        faster = (self.rate(min(value, lowest), edge) - self.rate(lowest, edge) for value in (0.0, first))
+        steps = [max(1, int(min(math.log(limit) / max(rate, 1e-12), 1e9))) for rate in faster]
+        return (self.zero_modes, steps[0]), (fixed, steps[1])
 
     def orthonormal(self, block: Tensor, against: Tensor) -> Tensor:
         """An orthonormal basis of the block, orthogonal to ``against`` and to the zero modes."""

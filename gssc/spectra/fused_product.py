@@ -59,17 +59,10 @@ class RowPlan:
 def fused_step(
     plan: RowPlan, crow: Tensor, col: Tensor, weight: Tensor, coefficients: Tensor, x: Tensor, z: Tensor, adds: bool
 ) -> None:
-    """Z ← α H X + β X + γ Z in place; without γ Z unless ``adds``. Deterministic.
+    """Z ← α H X + β X + γ Z in place; without γ Z, which may be uninitialised, unless ``adds``. Deterministic.
 
-    Args:
-        plan: Of the same matrix.
-        crow: Row starts [n + 1].
-        col: Columns [nnz]; the first of every row is the row itself.
-        weight: Values [nnz], in the dtype of the block.
-        coefficients: α, β, γ [3], in the dtype of the block.
-        x: X [n, b], contiguous.
-        z: Z [n, b], contiguous, no part of X.
-        adds: Whether what Z holds counts; if not it may be uninitialised.
+    ``plan`` and ``crow`` [n + 1], ``col`` [nnz], ``weight`` [nnz] are those of the matrix, the first entry of every row
+    its diagonal; ``coefficients`` [3] are α, β, γ; ``x`` and ``z`` [n, b] are contiguous. Numbers have one dtype.
     """
     from gssc.spectra import product_kernels as kernels
 

@@ -7,18 +7,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gssc.checks import fail
-from gssc.spectra.certificate import (
-    Certificate,
-    CountRefusedError,
-    SpectrumError,
-    judge,
-    orthogonality,
-    residual_norms,
-)
+from gssc.checks import check_choice, fail
+from gssc.spectra.certificate import Certificate, CountRefusedError, SpectrumError, judge, orthogonality, residual_norms
 from gssc.spectra.components import Part, find_components, small_parts
 from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
-from gssc.spectra.solver_choice import DENSE_LIMIT, LargeComponent, Solver, SolverSettings, dense_size
+from gssc.spectra.solver_choice import DENSE_LIMIT, SOLVERS, LargeComponent, Solver, SolverSettings, dense_size
 from gssc.spectra.sparse_operator import DeviceGraph
 from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes, cut
 
@@ -53,10 +46,10 @@ def solve(
     Raises:
         SpectrumError: no solver reached a certified result; says for which graph and why.
     """
+    check_choice("solver", solver, SOLVERS)
     settings = SpectrumSettings(k, operator, zero_modes, truncation)
-    how = SolverSettings(solver, device, seed)
     try:
-        return _Merge(adjacency, settings, how).run()
+        return _Merge(adjacency, settings, SolverSettings(solver, device, seed)).run()
     except SpectrumError as error:
         n, edges = adjacency.shape[0], (adjacency.nnz + int((adjacency.diagonal() != 0).sum())) // 2
         raise SpectrumError(
@@ -124,7 +117,9 @@ class _Merge:
                     tolerance = float(self.cut.tolerance)
                     raise SpectrumError(f"more than {self.count} eigenvalues are zero within {tolerance:.1e}")
                 enlarged += 1
-                self._enlarge()
+                self.count *= 2
+                for component in self.large:
+                    component.enlarge(self.count)
                 continue
             misses = self._certify()
             if misses is not None:
@@ -147,14 +142,6 @@ class _Merge:
     def _obtainable(self, zeros: int) -> int:
         """How many pairs there are to choose from: all nodes, less the zero modes where they are dropped."""
         return self.n - (zeros if self.settings.drops_zeros else 0)
-
-    def _enlarge(self) -> None:
-        """Twice the pairs of every large component."""
-        self.count *= 2
-        for component in self.large:
-            if not component.complete:
-                component.rungs.insert(0, (component.solver, 0))
-                component.climb(self.count)
 
     def _cut(self) -> None:
         """Merge the parts into one row of values, and cut it."""

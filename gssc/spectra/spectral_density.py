@@ -49,8 +49,7 @@ def spectral_edges(solver: ChebyshevFilter, counts: list[int]) -> tuple[float, l
         done = steps
         diagonal, off = alphas[:done].cpu().numpy(), betas[:done].cpu().numpy()
         pairs = [_quadrature(diagonal[:, i], off[:, i], solver) for i in range(COLUMNS)]
-        theta = np.concatenate([nodes for nodes, _ in pairs])
-        weight = np.concatenate([mass for _, mass in pairs])
+        theta, weight = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
         order = np.argsort(theta, kind="stable")
         theta, weight = theta[order], weight[order] * (free / COLUMNS)
         mass = np.cumsum(weight) - weight / 2
