@@ -16,7 +16,6 @@ import torch
 from gssc.spectra.certificate import Pairs, SpectrumError
 from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
 from gssc.spectra.krylov import krylov
-from gssc.spectra.spectral_density import spectral_edges
 
 # While residuals exceed SINGLE_ABOVE · ‖H‖ the filter runs in float32 (half the memory traffic), with room for its
 # rounding; Rayleigh-Ritz always runs in float64.
@@ -59,7 +58,7 @@ class ChebyshevBlock(ChebyshevFilter):
         guard = max(16, count // 2) if guard is None else guard
         columns = min(-(-(count + guard) // 8) * 8, self.n - self.zero_modes.shape[1])
         count = min(count, columns)
-        low, (edge,) = spectral_edges(self, [2 * columns])
+        low, (edge,) = self.spectral_edges([2 * columns])
         edge = min(max(edge, low + 1e-3 * (self.upper - low)), (low + self.upper) / 2)
         start = self.normal(columns, stream=2)
         project_out_(start, self.zero_modes)

@@ -3,12 +3,17 @@
 T_m((H - c)/e), the Chebyshev polynomial on an interval [edge, upper] of centre c and half width e, stays within ±1
 there and grows like cosh(m·acosh((c - λ)/e)) below it. One application costs m sparse products and no other pass over
 the block: the recurrence T_{m+1} = 2 (H - c)/e T_m - T_{m-1} overwrites T_{m-1}.
+
+Where to put the edge is told by stochastic Lanczos quadrature. A Lanczos run of s steps from a random unit vector z
+yields nodes θ_i and weights w_i, Σ w_i f(θ_i) ≈ zᵀ f(H) z, hence so many eigenvalues below λ: N(λ) ≈ n Σ_{θ_i ≤ λ} w_i,
+averaged over columns z; near an end of the spectrum nodes lie as close as 1/s² of its width.
 """
 
 import math
 
 import numpy as np
 import torch
+from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
@@ -23,6 +28,15 @@ ROUNDING_FLOOR = 5e-12
 # How far a filter may amplify before rounding shows, and what was projected out may grow back until it is again.
 GROWTH_LIMIT = 1e8
 RETURN_LIMIT = 1e12
+# Of Lanczos quadrature: columns, steps, and lowest nodes taken of each column.
+COLUMNS = 8
+FIRST_STEPS = 32
+STEPS_LIMIT = 512
+NODES = 24
+# Steps are doubled until so many nodes per column lie below the smallest value asked for, and so many between its half
+# and the largest.
+NODES_BELOW = 2.0
+NODES_NEAR = 1.0
 # Eigenvectors [n, m], and after how many steps of a recurrence they must be projected out again.
 LeftOut = tuple[tuple[Tensor, int], ...]
 
@@ -98,6 +112,49 @@ class ChebyshevFilter:
         steps = [max(1, int(min(math.log(limit) / max(rate, 1e-12), 1e9))) for rate in faster]
         return (self.zero_modes, steps[0]), (fixed, steps[1])
 
+    def spectral_edges(self, counts: list[int]) -> tuple[float, list[float]]:
+        """The lowest eigenvalue besides the zero modes, as Lanczos sees it, and values below which so many lie.
+
+        Also tightens ``upper`` to the largest Ritz value plus its residual bound, where that is lower.
+        """
+        free = self.n - self.zero_modes.shape[1]
+        most = min(STEPS_LIMIT, free - 1)
+        vector = self.normal(COLUMNS, stream=1)
+        project_out_(vector, self.zero_modes)
+        vector /= torch.linalg.vector_norm(vector, dim=0)
+        before = torch.zeros_like(vector)
+        # Written in place: small results kept between large temporaries would scatter the heap.
+        alphas, betas = torch.zeros(2, most, COLUMNS, dtype=torch.float64, device=self.device)
+        done, steps = 0, min(FIRST_STEPS, most)
+        while True:
+            for step in range(done, steps):
+                if step:
+                    before *= -betas[step - 1]
+                image = self.matrix.step(vector, before, 1.0, 1.0)
+                alphas[step] = torch.linalg.vecdot(vector, image, dim=0)
+                image.addcmul_(vector, alphas[step], value=-1.0)
+                project_out_(image, self.zero_modes)
+                betas[step] = torch.linalg.vector_norm(image, dim=0)
+                image /= betas[step].clamp_min(1e-300)
+                before, vector = vector, image
+            self.work += steps - done
+            done = steps
+            diagonal, off = alphas[:done].cpu().numpy(), betas[:done].cpu().numpy()
+            pairs = [_quadrature(diagonal[:, i], off[:, i], self.scale) for i in range(COLUMNS)]
+            theta, weight = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
+            order = np.argsort(theta, kind="stable")
+            theta, weight = theta[order], weight[order] * (free / COLUMNS)
+            mass = np.cumsum(weight) - weight / 2
+            self.upper = min(self.upper, _upper(diagonal[:FIRST_STEPS], off[:FIRST_STEPS], self.scale))
+            at = np.minimum(np.searchsorted(mass, counts), theta.size - 1)
+            # A column that ends early has found an invariant subspace: more steps add nothing.
+            short = any(nodes.size < min(NODES, done) for nodes, _ in pairs)
+            # Outliers attract nodes of no weight: those around the values asked for are counted by themselves.
+            near = int(np.searchsorted(mass, max(counts)) - np.searchsorted(mass, min(counts) / 2))
+            if short or done >= most or (at.min() >= NODES_BELOW * COLUMNS and near >= NODES_NEAR * COLUMNS):
+                return float(theta[0]), [float(theta[i]) for i in at]
+            steps = min(2 * done, most)
+
     def orthonormal(self, block: Tensor, against: Tensor) -> Tensor:
         """An orthonormal basis of the block, orthogonal to ``against`` and to the zero modes."""
         block = block / torch.linalg.vector_norm(block, dim=0).clamp_min(1e-300)
@@ -155,3 +212,29 @@ class ChebyshevFilter:
         least = 1e-6 * float(np.abs(values).max())
         widths = [(float(values[-1] - values[first]), count - first) for first in (0, count // 2)]
         return min((width / number for width, number in widths if width > least), default=math.inf)
+
+
+def _ends_at(off: np.ndarray, scale: float) -> int:
+    """Steps before an invariant subspace was reached: later coefficients are noise."""
+    small = np.flatnonzero(off <= 1e-10 * scale)
+    return int(small[0]) + 1 if small.size else off.size
+
+
+def _quadrature(diagonal: np.ndarray, off: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest nodes of one column, and their weights."""
+    steps = _ends_at(off, scale)
+    last = min(NODES, steps) - 1
+    nodes, rotation = eigh_tridiagonal(diagonal[:steps], off[: steps - 1], select="i", select_range=(0, last))
+    return nodes, rotation[0] ** 2
+
+
+def _upper(diagonal: np.ndarray, off: np.ndarray, scale: float) -> float:
+    """The largest Ritz value of all columns plus its residual; infinite where a column ended early."""
+    largest = []
+    for alpha, beta in zip(diagonal.T, off.T, strict=True):
+        if _ends_at(beta, scale) < beta.size:
+            return float("inf")
+        last = alpha.size - 1
+        theta, rotation = eigh_tridiagonal(alpha, beta[:-1], select="i", select_range=(last, last))
+        largest.append(float(theta[0] + abs(beta[-1] * rotation[-1, 0])))
+    return max(largest) + 1e-3 * scale

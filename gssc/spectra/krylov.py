@@ -20,7 +20,6 @@ from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
-from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
 # Growth of the last eigenvalue wanted, per filter: e^RISE. Between 3 and 7 the number of products changes by a fifth.
@@ -54,7 +53,7 @@ def krylov(solver: ChebyshevFilter, count: int) -> int | None:
     capacity = 5 * count + 8 * width
     if capacity + width > (solver.n - solver.zero_modes.shape[1]) // 2:
         return None
-    low, (last, edge) = spectral_edges(solver, [count, wider])
+    low, (last, edge) = solver.spectral_edges([count, wider])
     if edge - low <= ONE_CLUSTER * solver.scale:
         return None
     space = _Space(solver, capacity)
@@ -68,7 +67,7 @@ def krylov(solver: ChebyshevFilter, count: int) -> int | None:
         fresh = space.expand(solver.filtered(fresh, degree, edge, without=without))
         if degree >= ENOUGH * wanted and space.size < count + width:
             continue
-        values, rotation = space.pairs()
+        values, rotation = np.linalg.eigh((space.gram + space.gram.T) / 2)
         if values[-1] > solver.upper:  # the Lanczos bound was not one
             solver.upper = solver.bound
         first = min(count, space.size)
@@ -134,10 +133,6 @@ class _Space:
     def ritz(self, rotation: np.ndarray) -> Tensor:
         """V times a matrix [size, m], row-major."""
         return (self.basis() @ torch.as_tensor(rotation, device=self.solver.device)).contiguous()
-
-    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ritz values, ascending, and their coordinates [size, size]."""
-        return np.linalg.eigh((self.gram + self.gram.T) / 2)
 
     def expand(self, block: Tensor) -> Tensor:
         """Add what is new in the block; return it, orthonormal."""
