@@ -169,20 +169,19 @@ class _Merge:
             for component in self.large:
                 component.climb(self.count, trouble)
             return None
-        accepted = np.empty(self.order.size, dtype=bool)
-        accepted[self.order] = whole.accepted[0].numpy()
+        sizes = np.array([part.values.size for part in self._parts()], dtype=np.int64)
+        owner = np.repeat(np.arange(sizes.size), sizes)[self.order]
+        kept = np.bincount(owner[whole.accepted[0].numpy()], minlength=sizes.size)
+        of_large = iter(kept[len(self.small) :].tolist())
         reached = whole.merged[whole.accepted]
         reached = -reached.abs() if self.both else reached
         boundary = float(reached.max()) if reached.numel() else -np.inf
-        begin = sum(part.values.size for part in self.small)
         misses: list[float] = []
         refused = False
         for component in self.large:
-            size = sum(part.values.size for part in component.parts)
-            flags = accepted[begin : begin + size]
-            begin += size
+            counts = [next(of_large) for _ in component.parts]
             try:
-                misses += component.certify(flags, boundary, float(self.cut.tolerance))
+                misses += component.certify(counts, boundary, float(self.cut.tolerance))
             except CountRefusedError as refusal:
                 refused = True
                 if not refusal.wrong and gap < NARROW_GAP * self.scale:

@@ -195,8 +195,8 @@ class LargeComponent:
         zero_modes = None if self.zero_mode is None else self.zero_mode[:, None]
         return ChebyshevBlock(_signed(self.operator, sign), self.scale, zero_modes, self.settings.seed + seed)
 
-    def certify(self, accepted: np.ndarray, boundary: float, tolerance: float) -> list[float]:
-        """Miss probabilities of the cut that accepts these of the parts' values, none where its counts are proved.
+    def certify(self, accepted: list[int], boundary: float, tolerance: float) -> list[float]:
+        """Miss probabilities of the cut that accepts so many values of each part, none where its counts are proved.
 
         At either end of the spectrum the cut accepts everything in the graph that lies, seen from there, before
         ``boundary``. Raises CountRefusedError.
@@ -205,11 +205,8 @@ class LargeComponent:
             return []
         proof = self.settings.device == "cpu" or self.solver == "shift_invert"
         misses: list[float] = []
-        begin = 0 if self.zero_mode is None else 1
-        for end in self.ends:
+        for end, kept in zip(self.ends, accepted[-len(self.ends) :], strict=True):
             values = end.pairs.values
-            kept = int(accepted[begin : begin + values.size].sum())
-            begin += values.size
             if kept == values.size:
                 raise CountRefusedError(f"all {kept} pairs computed lie on the kept side of the cut", wrong=True)
             high = float(values[kept])

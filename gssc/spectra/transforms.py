@@ -129,9 +129,8 @@ class LaplacianSpectrum(GraphTransform):
             arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
             return Spectrum(**arrays, available=about["available"], certificate=Certificate(**about["certificate"]))
         spectrum = self.solve(adjacency)
-        arrays = {"values": spectrum.values, "vectors": spectrum.vectors, "mask": spectrum.mask}
-        about = {"available": int(spectrum.available), "certificate": vars(spectrum.certificate)}
-        cache.store(key, {name: torch.from_numpy(array) for name, array in arrays.items()}, about)
+        tensors = {name: torch.from_numpy(getattr(spectrum, name)) for name in ("values", "vectors", "mask")}
+        cache.store(key, tensors, {"available": spectrum.available, "certificate": vars(spectrum.certificate)})
         return spectrum
 
     def solve(self, adjacency: sp.csr_array) -> Spectrum:
