@@ -199,19 +199,17 @@ class ChebyshevFilter:
         return torch.linalg.vector_norm(gap, dim=0).cpu().numpy()
 
     def target(self, count: int) -> float:
-        """The residual that the first ``count`` pairs must reach."""
-        target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * self._spacing(count))
-        return max(target, ROUNDING_FLOOR * self.scale)
+        """The residual that the first ``count`` pairs must reach.
 
-    def _spacing(self, count: int) -> float:
-        """Mean distance of the first ``count`` values, or of their upper half where that is smaller.
-
-        Infinite where both are one cluster away from zero, which is no tight spectrum.
+        Spacing is the mean distance of their values, or of the upper half of them where that is smaller; none where
+        both are one cluster away from zero, which is no tight spectrum.
         """
         values = self.values[:count]
         least = 1e-6 * float(np.abs(values).max())
         widths = [(float(values[-1] - values[first]), count - first) for first in (0, count // 2)]
-        return min((width / number for width, number in widths if width > least), default=math.inf)
+        spacing = min((width / number for width, number in widths if width > least), default=math.inf)
+        target = min(RESIDUAL_TARGET, RESIDUAL_PER_NORM * self.scale, RESIDUAL_PER_SPACING * spacing)
+        return max(target, ROUNDING_FLOOR * self.scale)
 
 
 def _ends_at(off: np.ndarray, scale: float) -> int:

@@ -184,13 +184,12 @@ class DeviceGraph:
         degree = (SparseOperator(self.n, self.crow, self.col, self.weight).csr() @ ones).squeeze(1)
         mass = zero_mode_mass(degree, operator)
         zero_mode = (mass / mass.sum()).sqrt()
-        if operator == "combinatorial":
-            return SparseOperator.from_entries(self.crow, self.col, -self.weight, degree), zero_mode
-        scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0.0)
-        # In the order of the host: (weight · scale of the row) · scale of the column.
-        weight = -(self.weight * scale[self.row] * scale[self.col.long()])
-        matrix = SparseOperator.from_entries(self.crow, self.col, weight, (degree > 0).to(torch.float64))
-        return matrix, zero_mode
+        diagonal, weight = degree, self.weight
+        if operator == "sym":
+            scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0.0)
+            # In the order of the host: (weight · scale of the row) · scale of the column.
+            diagonal, weight = (degree > 0).double(), weight * scale[self.row] * scale[self.col.long()]
+        return SparseOperator.from_entries(self.crow, self.col, -weight, diagonal), zero_mode
 
 
 def upload(matrix: sp.csr_array, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor]:
