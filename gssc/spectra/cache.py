@@ -83,7 +83,6 @@ class Cache:
             fail("cache", "a folder", f"the file {self.folder}")
 
     def path(self, key: str) -> Path:
-        """The file of an entry."""
         return self.folder / f"{key}.safetensors"
 
     def load(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

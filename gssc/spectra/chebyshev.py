@@ -1,11 +1,10 @@
 """Chebyshev-filtered block iteration: the smallest eigenpairs of a sparse symmetric matrix, in PyTorch, on any device.
 
-Two ways to use the filter of ``chebyshev_filter.py``. :func:`~gssc.spectra.krylov.krylov` builds a Krylov space of the
-filtered matrix from a few columns and comes first: it needs three to five times fewer products. :meth:`ChebyshevBlock.
-iterate` filters a block of more columns than pairs wanted again and again, and is the one that sees every copy of an
-eigenvalue: Rayleigh-Ritz improves the edge (the largest Ritz value of the block), the next degree is chosen from the
-growth rate still needed, and converged columns are no longer filtered (soft locking: they stay in the Rayleigh-Ritz
-block). Nothing is factorised, so that random graphs cost no more than grids, and memory is linear in n + E.
+The Krylov space of ``krylov.py`` comes first: it needs three to five times fewer products. :meth:`ChebyshevBlock.
+iterate` filters a block of more columns than pairs wanted again and again, and sees every copy of an eigenvalue:
+Rayleigh-Ritz improves the edge (the largest Ritz value of the block), the next degree is chosen from the growth rate
+still needed, and converged columns are no longer filtered (soft locking: they stay in the Rayleigh-Ritz block). Nothing
+is factorised, so that random graphs cost no more than grids, and memory is linear in n + E.
 """
 
 import math

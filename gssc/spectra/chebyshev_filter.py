@@ -51,13 +51,10 @@ def project_out_(block: Tensor, *bases: Tensor) -> None:
 class ChebyshevFilter:
     """Filter, orthonormal bases and Rayleigh-Ritz for a symmetric matrix H [n, n], away from known eigenvectors.
 
-    Args:
-        operator: H, on the device where to compute.
-        upper: A guaranteed upper bound of its spectrum.
-        zero_modes: Eigenvectors of eigenvalue zero known beforehand, [n, z], orthonormal, to be left out.
-        seed: Seeds every random block; the global generators are never used.
-
-    ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts products.
+    ``operator`` is H, on the device where to compute, and ``upper`` a guaranteed bound of its spectrum; ``zero_modes``
+    [n, z] are orthonormal eigenvectors of eigenvalue zero known beforehand, to be left out; ``seed`` seeds every random
+    block. ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts
+    products.
     """
 
     def __init__(self, operator: SparseOperator, upper: float, zero_modes: Tensor | None = None, seed: int = 0) -> None:

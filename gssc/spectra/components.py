@@ -60,14 +60,9 @@ def find_components(smallest_node: np.ndarray) -> list[np.ndarray]:
 
 
 def small_parts(
-    matrix: sp.csr_array,
-    bounds: np.ndarray,
-    mass: np.ndarray | None,
-    components: list[np.ndarray],
-    limit: int,
-    count: int,
+    matrix: sp.csr_array, bounds: np.ndarray, mass: np.ndarray | None, components: list[np.ndarray], count: int
 ) -> Iterator[Part]:
-    """Parts of the components of at most ``limit`` nodes, ``count`` pairs each as `dense_part` has them.
+    """Parts of components of an operator [n, n], ``count`` pairs each as `dense_part` has them.
 
     ``bounds`` [n] are the operator's `row_bounds`, ``mass`` [n] is the `zero_mode_mass` of a Laplacian.
     """
@@ -75,7 +70,7 @@ def small_parts(
     for nodes in components:
         s = nodes.shape[1]
         step = max(1, STACK_LIMIT // s**2)
-        for first in range(0, len(nodes) if s <= limit else 0, step):
+        for first in range(0, len(nodes), step):
             members = nodes[first : first + step]
             place[members] = np.arange(s)
             rows = matrix if s == matrix.shape[0] else matrix[members.ravel()]

@@ -100,8 +100,7 @@ def negative_count(matrix: sp.csr_array, shift: float, margin: float, seed: int 
     if factors is None:
         return None
     lower, diagonal = factors.L, factors.U.diagonal()
-    magnitude = np.abs(diagonal)
-    if not np.isfinite(diagonal).all() or magnitude.min() <= np.finfo(np.float64).tiny:
+    if not np.isfinite(diagonal).all() or np.abs(diagonal).min() <= np.finfo(np.float64).tiny:
         return None
     probe = np.random.default_rng(seed).standard_normal((matrix.shape[0], PROBES))
     permuted = np.empty_like(probe)

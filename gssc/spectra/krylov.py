@@ -44,9 +44,8 @@ BREAKDOWN = 1e-10
 def krylov(solver: ChebyshevFilter, count: int) -> int | None:
     """Fill ``solver.block`` with Ritz pairs of which the first ``count`` converged, and return count.
 
-    None where the matrix is too small for it, where all that is wanted is one eigenvalue, or where an eigenvalue came
-    out as often as the block has columns, so that there may be more copies. Raises SpectrumError when it does not
-    converge.
+    None where the matrix is too small for it, where all that is wanted is one eigenvalue, or where one came out as
+    often as the block has columns. Raises SpectrumError when it does not converge.
     """
     width = 8 if count <= 48 else 16
     wider = max(2 * count, count + 16)

@@ -89,8 +89,8 @@ class _Merge:
             dense, biggest = dense_size(how.solver, self.count), components[-1].shape[1] if components else 0
             if how.solver == "dense" and biggest > DENSE_LIMIT:
                 fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
-            bounds = row_bounds(adjacency, operator)
-            self.solve_small = partial(small_parts, self.matrix, bounds, mass, components, dense)
+            small = [nodes for nodes in components if nodes.shape[1] <= dense]
+            self.solve_small = partial(small_parts, self.matrix, row_bounds(adjacency, operator), mass, small)
             self.small += self.solve_small(self.count + (not self.both))
             for nodes in (nodes for group in components if group.shape[1] > dense for nodes in group):
                 build = partial(_submatrix, self.matrix, nodes)

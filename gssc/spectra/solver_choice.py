@@ -242,5 +242,4 @@ class LargeComponent:
 
 
 def _signed(matrix: Matrix, sign: float) -> Matrix:
-    """The matrix, or its negative."""
     return matrix if sign > 0 else -matrix

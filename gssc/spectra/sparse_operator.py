@@ -59,7 +59,6 @@ class SparseOperator:
 
     @property
     def device(self) -> torch.device:
-        """Where the matrix lies."""
         return self.weight.device
 
     def csr(self, centre: float = 0.0, half: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -92,7 +91,6 @@ class SparseOperator:
         return self.weight.float()
 
     def __neg__(self) -> "SparseOperator":
-        """-H."""
         return SparseOperator(self.n, self.crow, self.col, -self.weight)
 
     def bound(self) -> float:

@@ -117,11 +117,8 @@ class LaplacianSpectrum(GraphTransform):
         if cache is None:
             return self.solve(adjacency)
         # The matrix rather than the edges: whatever order they come in, the entry is the same.
-        content = {
-            "indptr": torch.from_numpy(adjacency.indptr.astype(np.int64)),
-            "indices": torch.from_numpy(adjacency.indices.astype(np.int64)),
-            "weights": torch.from_numpy(np.ascontiguousarray(adjacency.data)),
-        }
+        pattern = {name: torch.from_numpy(getattr(adjacency, name)).long() for name in ("indptr", "indices")}
+        content = {**pattern, "weights": torch.from_numpy(adjacency.data)}
         key = content_key(content, {"entry": "graph", **self.settings()})
         entry = cache.load(key)
         if entry is not None:
