@@ -30,7 +30,7 @@ def check_edges(edge_index: Tensor) -> None:
 
 
 def check_weights(argument: str, weight: Tensor, edges: int) -> Tensor:
-    """Real weights [E], which may come as [E, 1]."""
+    """Real weights [E], which may come as [E, 1], in float64 on the CPU."""
     if not isinstance(weight, Tensor):
         fail(argument, "a tensor", type(weight).__name__)
     if weight.is_complex():
@@ -38,7 +38,7 @@ def check_weights(argument: str, weight: Tensor, edges: int) -> Tensor:
     if weight.dim() == 2 and weight.shape[1] == 1:
         weight = weight.squeeze(1)
     check_shape(argument, weight, edges)
-    return weight
+    return weight.detach().cpu().double()
 
 
 def adjacency_matrix(
@@ -63,8 +63,7 @@ def adjacency_matrix(
     if edge_weight is None:
         weight = np.ones(ends.shape[1])
     else:
-        edge_weight = check_weights("edge_weight", edge_weight, ends.shape[1])
-        weight = edge_weight.detach().cpu().to(torch.float64).numpy()
+        weight = check_weights("edge_weight", edge_weight, ends.shape[1]).numpy()
         if not np.isfinite(weight).all():
             fail("edge_weight", "finite numbers", f"{int((~np.isfinite(weight)).sum())} non-finite of {weight.size}")
     a = sp.csr_array((weight, (ends[0], ends[1])), shape=(num_nodes, num_nodes))

@@ -96,7 +96,7 @@ def pack(
         edge_index, weight, num_nodes = read_graph(graph, weight_attr, name)
         check_shape(f"edge_index of {name}", edge_index, 2, None)
         if weight is not None:
-            weight = check_weights(f"{weight_attr} of {name}", weight, edge_index.shape[1]).detach().cpu().double()
+            weight = check_weights(f"{weight_attr} of {name}", weight, edge_index.shape[1])
         ends.append(edge_index.detach().cpu())
         weights.append(weight)
         counts.append(num_nodes)
@@ -157,5 +157,5 @@ def _starts(sizes: Tensor) -> Tensor:
 def _packed(edge_index: Tensor, weight: Tensor | None, counts: Tensor, edge_ptr: Tensor) -> PackedGraphs:
     check_edges(edge_index)
     if weight is not None:
-        weight = check_weights("edge_weight", weight, edge_index.shape[1]).detach().cpu().double()
+        weight = check_weights("edge_weight", weight, edge_index.shape[1])
     return PackedGraphs(edge_index.detach().cpu().long(), weight, _starts(counts), edge_ptr.long())
