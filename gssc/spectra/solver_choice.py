@@ -166,8 +166,7 @@ class LargeComponent:
         self.complete = self.solver == "dense"
         if self.complete:
             mass = None if self.zero_mode is None else self.zero_mode[None].square().cpu().numpy()
-            bound = np.array([self.scale])
-            return [dense_part(nodes, self.matrix.toarray()[None], bound, mass, count + laplacian)]
+            return [dense_part(nodes, self.matrix.toarray()[None], np.array([self.scale]), mass, count + laplacian)]
         parts = []
         if self.zero_mode is not None:
             zero = np.zeros((1, 1))

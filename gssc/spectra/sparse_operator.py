@@ -85,11 +85,6 @@ class SparseOperator:
         """How the kernels take the rows."""
         return RowPlan.of(self.crow)
 
-    @cached_property
-    def single_weight(self) -> Tensor:
-        """The values [nnz] in float32."""
-        return self.weight.float()
-
     def __neg__(self) -> "SparseOperator":
         return SparseOperator(self.n, self.crow, self.col, -self.weight)
 
@@ -115,7 +110,10 @@ class Shifted:
     ) -> None:
         self.operator, self.centre, self.half, self.dtype = operator, centre, half, dtype
         self.fused = operator.fused()
-        self._csr: Tensor | None = None
+        if self.fused:
+            self._weight = operator.weight.to(dtype)
+        else:
+            self._csr = operator.csr(centre, half, dtype)
         self._coefficients: dict[tuple[float, float], Tensor] = {}
 
     def __matmul__(self, x: Tensor) -> Tensor:
@@ -125,8 +123,6 @@ class Shifted:
     def step(self, x: Tensor, z: Tensor | None, alpha: float = 1.0, gamma: float = 0.0) -> Tensor:
         """α (H - c)/e X + γ Z, written over Z where there is one."""
         if not self.fused:
-            if self._csr is None:
-                self._csr = self.operator.csr(self.centre, self.half, self.dtype)
             return self._csr @ x if z is None else z.addmm_(self._csr, x, beta=gamma, alpha=alpha)
         x = x.contiguous()
         out = torch.empty_like(x) if z is None else z
@@ -136,9 +132,7 @@ class Shifted:
         if (alpha, gamma) not in self._coefficients:
             numbers = [alpha / self.half, -alpha * self.centre / self.half, gamma]
             self._coefficients[alpha, gamma] = torch.tensor(numbers, dtype=self.dtype, device=x.device)
-        operator = self.operator
-        weight = operator.single_weight if self.dtype == torch.float32 else operator.weight
-        matrix = (operator.plan, operator.crow, operator.col, weight)
+        matrix = (self.operator.plan, self.operator.crow, self.operator.col, self._weight)
         fused_step(*matrix, self._coefficients[alpha, gamma], x, out, adds=z is not None and gamma != 0.0)
         return out
 
