@@ -53,8 +53,7 @@ class ChebyshevFilter:
 
     ``operator`` is H, on the device where to compute, and ``upper`` a guaranteed bound of its spectrum; ``zero_modes``
     [n, z] are orthonormal eigenvectors of eigenvalue zero known beforehand, to be left out; ``seed`` seeds every random
-    block. ``block`` [n, b], ``values`` [b] and ``residuals`` [b] hold the Ritz pairs known so far, ``work`` counts
-    products.
+    block. ``block`` [n, b], ``values`` [b] and ``residuals`` [b] are the Ritz pairs so far, ``work`` counts products.
     """
 
     def __init__(self, operator: SparseOperator, upper: float, zero_modes: Tensor | None = None, seed: int = 0) -> None:

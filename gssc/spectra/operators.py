@@ -4,7 +4,7 @@ Conventions: multi-edges add their weights, self-loops stay in A and in D, and t
 zero in every operator, so that an isolated node is a connected component like any other.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,8 +16,8 @@ from gssc.checks import check_choice, check_shape, fail
 
 Operator = Literal["sym", "combinatorial", "adjacency"]
 Directed = Literal["symmetrize", "reject"]
-OPERATORS = ("sym", "combinatorial", "adjacency")
-DIRECTED = ("symmetrize", "reject")
+OPERATORS = get_args(Operator)
+DIRECTED = get_args(Directed)
 # Weights of the two directions of an edge that differ by less, relative to the larger one, differ by rounding.
 SYMMETRY_TOLERANCE = 1e-12
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from gssc.spectra.operators import DIRECTED, Directed, build_operator, degrees
 from gssc.spectra.transforms import GraphTransform, attach
 
 Kernel = Literal["diffusion", "regularized_laplacian", "random_walk"]
-KERNELS = ("diffusion", "regularized_laplacian", "random_walk")
+KERNELS = get_args(Kernel)
 # Largest error of the square root of the kernel on the whole spectrum; far below what any number of probes resolves.
 POLYNOMIAL_TOLERANCE = 1e-8
 MAX_DEGREE = 4096
