@@ -15,9 +15,8 @@ import torch
 from benchmarks.graphs import GRAPHS
 from benchmarks.harness import append, timed
 from gssc.spectra import fused_product
-from gssc.spectra.device_graph import DeviceGraph
 from gssc.spectra.fused_product import fused_step
-from gssc.spectra.sparse_operator import SparseOperator
+from gssc.spectra.sparse_operator import DeviceGraph, SparseOperator
 
 STEPS = 20
 

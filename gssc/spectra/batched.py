@@ -78,14 +78,45 @@ def solve_batched(
     """Solve all graphs, or those of the mask ``only [G]``; ``done`` hears after each chunk how many it held."""
     device = torch.device(device)
     out = empty_spectra(graphs, spectrum.k if spectrum else 0, steps, dtype)
+
+    def solve(chunk: tuple[Tensor, int]) -> int:
+        graph, size = chunk
+        count = graphs.ptr[graph + 1] - graphs.ptr[graph]
+        adjacency = graphs.adjacency(graph, size, directed)
+        # Where the nodes of the chunk lie in the padded rows [B m], and in the result.
+        column = torch.arange(size)
+        is_node = column < count.unsqueeze(1)
+        slot = is_node.view(-1).nonzero().view(-1)
+        row = (graphs.ptr[graph].unsqueeze(1) + column).view(-1).index_select(0, slot)
+
+        def write(target: Tensor, padded: Tensor) -> None:
+            rows = padded.to(target.dtype).reshape(-1, *target.shape[1:]).cpu()
+            target.index_copy_(0, row, rows.index_select(0, slot))
+
+        degree = torch.from_numpy(degrees(adjacency)).view(-1, size)
+        write(out.degree, degree)
+        if spectrum is not None:
+            operator = spectrum.operator
+            matrix = _dense(build_operator(adjacency, operator, graph), size, torch.float64, device)
+            mass = label = None
+            if not spectrum.by_magnitude:
+                mass = zero_mode_mass(degree, operator).to(device)
+                label = _component_numbers(adjacency, is_node).to(device)
+            bound = torch.from_numpy(row_bounds(adjacency, operator)).view(-1, size).amax(1).to(device)
+            pairs = complete_pairs(matrix, bound, count.to(device), mass, label, graph)
+            write(out.eigvecs, _select(pairs, count.to(device), graph, spectrum, out))
+        if steps:
+            walk = _dense(walk_matrix(adjacency, graph), size, dtype, device)
+            write(out.rwse, return_probabilities_dense(walk, steps))
+        return graph.numel()
+
     # LAPACK and small products use one core each, so that chunks run side by side, each with a single thread: its
     # rounding then does not depend on how many there are.
     with single_thread() as threads:
-        work = _Work(graphs, spectrum, steps, directed, device, out)
         chunks = chunks_of_one_size(graphs, only, CPU_CHUNK if device.type == "cpu" else GPU_CHUNK)
         workers = max(1, min(threads, len(chunks))) if device.type == "cpu" else 1
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            for finished in pool.map(work.solve, chunks):
+            for finished in pool.map(solve, chunks):
                 if done is not None:
                     done(finished)
     return out
@@ -106,76 +137,26 @@ def chunks_of_one_size(graphs: PackedGraphs, only: Tensor | None, budget: int) -
     return sorted(chunks, key=lambda chunk: -chunk[0].numel() * chunk[1] ** 3)
 
 
-@dataclass
-class _Work:
-    """One call of `solve_batched`, which solves chunk by chunk."""
+def _dense(matrix: sp.csr_array, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The diagonal blocks [B, m, m] of a matrix [B m, B m] that has no other entries, on the device."""
+    row = np.arange(matrix.shape[0])
+    start = size * (row - row // size)  # of the row in the stack, less the first node of its graph
+    place = torch.from_numpy(np.repeat(start, np.diff(matrix.indptr)) + matrix.indices).to(device)
+    out = torch.zeros(matrix.shape[0] * size, dtype=dtype, device=device)
+    return out.index_copy_(0, place, torch.from_numpy(matrix.data).to(out)).view(-1, size, size)
 
-    graphs: PackedGraphs
-    spectrum: SpectrumSettings | None
-    steps: int
-    directed: Directed
-    device: torch.device
-    out: BatchedSpectra
 
-    def solve(self, chunk: tuple[Tensor, int]) -> int:
-        """Everything for a chunk, written to its rows of the result; how many graphs it held."""
-        graph, size = chunk
-        count = self.graphs.ptr[graph + 1] - self.graphs.ptr[graph]
-        adjacency = self.graphs.adjacency(graph, size, self.directed)
-        # Where the nodes of the chunk lie in the padded rows [B m], and in the result.
-        column = torch.arange(size)
-        is_node = column < count.unsqueeze(1)
-        slot = is_node.view(-1).nonzero().view(-1)
-        row = (self.graphs.ptr[graph].unsqueeze(1) + column).view(-1).index_select(0, slot)
-
-        def write(target: Tensor, padded: Tensor) -> None:
-            rows = padded.to(target.dtype).reshape(-1, *target.shape[1:]).cpu()
-            target.index_copy_(0, row, rows.index_select(0, slot))
-
-        degree = torch.from_numpy(degrees(adjacency)).view(-1, size)
-        write(self.out.degree, degree)
-        if self.spectrum is not None:
-            operator = self.spectrum.operator
-            matrix = self._dense(build_operator(adjacency, operator, graph), size, torch.float64)
-            mass = label = None
-            if not self.spectrum.by_magnitude:
-                mass = zero_mode_mass(degree, operator).to(self.device)
-                label = _component_numbers(adjacency, is_node).to(self.device)
-            bound = torch.from_numpy(row_bounds(adjacency, operator)).view(-1, size).amax(1).to(self.device)
-            pairs = complete_pairs(matrix, bound, count.to(self.device), mass, label, graph)
-            write(self.out.eigvecs, self._select(pairs, count.to(self.device), graph))
-        if self.steps:
-            walk = self._dense(walk_matrix(adjacency, graph), size, self.out.rwse.dtype)
-            write(self.out.rwse, return_probabilities_dense(walk, self.steps))
-        return graph.numel()
-
-    def _dense(self, matrix: sp.csr_array, size: int, dtype: torch.dtype) -> Tensor:
-        """The diagonal blocks [B, m, m] of a matrix [B m, B m] that has no other entries, on the device."""
-        row = np.arange(matrix.shape[0])
-        start = size * (row - row // size)  # of the row in the stack, less the first node of its graph
-        place = torch.from_numpy(np.repeat(start, np.diff(matrix.indptr)) + matrix.indices).to(self.device)
-        out = torch.zeros(matrix.shape[0] * size, dtype=dtype, device=self.device)
-        return out.index_copy_(0, place, torch.from_numpy(matrix.data).to(out)).view(-1, size, size)
-
-    def _select(self, pairs: StackPairs, count: Tensor, graph: Tensor) -> Tensor:
-        """Write the eigenvalues and the certificate of a chunk; return its eigenvectors [B, m, K]."""
-        spectrum, out = self.spectrum, self.out
-        assert spectrum is not None
-        errors = pairs.accuracy.unsqueeze(1).expand_as(pairs.values)
-        tolerance, _, chosen = cut(pairs.values, errors, count, spectrum)
-        residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))
-        for name, value in (
-            ("eigvals", chosen.values),
-            ("eigmask", chosen.mask),
-            ("available", chosen.available),
-            ("residual", residual),
-            ("orthogonality", pairs.orthogonality),
-            ("gap", chosen.gap),
-            ("tolerance", tolerance),
-        ):
-            target: Tensor = getattr(out, name)
-            target[graph] = value.cpu().to(target.dtype)
-        return pairs.vectors(chosen.index).mul_(chosen.mask.unsqueeze(2)).to(out.eigvecs.dtype).mT
+def _select(pairs: StackPairs, count: Tensor, graph: Tensor, spectrum: SpectrumSettings, out: BatchedSpectra) -> Tensor:
+    """Write the eigenvalues and the certificate of a chunk; return its eigenvectors [B, m, K]."""
+    errors = pairs.accuracy.unsqueeze(1).expand_as(pairs.values)
+    tolerance, _, chosen = cut(pairs.values, errors, count, spectrum)
+    residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))
+    measured = {"residual": residual, "orthogonality": pairs.orthogonality, "gap": chosen.gap, "tolerance": tolerance}
+    kept = {"eigvals": chosen.values, "eigmask": chosen.mask, "available": chosen.available}
+    for name, value in (kept | measured).items():
+        target: Tensor = getattr(out, name)
+        target[graph] = value.cpu().to(target.dtype)
+    return pairs.vectors(chosen.index).mul_(chosen.mask.unsqueeze(2)).to(out.eigvecs.dtype).mT
 
 
 def _component_numbers(adjacency: sp.csr_array, is_node: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ covered by a checksum: a damaged entry counts as missing.
 
 import hashlib
 import json
+import mmap
 import os
-import uuid
+import tempfile
 import warnings
 import zlib
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from gssc.checks import fail
@@ -24,15 +27,6 @@ from gssc.files import CHECKSUM, DIGITS, DamagedFileError, load_tensors, sync_fo
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
 SOLVER_VERSION = 7
-# What safetensors calls the types that an entry may hold.
-TYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.bool: "BOOL",
-}
 CacheArgument = bool | str | os.PathLike[str] | None
 
 
@@ -89,7 +83,6 @@ class Cache:
             fail("cache", "a folder", f"the file {self.folder}")
 
     def path(self, key: str) -> Path:
-        """The file of an entry."""
         return self.folder / f"{key}.safetensors"
 
     def load(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -109,38 +102,21 @@ class Cache:
     def store(self, key: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Write an entry; a full disk or a read-only folder is worth a warning, not the loss of the result."""
         text = f"{(CHECKSUM + DIGITS).decode()} {json.dumps({'key': key, **about}, sort_keys=True)}"
-        temporary = self.folder / f".{key}.{uuid.uuid4().hex}.tmp"
+        stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("xb") as file:
-                    file.writelines(_serialized(tensors, text))
-                    file.flush()
+            with tempfile.TemporaryDirectory(prefix=f".{key}.", dir=self.folder) as beside:
+                temporary = Path(beside, "entry")
+                temporary.touch()
+                mode = temporary.stat().st_mode
+                save_file(stored, temporary, {"gssc": text})
+                temporary.chmod(mode)  # safetensors leaves a file that its owner alone may read
+                with temporary.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+                    at = content.find(CHECKSUM) + len(CHECKSUM)
+                    content[at : at + len(DIGITS)] = f"{zlib.crc32(content):08x}".encode()
+                    content.flush()
                     os.fsync(file.fileno())
                 os.replace(temporary, self.path(key))
                 sync_folder(self.folder)
-            finally:
-                temporary.unlink(missing_ok=True)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             warnings.warn(f"cache: {self.path(key)} was not written ({error})", CacheWarning, stacklevel=2)
-
-
-def _serialized(tensors: Mapping[str, Tensor], text: str) -> list[bytes | memoryview]:
-    """A safetensors file in parts: the header with its checksum, and what follows it, which is not copied."""
-    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header: dict[str, Any] = {"__metadata__": {"gssc": text}}
-    content: list[memoryview] = []
-    end = 0
-    # Wide types first, as every entry has to be aligned.
-    for name in sorted(stored, key=lambda name: (-stored[name].element_size(), name)):
-        tensor = stored[name]
-        begin, end = end, end + tensor.nbytes
-        header[name] = {"dtype": TYPES[tensor.dtype], "shape": tensor.shape, "data_offsets": [begin, end]}
-        content.append(tensor.view(-1).view(torch.uint8).numpy().data)
-    raw = json.dumps(header, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)
-    raw = len(raw).to_bytes(8, "little") + raw
-    checksum = zlib.crc32(raw)
-    for part in content:
-        checksum = zlib.crc32(part, checksum)
-    return [raw.replace(CHECKSUM + DIGITS, CHECKSUM + f"{checksum:08x}".encode(), 1), *content]

@@ -12,8 +12,6 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-Level = Literal["proved", "checked"]
-
 # Largest residual accepted, absolute or relative to ‖L‖, whichever is larger (no float64 computation can do better than
 # some 1e-16 · ‖L‖); and largest deviation of PᵀP from I.
 RESIDUAL_LIMIT = 1e-5
@@ -53,7 +51,7 @@ class Certificate:
     """
 
     solver: str
-    level: Level
+    level: Literal["proved", "checked"]
     residual: float
     orthogonality: float
     gap: float

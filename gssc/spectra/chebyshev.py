@@ -1,11 +1,10 @@
 """Chebyshev-filtered block iteration: the smallest eigenpairs of a sparse symmetric matrix, in PyTorch, on any device.
 
-Two ways to use the filter of ``chebyshev_filter.py``. :func:`~gssc.spectra.krylov.krylov` builds a Krylov space of the
-filtered matrix from a few columns and comes first: it needs three to five times fewer products. :meth:`ChebyshevBlock.
-iterate` filters a block of more columns than pairs wanted again and again, and is the one that sees every copy of an
-eigenvalue: Rayleigh-Ritz improves the edge (the largest Ritz value of the block), the next degree is chosen from the
-growth rate still needed, and converged columns are no longer filtered (soft locking: they stay in the Rayleigh-Ritz
-block). Nothing is factorised, so that random graphs cost no more than grids, and memory is linear in n + E.
+The Krylov space of ``krylov.py`` comes first: it needs three to five times fewer products. :meth:`ChebyshevBlock.
+iterate` filters a block of more columns than pairs wanted again and again, and sees every copy of an eigenvalue:
+Rayleigh-Ritz improves the edge (the largest Ritz value of the block), the next degree is chosen from the growth rate
+still needed, and converged columns are no longer filtered (soft locking: they stay in the Rayleigh-Ritz block). Nothing
+is factorised, so that random graphs cost no more than grids, and memory is linear in n + E.
 """
 
 import math
@@ -16,7 +15,6 @@ import torch
 from gssc.spectra.certificate import Pairs, SpectrumError
 from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
 from gssc.spectra.krylov import krylov
-from gssc.spectra.spectral_density import spectral_edges
 
 # While residuals exceed SINGLE_ABOVE · ‖H‖ the filter runs in float32 (half the memory traffic), with room for its
 # rounding; Rayleigh-Ritz always runs in float64.
@@ -59,7 +57,7 @@ class ChebyshevBlock(ChebyshevFilter):
         guard = max(16, count // 2) if guard is None else guard
         columns = min(-(-(count + guard) // 8) * 8, self.n - self.zero_modes.shape[1])
         count = min(count, columns)
-        low, (edge,) = spectral_edges(self, [2 * columns])
+        low, (edge,) = self.spectral_edges([2 * columns])
         edge = min(max(edge, low + 1e-3 * (self.upper - low)), (low + self.upper) / 2)
         start = self.normal(columns, stream=2)
         project_out_(start, self.zero_modes)

@@ -37,19 +37,18 @@ class Part:
         """Copy the vectors of these ``pairs``, numbers into ``values.ravel()``, to these columns of out [n, k]."""
         member, pair = np.divmod(pairs, self.values.shape[1])
         for number in np.unique(member):
-            source, target = (torch.from_numpy(numbers[member == number]) for numbers in (pair, columns))
-            if self.vectors.shape[1] == out.shape[0] and bool(
-                (source.diff() == 1).all() and (target.diff() == 1).all()
-            ):
-                # Neighbours of the whole graph, as they are: no copy of a large part.
-                begin, at = int(source[0]), int(target[0])
-                out[:, at : at + len(target)] = self.vectors[number][:, begin : begin + len(source)]
-                continue
-            vectors = self.vectors[number][:, source].to(out.device)
+            source, target = (numbers[member == number] for numbers in (pair, columns))
+            vectors = self.vectors[number][:, _as_slice(source)].to(out.device)
             if vectors.shape[0] == out.shape[0]:
-                out[:, target] = vectors
+                out[:, _as_slice(target)] = vectors
             else:
-                out[torch.from_numpy(self.nodes[number])[:, None], target] = vectors
+                out[torch.from_numpy(self.nodes[number])[:, None], torch.from_numpy(target)] = vectors
+
+
+def _as_slice(numbers: np.ndarray) -> slice | Tensor:
+    """A slice where they follow each other: no copy of a large part."""
+    follow = bool((np.diff(numbers) == 1).all())
+    return slice(int(numbers[0]), int(numbers[-1]) + 1) if follow else torch.from_numpy(numbers)
 
 
 def find_components(smallest_node: np.ndarray) -> list[np.ndarray]:
@@ -61,14 +60,9 @@ def find_components(smallest_node: np.ndarray) -> list[np.ndarray]:
 
 
 def small_parts(
-    matrix: sp.csr_array,
-    bounds: np.ndarray,
-    mass: np.ndarray | None,
-    components: list[np.ndarray],
-    limit: int,
-    count: int,
+    matrix: sp.csr_array, bounds: np.ndarray, mass: np.ndarray | None, components: list[np.ndarray], count: int
 ) -> Iterator[Part]:
-    """Parts of the components of at most ``limit`` nodes, ``count`` pairs each as `dense_part` has them.
+    """Parts of components of an operator [n, n], ``count`` pairs each as `dense_part` has them.
 
     ``bounds`` [n] are the operator's `row_bounds`, ``mass`` [n] is the `zero_mode_mass` of a Laplacian.
     """
@@ -76,7 +70,7 @@ def small_parts(
     for nodes in components:
         s = nodes.shape[1]
         step = max(1, STACK_LIMIT // s**2)
-        for first in range(0, len(nodes) if s <= limit else 0, step):
+        for first in range(0, len(nodes), step):
             members = nodes[first : first + step]
             place[members] = np.arange(s)
             rows = matrix if s == matrix.shape[0] else matrix[members.ravel()]

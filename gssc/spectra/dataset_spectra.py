@@ -19,11 +19,9 @@ from gssc.spectra.certificate import Certificate
 from gssc.spectra.operators import Directed, degrees
 from gssc.spectra.packed import PackedGraphs, pack, single_thread
 from gssc.spectra.random_walk import return_probabilities
-from gssc.spectra.transforms import GraphTransform, LaplacianSpectrum, RandomWalkSE, warn_empty
+from gssc.spectra.transforms import LaplacianSpectrum, RandomWalkSE, warn_empty
 
 Dataset = TypeVar("Dataset", bound=InMemoryDataset | Sequence[Data])
-# Solvers that the batched path stands for; any other is forced graph by graph.
-BATCHED_SOLVERS = ("auto", "dense")
 
 
 @dataclass(frozen=True)
@@ -95,35 +93,32 @@ def prepare_spectra(
     progress: bool = False,
 ) -> PreparedSpectra:
     """What `prepare` attaches, as flat tensors with the certificate of every graph."""
-    if spectrum is None and rwse is None:
+    reader = spectrum or rwse
+    if reader is None:
         fail("spectrum, rwse", "a LaplacianSpectrum, a RandomWalkSE or both", "None")
     for name, transform, kind in (("spectrum", spectrum, LaplacianSpectrum), ("rwse", rwse, RandomWalkSE)):
         if transform is not None and not isinstance(transform, kind):
             fail(name, f"a {kind.__name__}", type(transform).__name__)
-    if spectrum is not None and cache is None:
-        cache = spectrum.cache
-    if device is None:
-        device = "cpu" if spectrum is None else spectrum.device
-    device = check_device("device", device)
-    if spectrum is not None and rwse is not None and _reading(spectrum) != _reading(rwse):
+    if spectrum is not None:
+        device = spectrum.device if device is None else device
+        cache = spectrum.cache if cache is None else cache
+    device = check_device("device", "cpu" if device is None else device)
+    # Where both read the graphs alike, spectra and walks come from one adjacency matrix.
+    if spectrum and rwse and (spectrum.directed, spectrum.weight_attr) != (rwse.directed, rwse.weight_attr):
         solved = prepare_spectra(dataset, spectrum, device=device, cache=cache, progress=progress)
         walks = prepare_spectra(dataset, rwse=rwse, device=device, cache=cache, progress=progress)
         return replace(solved, flat=replace(solved.flat, rwse=walks.flat.rwse))
-    reader: Any = rwse if spectrum is None else spectrum
     with single_thread():
         graphs = pack(dataset, reader.weight_attr)
     steps = 0 if rwse is None else rwse.steps
-    dtype = torch.get_default_dtype()
     folder = open_cache(cache)
     key = ""
     if folder is not None:
         indices = {"edge_index": graphs.edge_index, "ptr": graphs.ptr, "edge_ptr": graphs.edge_ptr}
         content = {f"0.{name}": narrowed(tensor) for name, tensor in indices.items()} | {"0.weight": graphs.weight}
-        settings = None if spectrum is None else spectrum.settings()
-        if settings is not None:
-            del settings["device"]  # `prepare` has its own
+        settings = spectrum and {**vars(spectrum.wanted), "solver": spectrum.solver}
         part = {"spectrum": settings, "steps": steps, "directed": reader.directed, "batched_nodes": BATCHED_NODES}
-        about = {"entry": "dataset", "parts": [part], "device": str(device), "dtype": str(dtype)}
+        about = {"entry": "dataset", "parts": [part], "device": str(device), "dtype": str(torch.get_default_dtype())}
         key = content_key(content, about)
         entry = folder.load(key)
         if entry is not None:
@@ -132,15 +127,10 @@ def prepare_spectra(
             return PreparedSpectra(BatchedSpectra(**tensors), graphs.ptr, certificates)
     with Progress(console=Console(quiet=not progress), disable=not progress) as bar:
         done = partial(bar.advance, bar.add_task("spectra", total=graphs.num_graphs))
-        solved = _solve(graphs, spectrum, steps, reader.directed, device, dtype, done)
+        solved = _solve(graphs, spectrum, steps, reader.directed, device, done)
     if folder is not None:
         folder.store(key, vars(solved.flat), {"certificates": {g: vars(c) for g, c in solved.by_graph.items()}})
     return solved
-
-
-def _reading(transform: GraphTransform) -> tuple[Directed, str | None]:
-    """How a transform reads the graphs: where both do so alike, spectra and walks come from one adjacency matrix."""
-    return transform.directed, transform.weight_attr
 
 
 def _solve(
@@ -149,14 +139,12 @@ def _solve(
     steps: int,
     directed: Directed,
     device: torch.device,
-    dtype: torch.dtype,
     done: Callable[[int], None],
 ) -> PreparedSpectra:
-    """Small graphs together, the others one by one."""
-    small = graphs.ptr.diff() <= BATCHED_NODES
-    if spectrum is not None and spectrum.solver not in BATCHED_SOLVERS:
-        small = torch.zeros_like(small)
-    wanted = None if spectrum is None else spectrum.wanted
+    """Small graphs together, the others, and all where another solver is forced, one by one."""
+    batched = spectrum is None or spectrum.solver in ("auto", "dense")
+    small = (graphs.ptr.diff() <= BATCHED_NODES) & batched
+    wanted, dtype = spectrum and spectrum.wanted, torch.get_default_dtype()
     flat = solve_batched(graphs, wanted, steps, directed=directed, device=device, dtype=dtype, only=small, done=done)
     certificates: dict[int, Certificate] = {}
     for graph in (~small).nonzero().view(-1).tolist():

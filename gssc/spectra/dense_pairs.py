@@ -56,17 +56,17 @@ def complete_pairs(
     component of each node within its graph, -1 for padding, None where all are connected. ``graph`` [B] numbers the
     graphs for error messages.
     """
-    batch, size, _ = matrix.shape
+    size, count = matrix.shape[1], count.unsqueeze(1)
     column = torch.arange(size, device=matrix.device)
-    is_node = column < count.unsqueeze(1)
+    is_node = column < count
     beyond = torch.where(bound > 0.0, 1.5 * bound, 1.0).unsqueeze(1)
     if mass is None:
-        solved = count.unsqueeze(1)
+        solved = count
         values, rows = _solve(matrix.clone(), is_node, beyond, graph)
     else:
         label = torch.zeros_like(mass, dtype=torch.long) if label is None else label
         zeros, zero_modes = label.amax(1, keepdim=True) + 1, exact_zero_modes(label, mass)
-        solved = count.unsqueeze(1) - zeros
+        solved = count - zeros
         # + 1.5 · bound · Σ u uᵀ over the zero modes u, no two of which share a node.
         unit = zero_modes.sum(1)
         lift = (beyond * unit).unsqueeze(2) * unit.unsqueeze(1)
@@ -91,12 +91,10 @@ def complete_pairs(
             f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
         )
     accuracy = torch.maximum((error * is_solved).amax(1), EPS * norm)
-    place = column.expand(batch, size)
-    if mass is not None:  # zero modes are the smallest
-        place = column - count.unsqueeze(1) + solved
-        place = torch.where(place < 0, place + count.unsqueeze(1), place)
-        values = values.gather(1, place)
-    return StackPairs(values, place, rows, error, orthogonality, accuracy)
+    # Zero modes, which come after what was solved, are the smallest.
+    place = column - count + solved
+    place = torch.where(place < 0, place + count, place)
+    return StackPairs(values.gather(1, place), place, rows, error, orthogonality, accuracy)
 
 
 def _name(graph: Tensor | None, at: int) -> str:

@@ -81,14 +81,10 @@ def is_cheap(matrix: sp.csr_array) -> bool:
 def factorize(matrix: sp.csr_array, shift: float) -> Any | None:
     """SuperLU factors of L - shift·I with equal row and column permutation; None when that failed."""
     shifted = with_int32((matrix - shift * sp.eye_array(matrix.shape[0])).tocsc())
-    hubs = int(np.diff(shifted.indptr).max(initial=0)) > HUB_DEGREE
+    order = "COLAMD" if np.diff(shifted.indptr).max(initial=0) > HUB_DEGREE else "MMD_AT_PLUS_A"
+    options = {"SymmetricMode": True, "Equil": False}
     try:
-        factors = splu(
-            shifted,
-            permc_spec="COLAMD" if hubs else "MMD_AT_PLUS_A",
-            diag_pivot_thresh=0.0,
-            options={"SymmetricMode": True, "Equil": False},
-        )
+        factors = splu(shifted, permc_spec=order, diag_pivot_thresh=0.0, options=options)
     except (RuntimeError, MemoryError):  # an exactly zero pivot, or no memory for the fill
         return None
     return factors if np.array_equal(factors.perm_r, factors.perm_c) else None
@@ -104,8 +100,7 @@ def negative_count(matrix: sp.csr_array, shift: float, margin: float, seed: int 
     if factors is None:
         return None
     lower, diagonal = factors.L, factors.U.diagonal()
-    magnitude = np.abs(diagonal)
-    if not np.isfinite(diagonal).all() or magnitude.min() <= np.finfo(np.float64).tiny:
+    if not np.isfinite(diagonal).all() or np.abs(diagonal).min() <= np.finfo(np.float64).tiny:
         return None
     probe = np.random.default_rng(seed).standard_normal((matrix.shape[0], PROBES))
     permuted = np.empty_like(probe)

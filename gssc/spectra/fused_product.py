@@ -59,17 +59,10 @@ class RowPlan:
 def fused_step(
     plan: RowPlan, crow: Tensor, col: Tensor, weight: Tensor, coefficients: Tensor, x: Tensor, z: Tensor, adds: bool
 ) -> None:
-    """Z ← α H X + β X + γ Z in place; without γ Z unless ``adds``. Deterministic.
+    """Z ← α H X + β X + γ Z in place; without γ Z, which may be uninitialised, unless ``adds``. Deterministic.
 
-    Args:
-        plan: Of the same matrix.
-        crow: Row starts [n + 1].
-        col: Columns [nnz]; the first of every row is the row itself.
-        weight: Values [nnz], in the dtype of the block.
-        coefficients: α, β, γ [3], in the dtype of the block.
-        x: X [n, b], contiguous.
-        z: Z [n, b], contiguous, no part of X.
-        adds: Whether what Z holds counts; if not it may be uninitialised.
+    ``plan`` and ``crow`` [n + 1], ``col`` [nnz], ``weight`` [nnz] are those of the matrix, the first entry of every row
+    its diagonal; ``coefficients`` [3] are α, β, γ; ``x`` and ``z`` [n, b] are contiguous. Numbers have one dtype.
     """
     from gssc.spectra import product_kernels as kernels
 
@@ -78,20 +71,14 @@ def fused_step(
         return
     block = min(1 << (width - 1).bit_length(), ROW_BYTES // x.element_size())
     rows = max(1, TILE_BYTES // (block * x.element_size()))
-    across = -(-width // block)
-    align = math.gcd(width, 16)
-    groups = width // align
-    short, long = plan.short.numel(), plan.long.numel()
+    across, align = -(-width // block), math.gcd(width, 16)
+    shape = (width // align, align, block)
+    short, long, pieces = plan.short.numel(), plan.long.numel(), plan.begins.numel()
     if short:
         grid = (-(-short // rows), across)
-        kernels.short_rows[grid](
-            plan.short, short, crow, col, weight, x, z, coefficients, groups, align, block, rows, adds
-        )
+        kernels.short_rows[grid](plan.short, short, crow, col, weight, x, z, coefficients, *shape, rows, adds)
     if long:
-        partial = torch.empty(plan.begins.numel(), width, dtype=x.dtype, device=x.device)
-        kernels.long_parts[plan.begins.numel(), across](
-            plan.begins, plan.ends, col, weight, x, partial, groups, align, block, rows
-        )
-        kernels.long_rows[long, across](
-            plan.long, plan.first, crow, weight, x, z, partial, coefficients, groups, align, block, 16, adds
-        )
+        partial = torch.empty(pieces, width, dtype=x.dtype, device=x.device)
+        kernels.long_parts[pieces, across](plan.begins, plan.ends, col, weight, x, partial, *shape, rows)
+        of_rows = (plan.long, plan.first, crow, weight, x, z, partial, coefficients)
+        kernels.long_rows[long, across](*of_rows, *shape, 16, adds)

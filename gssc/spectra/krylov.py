@@ -20,7 +20,6 @@ from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
 from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
-from gssc.spectra.spectral_density import spectral_edges
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
 # Growth of the last eigenvalue wanted, per filter: e^RISE. Between 3 and 7 the number of products changes by a fifth.
@@ -45,16 +44,15 @@ BREAKDOWN = 1e-10
 def krylov(solver: ChebyshevFilter, count: int) -> int | None:
     """Fill ``solver.block`` with Ritz pairs of which the first ``count`` converged, and return count.
 
-    None where the matrix is too small for it, where all that is wanted is one eigenvalue, or where an eigenvalue came
-    out as often as the block has columns, so that there may be more copies. Raises SpectrumError when it does not
-    converge.
+    None where the matrix is too small for it, where all that is wanted is one eigenvalue, or where one came out as
+    often as the block has columns. Raises SpectrumError when it does not converge.
     """
     width = 8 if count <= 48 else 16
     wider = max(2 * count, count + 16)
     capacity = 5 * count + 8 * width
     if capacity + width > (solver.n - solver.zero_modes.shape[1]) // 2:
         return None
-    low, (last, edge) = spectral_edges(solver, [count, wider])
+    low, (last, edge) = solver.spectral_edges([count, wider])
     if edge - low <= ONE_CLUSTER * solver.scale:
         return None
     space = _Space(solver, capacity)
@@ -68,7 +66,7 @@ def krylov(solver: ChebyshevFilter, count: int) -> int | None:
         fresh = space.expand(solver.filtered(fresh, degree, edge, without=without))
         if degree >= ENOUGH * wanted and space.size < count + width:
             continue
-        values, rotation = space.pairs()
+        values, rotation = np.linalg.eigh((space.gram + space.gram.T) / 2)
         if values[-1] > solver.upper:  # the Lanczos bound was not one
             solver.upper = solver.bound
         first = min(count, space.size)
@@ -134,10 +132,6 @@ class _Space:
     def ritz(self, rotation: np.ndarray) -> Tensor:
         """V times a matrix [size, m], row-major."""
         return (self.basis() @ torch.as_tensor(rotation, device=self.solver.device)).contiguous()
-
-    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ritz values, ascending, and their coordinates [size, size]."""
-        return np.linalg.eigh((self.gram + self.gram.T) / 2)
 
     def expand(self, block: Tensor) -> Tensor:
         """Add what is new in the block; return it, orthonormal."""

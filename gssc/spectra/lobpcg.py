@@ -2,8 +2,6 @@
 
 import importlib
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,17 +24,6 @@ def import_pyamg() -> Any:
         raise ImportError("solver='lobpcg' needs pyamg: pip install pyamg") from error
 
 
-@contextmanager
-def seeded_global_rng(seed: int) -> Iterator[None]:
-    """Fix NumPy's global generator inside and restore it after: pyamg draws from it and takes no generator."""
-    state = np.random.get_state()  # noqa: NPY002
-    np.random.seed(seed)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
-
-
 def solve_lobpcg(
     matrix: sp.csr_array, count: int, lower: float, zero_modes: np.ndarray | None = None, seed: int = 0
 ) -> Pairs:
@@ -55,21 +42,18 @@ def solve_lobpcg(
     positive = sp.csr_matrix(with_int32(positive))
     start = np.random.default_rng(seed).standard_normal((n, count + GUARD))
     start -= fixed @ (fixed.T @ start)
-    with warnings.catch_warnings(), seeded_global_rng(seed):
+    tolerance = min(RESIDUAL_TARGET * scale, 1e-7)
+    state = np.random.get_state()  # noqa: NPY002  # pyamg draws from the global generator and takes no other
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # non-convergence shows in the residuals
         try:
-            levels = pyamg.smoothed_aggregation_solver(positive, max_coarse=500)
-            _, vectors = lobpcg(
-                matrix,
-                start,
-                M=levels.aspreconditioner(),
-                Y=fixed if fixed.shape[1] else None,
-                tol=min(RESIDUAL_TARGET * scale, 1e-7),
-                maxiter=ITERATIONS,
-                largest=False,
-            )
+            np.random.seed(seed)  # noqa: NPY002
+            cycle = pyamg.smoothed_aggregation_solver(positive, max_coarse=500).aspreconditioner()
+            _, vectors = lobpcg(matrix, start, M=cycle, Y=zero_modes, tol=tolerance, maxiter=ITERATIONS, largest=False)
         except (ValueError, np.linalg.LinAlgError, RuntimeError) as error:
             raise SpectrumError(f"LOBPCG: {str(error).splitlines()[0]}") from error
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
     if not np.isfinite(vectors).all():
         raise SpectrumError("LOBPCG: not finite")
     return lowest_pairs(rayleigh_ritz(matrix, vectors - fixed @ (fixed.T @ vectors)), count, fixed)

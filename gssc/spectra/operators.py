@@ -4,7 +4,7 @@ Conventions: multi-edges add their weights, self-loops stay in A and in D, and t
 zero in every operator, so that an isolated node is a connected component like any other.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,8 +16,8 @@ from gssc.checks import check_choice, check_shape, fail
 
 Operator = Literal["sym", "combinatorial", "adjacency"]
 Directed = Literal["symmetrize", "reject"]
-OPERATORS = ("sym", "combinatorial", "adjacency")
-DIRECTED = ("symmetrize", "reject")
+OPERATORS = get_args(Operator)
+DIRECTED = get_args(Directed)
 # Weights of the two directions of an edge that differ by less, relative to the larger one, differ by rounding.
 SYMMETRY_TOLERANCE = 1e-12
 
@@ -30,7 +30,7 @@ def check_edges(edge_index: Tensor) -> None:
 
 
 def check_weights(argument: str, weight: Tensor, edges: int) -> Tensor:
-    """Real weights [E], which may come as [E, 1]."""
+    """Real weights [E], which may come as [E, 1], in float64 on the CPU."""
     if not isinstance(weight, Tensor):
         fail(argument, "a tensor", type(weight).__name__)
     if weight.is_complex():
@@ -38,7 +38,7 @@ def check_weights(argument: str, weight: Tensor, edges: int) -> Tensor:
     if weight.dim() == 2 and weight.shape[1] == 1:
         weight = weight.squeeze(1)
     check_shape(argument, weight, edges)
-    return weight
+    return weight.detach().cpu().double()
 
 
 def adjacency_matrix(
@@ -63,8 +63,7 @@ def adjacency_matrix(
     if edge_weight is None:
         weight = np.ones(ends.shape[1])
     else:
-        edge_weight = check_weights("edge_weight", edge_weight, ends.shape[1])
-        weight = edge_weight.detach().cpu().to(torch.float64).numpy()
+        weight = check_weights("edge_weight", edge_weight, ends.shape[1]).numpy()
         if not np.isfinite(weight).all():
             fail("edge_weight", "finite numbers", f"{int((~np.isfinite(weight)).sum())} non-finite of {weight.size}")
     a = sp.csr_array((weight, (ends[0], ends[1])), shape=(num_nodes, num_nodes))

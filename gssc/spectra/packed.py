@@ -7,6 +7,7 @@ from typing import Any
 
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
@@ -43,22 +44,17 @@ class PackedGraphs:
 
     def __post_init__(self) -> None:
         check_shape("edge_index", self.edge_index, 2, int(self.edge_ptr[-1]))
-        counts, edges = self.ptr.diff(), self.edge_ptr.diff()
-        if self.edge_index.numel():
-            owner = counts.repeat_interleave(edges)
-            wrong = ((self.edge_index < 0) | (self.edge_index >= owner)).any(dim=0)
-            if wrong.any():
-                edge = int(wrong.nonzero()[0])
-                graph = int(torch.searchsorted(self.edge_ptr, edge, right=True)) - 1
-                fail(
-                    f"edge_index of graph {graph}",
-                    f"node numbers in 0..{int(counts[graph]) - 1}",
-                    self.edge_index[:, edge].tolist(),
-                )
+        counts = self.ptr.diff()
+        wrong = (self.edge_index < 0) | (self.edge_index >= counts.repeat_interleave(self.edge_ptr.diff()))
+        if wrong.any():
+            edge = int(wrong.any(dim=0).nonzero()[0])
+            graph = int(torch.searchsorted(self.edge_ptr, edge, right=True)) - 1
+            expected = f"node numbers in 0..{int(counts[graph]) - 1}"
+            fail(f"edge_index of graph {graph}", expected, self.edge_index[:, edge].tolist())
         if self.weight is not None:
             check_shape("edge_weight", self.weight, self.edge_index.shape[1])
-            if not bool(self.weight.isfinite().all()):
-                bad = int((~self.weight.isfinite()).sum())
+            bad = int((~self.weight.isfinite()).sum())
+            if bad:
                 fail("edge_weight", "finite numbers", f"{bad} non-finite of {self.weight.numel()}")
 
     @property
@@ -100,7 +96,7 @@ def pack(
         edge_index, weight, num_nodes = read_graph(graph, weight_attr, name)
         check_shape(f"edge_index of {name}", edge_index, 2, None)
         if weight is not None:
-            weight = check_weights(f"{weight_attr} of {name}", weight, edge_index.shape[1]).detach().cpu().double()
+            weight = check_weights(f"{weight_attr} of {name}", weight, edge_index.shape[1])
         ends.append(edge_index.detach().cpu())
         weights.append(weight)
         counts.append(num_nodes)
@@ -110,7 +106,8 @@ def pack(
         ones = torch.ones(max(sizes), dtype=torch.float64)
         weight = torch.cat([ones[:size] if w is None else w for size, w in zip(sizes, weights, strict=True)])
     edge_index = torch.cat(ends, dim=1) if ends else torch.empty(2, 0, dtype=torch.long)
-    return _packed(edge_index, weight, torch.tensor(counts, dtype=torch.long), _starts(torch.tensor(sizes)))
+    nodes, edges = (torch.tensor(numbers, dtype=torch.long) for numbers in (counts, sizes))
+    return _packed(edge_index, weight, nodes, _starts(edges))
 
 
 def read_graph(data: Any, weight_attr: str | None, name: str = "data") -> tuple[Tensor, Tensor | None, int]:
@@ -154,11 +151,11 @@ def _collated_counts(store: Any, slices: Mapping[str, Any]) -> Tensor | None:
 
 
 def _starts(sizes: Tensor) -> Tensor:
-    return torch.cat([torch.zeros(1, dtype=torch.long), sizes.long().cumsum(0)])
+    return F.pad(sizes.cumsum(0), (1, 0))
 
 
 def _packed(edge_index: Tensor, weight: Tensor | None, counts: Tensor, edge_ptr: Tensor) -> PackedGraphs:
     check_edges(edge_index)
     if weight is not None:
-        weight = check_weights("edge_weight", weight, edge_index.shape[1]).detach().cpu().double()
+        weight = check_weights("edge_weight", weight, edge_index.shape[1])
     return PackedGraphs(edge_index.detach().cpu().long(), weight, _starts(counts), edge_ptr.long())

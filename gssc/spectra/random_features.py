@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,9 +17,7 @@ from gssc.spectra.operators import DIRECTED, Directed, build_operator, degrees
 from gssc.spectra.transforms import GraphTransform, attach
 
 Kernel = Literal["diffusion", "regularized_laplacian", "random_walk"]
-KERNELS = ("diffusion", "regularized_laplacian", "random_walk")
-FEATURE_OPERATORS = ("sym", "combinatorial")
-PROBES = ("rademacher", "gaussian")
+KERNELS = get_args(Kernel)
 # Largest error of the square root of the kernel on the whole spectrum; far below what any number of probes resolves.
 POLYNOMIAL_TOLERANCE = 1e-8
 MAX_DEGREE = 4096
@@ -84,8 +82,8 @@ class RandomFeatures(GraphTransform):
         check_positive("steps", self.steps)
         if self.steps % 2:
             fail("steps", "an even number (the square root of the kernel is then a polynomial)", self.steps)
-        check_choice("operator", self.operator, FEATURE_OPERATORS)
-        check_choice("probes", self.probes, PROBES)
+        check_choice("operator", self.operator, ("sym", "combinatorial"))
+        check_choice("probes", self.probes, ("rademacher", "gaussian"))
         check_choice("directed", self.directed, DIRECTED)
 
     def forward(self, data: Any) -> Data:

@@ -17,9 +17,8 @@ BLOCK_ENTRIES, BLOCK_ROWS = 2**23, 256
 def return_probabilities(adjacency: sp.csr_array, steps: int) -> np.ndarray:
     """Probability that a walk from u is back at u after t steps, [n, steps]; zero for isolated nodes.
 
-    With S = D^-1/2 A D^-1/2 the diagonal of (D^-1 A)^t is that of S^t, and since S is symmetric
-    diag(S^(a+b)) = rowsum(S^a ⊙ S^b): powers up to steps/2 suffice. Memory is linear in n; time is not,
-    where the powers fill up.
+    With S = D^-1/2 A D^-1/2 the diagonal of (D^-1 A)^t is that of S^t, and since S is symmetric diag(S^(a+b)) =
+    rowsum(S^a ⊙ S^b): powers up to steps/2 suffice. Memory is linear in n; time is not, where the powers fill up.
     """
     walk = walk_matrix(adjacency)
     n = adjacency.shape[0]

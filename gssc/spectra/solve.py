@@ -7,19 +7,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gssc.checks import fail
-from gssc.spectra.certificate import (
-    Certificate,
-    CountRefusedError,
-    SpectrumError,
-    judge,
-    orthogonality,
-    residual_norms,
-)
+from gssc.checks import check_choice, fail
+from gssc.spectra.certificate import Certificate, CountRefusedError, SpectrumError, judge, orthogonality, residual_norms
 from gssc.spectra.components import Part, find_components, small_parts
-from gssc.spectra.device_graph import DeviceGraph
 from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
-from gssc.spectra.solver_choice import DENSE_LIMIT, LargeComponent, Solver, SolverSettings, dense_size
+from gssc.spectra.solver_choice import DENSE_LIMIT, SOLVERS, LargeComponent, Solver, SolverSettings, dense_size
+from gssc.spectra.sparse_operator import DeviceGraph
 from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes, cut
 
 # How often more pairs are computed because too many of those computed turned out to be zero modes.
@@ -53,10 +46,10 @@ def solve(
     Raises:
         SpectrumError: no solver reached a certified result; says for which graph and why.
     """
+    check_choice("solver", solver, SOLVERS)
     settings = SpectrumSettings(k, operator, zero_modes, truncation)
-    how = SolverSettings(solver, device, seed)
     try:
-        return _Merge(adjacency, settings, how).run()
+        return _Merge(adjacency, settings, SolverSettings(solver, device, seed)).run()
     except SpectrumError as error:
         n, edges = adjacency.shape[0], (adjacency.nnz + int((adjacency.diagonal() != 0).sum())) // 2
         raise SpectrumError(
@@ -96,8 +89,8 @@ class _Merge:
             dense, biggest = dense_size(how.solver, self.count), components[-1].shape[1] if components else 0
             if how.solver == "dense" and biggest > DENSE_LIMIT:
                 fail("solver", f"another one than 'dense' for more than {DENSE_LIMIT} connected nodes", biggest)
-            bounds = row_bounds(adjacency, operator)
-            self.solve_small = partial(small_parts, self.matrix, bounds, mass, components, dense)
+            small = [nodes for nodes in components if nodes.shape[1] <= dense]
+            self.solve_small = partial(small_parts, self.matrix, row_bounds(adjacency, operator), mass, small)
             self.small += self.solve_small(self.count + (not self.both))
             for nodes in (nodes for group in components if group.shape[1] > dense for nodes in group):
                 build = partial(_submatrix, self.matrix, nodes)
@@ -124,7 +117,9 @@ class _Merge:
                     tolerance = float(self.cut.tolerance)
                     raise SpectrumError(f"more than {self.count} eigenvalues are zero within {tolerance:.1e}")
                 enlarged += 1
-                self._enlarge()
+                self.count *= 2
+                for component in self.large:
+                    component.enlarge(self.count)
                 continue
             misses = self._certify()
             if misses is not None:
@@ -147,14 +142,6 @@ class _Merge:
     def _obtainable(self, zeros: int) -> int:
         """How many pairs there are to choose from: all nodes, less the zero modes where they are dropped."""
         return self.n - (zeros if self.settings.drops_zeros else 0)
-
-    def _enlarge(self) -> None:
-        """Twice the pairs of every large component."""
-        self.count *= 2
-        for component in self.large:
-            if not component.complete:
-                component.rungs.insert(0, (component.solver, 0))
-                component.climb(self.count)
 
     def _cut(self) -> None:
         """Merge the parts into one row of values, and cut it."""
@@ -182,20 +169,19 @@ class _Merge:
             for component in self.large:
                 component.climb(self.count, trouble)
             return None
-        accepted = np.empty(self.order.size, dtype=bool)
-        accepted[self.order] = whole.accepted[0].numpy()
+        sizes = np.array([part.values.size for part in self._parts()], dtype=np.int64)
+        owner = np.repeat(np.arange(sizes.size), sizes)[self.order]
+        kept = np.bincount(owner[whole.accepted[0].numpy()], minlength=sizes.size)
+        of_large = iter(kept[len(self.small) :].tolist())
         reached = whole.merged[whole.accepted]
         reached = -reached.abs() if self.both else reached
         boundary = float(reached.max()) if reached.numel() else -np.inf
-        begin = sum(part.values.size for part in self.small)
         misses: list[float] = []
         refused = False
         for component in self.large:
-            size = sum(part.values.size for part in component.parts)
-            flags = accepted[begin : begin + size]
-            begin += size
+            counts = [next(of_large) for _ in component.parts]
             try:
-                misses += component.certify(flags, boundary, float(self.cut.tolerance))
+                misses += component.certify(counts, boundary, float(self.cut.tolerance))
             except CountRefusedError as refusal:
                 refused = True
                 if not refusal.wrong and gap < NARROW_GAP * self.scale:

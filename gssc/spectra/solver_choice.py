@@ -18,14 +18,13 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gssc.checks import check_choice
 from gssc.spectra.certificate import MISS_LIMIT, CountRefusedError, Pairs, SpectrumError
 from gssc.spectra.chebyshev import ChebyshevBlock
 from gssc.spectra.components import Part, dense_part
@@ -34,7 +33,8 @@ from gssc.spectra.lobpcg import import_pyamg, solve_lobpcg
 from gssc.spectra.sparse_operator import SparseOperator
 
 Solver = Literal["auto", "dense", "shift_invert", "chebyshev", "lobpcg"]
-SOLVERS = ("auto", "dense", "shift_invert", "chebyshev", "lobpcg")
+SOLVERS = get_args(Solver)
+Matrix = TypeVar("Matrix", sp.csr_array, SparseOperator)
 
 # Dense n×n matrices are never built above DENSE_LIMIT nodes; up to DENSE_FIRST they are the first choice.
 DENSE_LIMIT = 2_000
@@ -57,57 +57,56 @@ def dense_size(solver: Solver, count: int) -> int:
     return max(DENSE_FIRST, small) if solver == "auto" else small
 
 
-@dataclass(frozen=True)
-class SolverSettings:
+class SolverSettings(NamedTuple):
     """Which solver to use, where the Chebyshev solver and check run, and what seeds every random start."""
 
     solver: Solver
     device: str
     seed: int
 
-    def __post_init__(self) -> None:
-        check_choice("solver", self.solver, SOLVERS)
+
+@dataclass
+class End:
+    """The pairs found at one end of a spectrum, the low end of H = ``sign`` · operator; ``block`` can check them."""
+
+    sign: float
+    pairs: Pairs
+    block: ChebyshevBlock | None
 
 
+@dataclass(eq=False)
 class LargeComponent:
     """A component that is solved by itself; ``climb`` runs its solvers one after the other.
 
-    Args:
-        build: Makes its operator [n, n] on the host, called only if a solver needs it.
-        zero_mode: Its zero mode [n], or None for the adjacency matrix, whose both ends are solved.
-        normalised: Whether the operator is the normalised Laplacian, bounded by 2.
-        nodes: Its nodes in the graph [n].
-        settings: How to solve it.
-        on_device: The operator where it was built on the device.
+    ``build`` makes its operator [n, n] on the host, called only if a solver needs it; ``on_device`` is the operator
+    where it was built there. ``zero_mode`` [n] is None for the adjacency matrix, whose both ends are solved; a
+    ``normalised`` Laplacian is bounded by 2. ``nodes`` [n] are those of the graph.
     """
 
-    def __init__(
-        self,
-        build: Callable[[], sp.csr_array],
-        zero_mode: Tensor | None,
-        normalised: bool,
-        nodes: np.ndarray,
-        settings: SolverSettings,
-        on_device: SparseOperator | None = None,
-    ) -> None:
-        self.zero_mode, self.nodes, self.settings = zero_mode, nodes, settings
-        self._build, self._on_device = build, on_device
-        self.n = int(nodes.size)
-        self.scale = 2.0 if normalised else self.operator.bound()
-        self.ends = [End(self, 1.0)] if zero_mode is not None else [End(self, 1.0), End(self, -1.0)]
-        self.rungs = self._rungs(settings.solver)
+    build: Callable[[], sp.csr_array]
+    zero_mode: Tensor | None
+    normalised: bool
+    nodes: np.ndarray
+    settings: SolverSettings
+    on_device: SparseOperator | None = None
+
+    def __post_init__(self) -> None:
+        self.n = int(self.nodes.size)
+        self.scale = 2.0 if self.normalised else self.operator.bound()
+        self.rungs = self._rungs(self.settings.solver)
         self.solver, self.complete, self.reasons = "", False, list[str]()
         self.parts: list[Part] = []
+        self.ends: list[End] = []
 
     @cached_property
     def matrix(self) -> sp.csr_array:
         """The operator on the host."""
-        return self._build()
+        return self.build()
 
     @cached_property
     def operator(self) -> SparseOperator:
         """The operator on the device."""
-        return self._on_device or SparseOperator.from_scipy(self.matrix, self.settings.device)
+        return self.on_device or SparseOperator.from_scipy(self.matrix, self.settings.device)
 
     @cached_property
     def cheap(self) -> bool:
@@ -155,26 +154,48 @@ class LargeComponent:
                 self.reasons.append(f"{self.solver}: {error}")
         raise SpectrumError(f"component of {self.n} nodes, {self.matrix.nnz} entries: " + "; ".join(self.reasons))
 
+    def enlarge(self, count: int) -> None:
+        """So many pairs by the same solver, unless it has found all."""
+        if not self.complete:
+            self.rungs.insert(0, (self.solver, 0))
+            self.climb(count)
+
     def _run(self, count: int, attempt: int) -> list[Part]:
         """The parts that one solver finds: the zero mode and the low end, or both ends."""
         laplacian, nodes = self.zero_mode is not None, self.nodes[None]
         self.complete = self.solver == "dense"
         if self.complete:
             mass = None if self.zero_mode is None else self.zero_mode[None].square().cpu().numpy()
-            bound = np.array([self.scale])
-            return [dense_part(nodes, self.matrix.toarray()[None], bound, mass, count + laplacian)]
+            return [dense_part(nodes, self.matrix.toarray()[None], np.array([self.scale]), mass, count + laplacian)]
         parts = []
         if self.zero_mode is not None:
             zero = np.zeros((1, 1))
             parts.append(Part(nodes, zero, self.zero_mode[None, :, None], zero, 0.0))
-        for end in self.ends:
-            pairs = end.solve(self.solver, min(count, self.n - laplacian), attempt)
-            vectors, values = torch.as_tensor(pairs.vectors)[None], end.sign * pairs.values[None]
+        self.ends = []
+        for sign in (1.0,) if laplacian else (1.0, -1.0):
+            self.ends.append(self._solve_end(sign, min(count, self.n - laplacian), attempt))
+            pairs = self.ends[-1].pairs
+            vectors, values = torch.as_tensor(pairs.vectors)[None], sign * pairs.values[None]
             parts.append(Part(nodes, values, vectors, pairs.residuals[None], pairs.orthogonality))
         return parts
 
-    def certify(self, accepted: np.ndarray, boundary: float, tolerance: float) -> list[float]:
-        """Miss probabilities of the cut that accepts these of the parts' values, none where its counts are proved.
+    def _solve_end(self, sign: float, count: int, attempt: int) -> End:
+        if self.solver == "chebyshev":
+            block = self._chebyshev(sign, attempt)
+            guard = max(64, 2 * count) if attempt > 1 else None
+            return End(sign, block.solve(count, guard, "krylov" if attempt == 0 else "iterate"), block)
+        run = solve_shift_invert if self.solver == "shift_invert" else solve_lobpcg
+        zero_modes = None if self.zero_mode is None else self.zero_mode[:, None].cpu().numpy()
+        lower = -self.scale if zero_modes is None else 0.0
+        seed = self.settings.seed + attempt
+        return End(sign, run(_signed(self.matrix, sign), count, lower, zero_modes, seed), None)
+
+    def _chebyshev(self, sign: float, seed: int) -> ChebyshevBlock:
+        zero_modes = None if self.zero_mode is None else self.zero_mode[:, None]
+        return ChebyshevBlock(_signed(self.operator, sign), self.scale, zero_modes, self.settings.seed + seed)
+
+    def certify(self, accepted: list[int], boundary: float, tolerance: float) -> list[float]:
+        """Miss probabilities of the cut that accepts so many values of each part, none where its counts are proved.
 
         At either end of the spectrum the cut accepts everything in the graph that lies, seen from there, before
         ``boundary``. Raises CountRefusedError.
@@ -183,74 +204,41 @@ class LargeComponent:
             return []
         proof = self.settings.device == "cpu" or self.solver == "shift_invert"
         misses: list[float] = []
-        begin = 0 if self.zero_mode is None else 1
-        for end in self.ends:
+        for end, kept in zip(self.ends, accepted[-len(self.ends) :], strict=True):
             values = end.pairs.values
-            kept = int(accepted[begin : begin + values.size].sum())
-            begin += values.size
             if kept == values.size:
                 raise CountRefusedError(f"all {kept} pairs computed lie on the kept side of the cut", wrong=True)
             high = float(values[kept])
             last = float(values[kept - 1]) if kept else 0.0 if self.zero_mode is not None else -np.inf
             options = [value for value in (last, boundary) if np.isfinite(value) and value < high - tolerance]
             low = max(options) if options else high - max(10.0 * tolerance, 1e-3 * self.scale)
-            misses += end.certify(kept, low, high, proof and self.cheap)
+            misses += self._certify_end(end, kept, low, high, proof and self.cheap)
         return misses
 
-
-class End:
-    """One end of the spectrum of a component, as the low end of H = ± its operator."""
-
-    def __init__(self, component: LargeComponent, sign: float) -> None:
-        self.component, self.sign = component, sign
-        self.zero_modes = None if component.zero_mode is None else component.zero_mode[:, None]
-        self.pairs = Pairs(np.zeros(0), np.zeros((component.n, 0)), np.zeros(0), 0.0)
-        self.block: ChebyshevBlock | None = None
-
-    @property
-    def matrix(self) -> sp.csr_array:
-        """H on the host."""
-        return self.component.matrix if self.sign > 0 else -self.component.matrix
-
-    def _chebyshev(self, seed: int) -> ChebyshevBlock:
-        operator = self.component.operator if self.sign > 0 else -self.component.operator
-        return ChebyshevBlock(operator, self.component.scale, self.zero_modes, self.component.settings.seed + seed)
-
-    def solve(self, solver: str, count: int, attempt: int) -> Pairs:
-        """Run one solver; SpectrumError when it fails."""
-        self.block = None
-        if solver == "chebyshev":
-            self.block = self._chebyshev(attempt)
-            guard = max(64, 2 * count) if attempt > 1 else None
-            self.pairs = self.block.solve(count, guard, "krylov" if attempt == 0 else "iterate")
-        else:
-            run = solve_shift_invert if solver == "shift_invert" else solve_lobpcg
-            zero_modes = None if self.zero_modes is None else self.zero_modes.cpu().numpy()
-            lower = -self.component.scale if zero_modes is None else 0.0
-            self.pairs = run(self.matrix, count, lower, zero_modes, self.component.settings.seed + attempt)
-        return self.pairs
-
-    def certify(self, kept: int, low: float, high: float, cheap: bool) -> list[float]:
+    def _certify_end(self, end: End, kept: int, low: float, high: float, cheap: bool) -> list[float]:
         """Certify that exactly ``kept`` eigenvalues (besides the zero mode) lie below the gap (low, high).
 
         Returns nothing where that is proved, the miss probability where it is checked; raises CountRefusedError.
         """
         sigma = high - SIGMA * (high - low)
         if cheap:
-            expected = kept + (0 if self.zero_modes is None else self.zero_modes.shape[1])
-            seed = self.component.settings.seed + CHECK_SEED
-            counted = negative_count(self.matrix, sigma, 0.5 * SIGMA * (high - low), seed)
+            expected, seed = kept + (self.zero_mode is not None), self.settings.seed + CHECK_SEED
+            counted = negative_count(_signed(self.matrix, end.sign), sigma, 0.5 * SIGMA * (high - low), seed)
             if counted == expected:
                 return []
             if counted is not None:
                 raise CountRefusedError(
                     f"{counted} eigenvalues lie below {sigma:.6g}, {expected} were found", wrong=True
                 )
-        if self.block is None:
-            self.block = self._chebyshev(CHECK_SEED)
-            self.block.load(self.pairs)
-        miss = self.block.miss_probability(kept, sigma)
+        if end.block is None:
+            end.block = self._chebyshev(end.sign, CHECK_SEED)
+            end.block.load(end.pairs)
+        miss = end.block.miss_probability(kept, sigma)
         if miss <= MISS_LIMIT:
             return [miss]
         doubt = f"a random block leaves doubt ({miss:.0e}) that an eigenvalue below {sigma:.6g} was missed"
         raise CountRefusedError(doubt, wrong=False)
+
+
+def _signed(matrix: Matrix, sign: float) -> Matrix:
+    return matrix if sign > 0 else -matrix

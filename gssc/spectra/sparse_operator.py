@@ -1,7 +1,7 @@
 """A symmetric sparse matrix on a device: its products with blocks of vectors, shifted and scaled at no extra cost.
 
 The diagonal is stored whole, as the first entry of every row, so that (H - c)/e is the same pattern with other values.
-A product then reads the matrix and the block once, and :meth:`SparseOperator.laplacian` needs no sorting.
+A product then reads the matrix and the block once, and a Laplacian is made of an adjacency matrix without sorting.
 """
 
 import importlib.util
@@ -9,12 +9,13 @@ import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from gssc.checks import fail
 from gssc.spectra.fused_product import RowPlan, fused_step
+from gssc.spectra.operators import Operator, zero_mode_mass
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # Smaller matrices are left to torch.sparse: there the time is that of a launch, which is longer for a Triton kernel.
@@ -58,7 +59,6 @@ class SparseOperator:
 
     @property
     def device(self) -> torch.device:
-        """Where the matrix lies."""
         return self.weight.device
 
     def csr(self, centre: float = 0.0, half: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -85,13 +85,7 @@ class SparseOperator:
         """How the kernels take the rows."""
         return RowPlan.of(self.crow)
 
-    @cached_property
-    def single_weight(self) -> Tensor:
-        """The values [nnz] in float32."""
-        return self.weight.float()
-
     def __neg__(self) -> "SparseOperator":
-        """-H."""
         return SparseOperator(self.n, self.crow, self.col, -self.weight)
 
     def bound(self) -> float:
@@ -116,7 +110,10 @@ class Shifted:
     ) -> None:
         self.operator, self.centre, self.half, self.dtype = operator, centre, half, dtype
         self.fused = operator.fused()
-        self._csr: Tensor | None = None
+        if self.fused:
+            self._weight = operator.weight.to(dtype)
+        else:
+            self._csr = operator.csr(centre, half, dtype)
         self._coefficients: dict[tuple[float, float], Tensor] = {}
 
     def __matmul__(self, x: Tensor) -> Tensor:
@@ -126,8 +123,6 @@ class Shifted:
     def step(self, x: Tensor, z: Tensor | None, alpha: float = 1.0, gamma: float = 0.0) -> Tensor:
         """α (H - c)/e X + γ Z, written over Z where there is one."""
         if not self.fused:
-            if self._csr is None:
-                self._csr = self.operator.csr(self.centre, self.half, self.dtype)
             return self._csr @ x if z is None else z.addmm_(self._csr, x, beta=gamma, alpha=alpha)
         x = x.contiguous()
         out = torch.empty_like(x) if z is None else z
@@ -137,17 +132,62 @@ class Shifted:
         if (alpha, gamma) not in self._coefficients:
             numbers = [alpha / self.half, -alpha * self.centre / self.half, gamma]
             self._coefficients[alpha, gamma] = torch.tensor(numbers, dtype=self.dtype, device=x.device)
-        operator = self.operator
-        weight = operator.single_weight if self.dtype == torch.float32 else operator.weight
-        matrix = (operator.plan, operator.crow, operator.col, weight)
+        matrix = (self.operator.plan, self.operator.crow, self.operator.col, self._weight)
         fused_step(*matrix, self._coefficients[alpha, gamma], x, out, adds=z is not None and gamma != 0.0)
         return out
 
 
+class DeviceGraph:
+    """A symmetric adjacency matrix copied to a device: crow [n + 1], col, weight and row of every entry [nnz].
+
+    On a GPU the solver takes a second for a million nodes; to build the operator and find the components on the host
+    would take as long.
+    """
+
+    def __init__(self, adjacency: sp.csr_array, device: str) -> None:
+        self.n: int = adjacency.shape[0]
+        self.crow, self.col, self.weight = upload(adjacency, device)
+        self.row = row_of_entry(self.crow, self.col.numel())
+
+    def labels(self) -> Tensor:
+        """The smallest node of every node's component, [n].
+
+        FastSV: every node points to a smaller one of its component. In each round a node's parent, and the node, learn
+        of the smallest grandparent among the node's neighbours, and paths are halved; rounds grow like log n.
+        """
+        parent = grand = torch.arange(self.n, device=self.row.device)
+        col = self.col.long()
+        while col.numel():
+            least = grand.scatter_reduce(0, self.row, grand[col], "amin")
+            parent = parent.scatter_reduce(0, parent, least, "amin")
+            parent = torch.minimum(torch.minimum(parent, least), grand)
+            following = parent[parent]
+            if torch.equal(following, grand):
+                break
+            grand = following
+        return grand
+
+    def laplacian(self, operator: Operator) -> tuple[SparseOperator, Tensor]:
+        """D - A or I - D^-1/2 A D^-1/2 of a connected graph, and its zero mode [n]: constant, or ∝ sqrt(degree)."""
+        if self.weight.numel() and float(self.weight.min()) < 0:
+            fail("edge_weight", f"weights of at least 0 for operator {operator!r}", f"{float(self.weight.min()):g}")
+        ones = torch.ones(self.n, 1, dtype=torch.float64, device=self.weight.device)
+        # A product rather than atomic additions: the same bytes in every run.
+        degree = (SparseOperator(self.n, self.crow, self.col, self.weight).csr() @ ones).squeeze(1)
+        mass = zero_mode_mass(degree, operator)
+        zero_mode = (mass / mass.sum()).sqrt()
+        diagonal, weight = degree, self.weight
+        if operator == "sym":
+            scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0.0)
+            # In the order of the host: (weight · scale of the row) · scale of the column.
+            diagonal, weight = (degree > 0).double(), weight * scale[self.row] * scale[self.col.long()]
+        return SparseOperator.from_entries(self.crow, self.col, -weight, diagonal), zero_mode
+
+
 def upload(matrix: sp.csr_array, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor]:
     """Row starts, columns and float64 values of a CSR matrix, on a device; indices as wide as they came."""
-    crow, col = (torch.as_tensor(np.ascontiguousarray(part)).to(device) for part in (matrix.indptr, matrix.indices))
-    return crow, col, torch.as_tensor(np.ascontiguousarray(matrix.data)).to(device, torch.float64)
+    crow, col, weight = (torch.as_tensor(part).to(device) for part in (matrix.indptr, matrix.indices, matrix.data))
+    return crow, col, weight.double()
 
 
 def row_of_entry(crow: Tensor, entries: int) -> Tensor:

@@ -117,11 +117,8 @@ class LaplacianSpectrum(GraphTransform):
         if cache is None:
             return self.solve(adjacency)
         # The matrix rather than the edges: whatever order they come in, the entry is the same.
-        content = {
-            "indptr": torch.from_numpy(adjacency.indptr.astype(np.int64)),
-            "indices": torch.from_numpy(adjacency.indices.astype(np.int64)),
-            "weights": torch.from_numpy(np.ascontiguousarray(adjacency.data)),
-        }
+        pattern = {name: torch.from_numpy(getattr(adjacency, name)).long() for name in ("indptr", "indices")}
+        content = {**pattern, "weights": torch.from_numpy(adjacency.data)}
         key = content_key(content, {"entry": "graph", **self.settings()})
         entry = cache.load(key)
         if entry is not None:
@@ -129,9 +126,8 @@ class LaplacianSpectrum(GraphTransform):
             arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
             return Spectrum(**arrays, available=about["available"], certificate=Certificate(**about["certificate"]))
         spectrum = self.solve(adjacency)
-        arrays = {"values": spectrum.values, "vectors": spectrum.vectors, "mask": spectrum.mask}
-        about = {"available": int(spectrum.available), "certificate": vars(spectrum.certificate)}
-        cache.store(key, {name: torch.from_numpy(array) for name, array in arrays.items()}, about)
+        tensors = {name: torch.from_numpy(getattr(spectrum, name)) for name in ("values", "vectors", "mask")}
+        cache.store(key, tensors, {"available": spectrum.available, "certificate": vars(spectrum.certificate)})
         return spectrum
 
     def solve(self, adjacency: sp.csr_array) -> Spectrum:

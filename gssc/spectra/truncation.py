@@ -9,7 +9,7 @@ ascending, and anything after them.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -22,8 +22,6 @@ from gssc.spectra.operators import OPERATORS, Operator
 
 ZeroModes = Literal["keep", "drop"]
 Truncation = Literal["eigenspace", "raw"]
-ZERO_MODES = ("keep", "drop")
-TRUNCATIONS = ("eigenspace", "raw")
 # Two computed values of one eigenvalue differ by at most twice the accuracy of the solver; ten times leaves room.
 CLUSTER_TOLERANCE = 10.0
 
@@ -40,8 +38,8 @@ class SpectrumSettings:
     def __post_init__(self) -> None:
         check_positive("k", self.k)
         check_choice("operator", self.operator, OPERATORS)
-        check_choice("zero_modes", self.zero_modes, ZERO_MODES)
-        check_choice("truncation", self.truncation, TRUNCATIONS)
+        check_choice("zero_modes", self.zero_modes, get_args(ZeroModes))
+        check_choice("truncation", self.truncation, get_args(Truncation))
 
     @property
     def by_magnitude(self) -> bool:
@@ -173,10 +171,7 @@ def select(values: Tensor, count: Tensor, settings: SpectrumSettings, tolerance:
 
 
 class Cut(NamedTuple):
-    """How close values count as equal, [B], the cut in whole eigenspaces that follows, and what the settings ask for.
-
-    The last two are the same, but for ``truncation="raw"``.
-    """
+    """How close values count as equal, [B], the cut in whole eigenspaces, and that asked for: the same unless raw."""
 
     tolerance: Tensor
     whole: Selection

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from gssc.spectra import cache as module
-from gssc.spectra.cache import TYPES, Cache, CacheWarning, content_key, default_folder, narrowed, open_cache
+from gssc.spectra.cache import Cache, CacheWarning, content_key, default_folder, narrowed, open_cache
 
 TENSORS = {"a": torch.arange(12.0).view(3, 4), "b": torch.tensor([True, False]), "empty": torch.empty(0, 5)}
 ABOUT = {"available": 3, "gap": float("inf"), "name": "crc32= is no trap"}
 KEY = "ab" * 32
+TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
 
 
 def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
@@ -24,6 +26,9 @@ def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
     assert tensors.keys() == TENSORS.keys()
     assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
     assert [path.name for path in cache.folder.iterdir()] == [f"{KEY}.safetensors"]
+    # Others may read an entry where they may read any other new file.
+    (tmp_path / "other").touch()
+    assert cache.path(KEY).stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_every_type(tmp_path: Path) -> None:
@@ -87,9 +92,14 @@ def test_failed_writes_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full)
-    with pytest.warns(CacheWarning, match="was not written .*No space left"):
-        cache.store(KEY, {"a": torch.zeros(3)}, {})
+    def refused(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device")
+
+    for owner, name, failure in ((module.os, "fsync", full), (module, "save_file", refused)):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, failure)
+            with pytest.warns(CacheWarning, match="was not written .*No space left"):
+                cache.store(KEY, {"a": torch.zeros(3)}, {})
     assert [path.name for path in tmp_path.iterdir()] == [f"{KEY}.safetensors"]
     assert cache.load(KEY)[1] == ABOUT
 

@@ -14,7 +14,6 @@ from gssc.spectra.components import find_components
 from gssc.spectra.krylov import krylov
 from gssc.spectra.operators import build_operator, smallest_nodes
 from gssc.spectra.sparse_operator import SparseOperator
-from gssc.spectra.spectral_density import spectral_edges
 
 
 def solver(graph, seed=0):
@@ -133,7 +132,7 @@ def test_small_matrices_are_left_to_block_iteration():
 def test_density_counts_eigenvalues():
     for graph in (grid(36, 37), connected(random_graph(1300, 8, 3))):
         values = truth(graph)
-        low, edges = spectral_edges(solver(graph), [16, 48])
+        low, edges = solver(graph).spectral_edges([16, 48])
         assert values[0] - 1e-9 <= low <= values[8]
         for edge, count in zip(edges, [16, 48], strict=True):
             assert count / 2 <= (values <= edge).sum() <= 2 * count
@@ -141,7 +140,7 @@ def test_density_counts_eigenvalues():
 
 def test_density_bounds_the_spectrum():
     one = solver(connected(random_graph(1000, 30, 3)))
-    spectral_edges(one, [4])
+    one.spectral_edges([4])
     assert truth(connected(random_graph(1000, 30, 3)))[-1] <= one.upper <= 2.0 + 1e-9
 
 

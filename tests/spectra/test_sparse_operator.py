@@ -11,10 +11,9 @@ from scipy.sparse.csgraph import connected_components
 
 from gssc.spectra import solve as module
 from gssc.spectra.components import find_components
-from gssc.spectra.device_graph import DeviceGraph
 from gssc.spectra.operators import build_operator, smallest_nodes
 from gssc.spectra.solve import solve
-from gssc.spectra.sparse_operator import SparseOperator
+from gssc.spectra.sparse_operator import DeviceGraph, SparseOperator
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
