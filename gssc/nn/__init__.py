@@ -4,7 +4,7 @@ from gssc.nn.attention import SoftmaxAttention
 from gssc.nn.encoders import FeatureEncoder, GraphHead, MLPHead, RandomWalkEncoder, SpectralDiagonalEncoder
 from gssc.nn.gssconv import GSSConv, joint_gains
 from gssc.nn.layer import GSSCLayer
-from gssc.nn.local import GINE, GatedGCN, LocalGCN, LocalPNA, make_local, make_locals
+from gssc.nn.local import GINE, GatedGCN, LocalGCN, LocalPNA, make_locals
 from gssc.nn.norm import BatchNorm, reestimate_batch_norms, synchronize_batch_norms
 from gssc.nn.phi import (
     DeepSetPhi,
@@ -43,7 +43,6 @@ __all__ = [
     "TransformerPhi",
     "graph_context",
     "joint_gains",
-    "make_local",
     "make_locals",
     "reestimate_batch_norms",
     "synchronize_batch_norms",

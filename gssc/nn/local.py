@@ -185,28 +185,6 @@ class LocalPNA(PNAConv):
         super().__init__(channels, channels, AGGREGATORS, SCALERS, counts, edge_dim=channels if edge_features else None)
 
 
-def make_local(
-    local: Local | Source,
-    channels: int,
-    dropout: float = 0.0,
-    norm: NormName = "batch",
-    edge_features: bool = False,
-    degree_histogram: Sequence[int] | None = None,
-) -> nn.Module | None:
-    """A convolution C → C, or ``None`` for ``"none"``.
-
-    Args:
-        local: A name, a module, which is returned as it is, or a function of the number of channels that makes one.
-            GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN and GCN have no place for them.
-        channels: C.
-        dropout: Dropout inside GatedGCN.
-        norm: Normalisation inside GatedGCN.
-        edge_features: Whether there are any.
-        degree_histogram: Of the training set, which PNA needs.
-    """
-    return next(make_locals(local, 1, channels, dropout, norm, edge_features, degree_histogram))
-
-
 def make_locals(
     local: Local | Source,
     layers: int,
@@ -216,7 +194,19 @@ def make_locals(
     edge_features: bool = False,
     degree_histogram: Sequence[int] | None = None,
 ) -> Iterator[nn.Module | None]:
-    """One `make_local` per layer; a module serves the first, and fresh copies of it the others."""
+    """A convolution C → C per layer, or ``None`` each for ``"none"``.
+
+    Args:
+        local: A name, a module, which serves the first layer and fresh copies of it the others, or a function of the
+            number of channels that makes one. GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN and
+            GCN have no place for them.
+        layers: How many.
+        channels: C.
+        dropout: Dropout inside GatedGCN.
+        norm: Normalisation inside GatedGCN.
+        edge_features: Whether there are any.
+        degree_histogram: Of the training set, which PNA needs.
+    """
     if not isinstance(local, str):
         return copies("local", local, layers, channels)
     check_choice("local", local, LOCALS)

@@ -5,10 +5,15 @@ from torch_geometric.nn import SAGEConv, TransformerConv
 
 from gssc import GSSCLayer
 from gssc.nn import GatedGCN
-from gssc.nn.local import LOCALS, make_local, make_locals
+from gssc.nn.local import LOCALS, make_locals
 from gssc.testing import assert_close
 
 C = 4
+
+
+def make_local(local, channels, *settings):
+    (module,) = make_locals(local, 1, channels, *settings)
+    return module
 
 
 @pytest.mark.parametrize("graph", [random_graph(7, 0.4), edgeless(3), edgeless(1)], ids=["edges", "no edges", "node"])
