@@ -198,8 +198,8 @@ def make_locals(
 
     Args:
         local: A name, a module, which serves the first layer and fresh copies of it the others, or a function of the
-            number of channels that makes one. GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN and
-            GCN have no place for them.
+            number of channels that makes one. GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN
+            and GCN have no place for them.
         layers: How many.
         channels: C.
         dropout: Dropout inside GatedGCN.
