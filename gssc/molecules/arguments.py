@@ -74,15 +74,6 @@ class Layer(NamedTuple):
     d_self_gains: Tensor
 
 
-class Head(NamedTuple):
-    """What comes behind the layers."""
-
-    before: Norm  # that ends the last layer
-    y: Tensor  # [slots, T, C], what that ends in
-    raw: Tensor  # [replicas, rows, OUT], outputs by number of graph; written where not training
-    losses: Tensor  # [slots], written in training
-
-
 class Backward(NamedTuple):
     """Gradients on their way through the layers, and the sums over each graph that the next norm needs."""
 

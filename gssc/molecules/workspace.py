@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.molecules.arguments import Backward, Sums, Tables
+from gssc.molecules.arguments import Backward, Spectrum, Sums, Tables
 from gssc.molecules.data import MoleculeData
 from gssc.molecules.supported import MAX_NODES
 from gssc.ops.triton_support import power_of_two
@@ -54,7 +54,6 @@ class Workspace:
         self.mixed, self.mixed_parts = empty(layers, 2, *tile), empty(layers, 2, slots, 2, channels)
         self.messages = empty(layers, *tile)
         self.kept, self.kept_walks = empty(layers, 3, replicas, 2, channels), empty(replicas, 2, self.sp)
-        self.states = empty(model.blocks + 1, slots, self.kp, model.phi_channels)
         gains = (model.layers, slots, self.frequencies if model.shared else self.frequencies * channels)
         self.gains, self.self_gains = empty(*gains), empty(*gains)
         # Backward.
@@ -62,7 +61,9 @@ class Workspace:
         parts = empty(2 * once, slots, 2, channels)
         self.back = Backward(empty(2 * once, *tile), parts, empty(lots, *tile[1:]), empty(lots, 3, channels))
         self.d_gains, self.d_self_gains = empty(once * gains[0], *gains[1:]), empty(once * gains[0], *gains[1:])
-        self.d_phi = empty(once * layers, slots, self.kp, model.phi_channels)
+        phi = (slots, self.kp, model.phi_channels)
+        states = empty(model.blocks + 1, *phi)
+        self.spectrum = Spectrum(states, states[-1], empty(once * layers, *phi))
         self.sums = Sums(
             partial=empty(max(lots, 1), model.flat.stride),  # parts of it are aligned alike, for the same kernels
             partial_losses=empty(lots),

@@ -128,8 +128,12 @@ def known_targets(data, slots, graphs, M: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["training"])
-def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
-    """Norm, pool, MLP C → C/2 → C/4 → OUT and, in training, the loss and all gradients back to the layers' output."""
+def head_kernel(batch, data, layer, back, losses, raw, raw_rows, training, M: tl.constexpr):
+    """Norm, pool, MLP C → C/2 → C/4 → OUT and, in training, the loss and all gradients back to the layers' output.
+
+    The layer is the last. In training losses [slots] are written, else outputs raw [replicas, rows, OUT], by number of
+    graph.
+    """
     slot, replica, first = this_slot(batch)
     shift = replica * batch.params_stride
     weights = batch.params + shift
@@ -137,10 +141,10 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
     _, n, valid, _ = graph_in(batch, slot, M.T)
     H: tl.constexpr = M.C // 2
     Q: tl.constexpr = M.C // 4
-    x = tile_of(head.y, slot, valid, M)
-    mean, scale = statistics(head.before, batch, replica, training, slot == first, M)
+    x = tile_of(layer.y, slot, valid, M)
+    mean, scale = statistics(layer.after, batch, replica, training, slot == first, M)
     hat = standardized(x, mean, scale, valid)
-    pooled = tl.sum(affine(hat, head.before.weight + shift, valid, M.C), 0)
+    pooled = tl.sum(affine(hat, layer.after.weight + shift, valid, M.C), 0)
     share = 1.0
     if M.MEAN:
         share = 1.0 / tl.maximum(n, 1).to(tl.float32)
@@ -163,7 +167,7 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
         else:
             loss = tl.abs(error)
             d_out = tl.where(error > 0.0, 1.0, 0.0) - tl.where(error < 0.0, 1.0, 0.0)
-        tl.store(head.losses + slot, tl.sum(loss, 0) / count)
+        tl.store(losses + slot, tl.sum(loss, 0) / count)
         d_out = d_out / count
         grads = batch.grads + slot.to(tl.int64) * batch.params_stride
         tl.store(grads + M.HEAD_3 + last, d_out[:, None] * narrow[None, :], mask=(o < M.OUT)[:, None])
@@ -185,4 +189,4 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
         put_vector(back.dx_parts + behind * (2 * M.C), tl.zeros_like(pooled), M.C)
         put_vector(back.dx_parts + behind * (2 * M.C) + M.C, tl.zeros_like(pooled), M.C)
     else:
-        put_vector(head.raw + (replica * raw_rows + graph) * M.OUT, out, M.OP, False, M.OUT)
+        put_vector(raw + (replica * raw_rows + graph) * M.OUT, out, M.OP, False, M.OUT)
