@@ -5,13 +5,12 @@ import triton.language as tl
 
 from gssc.molecules.kernels.common import (
     SLOT,
-    affine,
     graph_in,
     mean_and_scale,
+    normalized,
     rows_of,
     standardized,
     standardized_again,
-    statistics,
     this_slot,
     tile_of,
 )
@@ -135,16 +134,14 @@ def head_kernel(batch, data, layer, back, losses, raw, raw_rows, training, M: tl
     graph.
     """
     slot, replica, first = this_slot(batch)
-    shift = replica * batch.params_stride
-    weights = batch.params + shift
+    weights = batch.params + replica * batch.params_stride
     graph = tl.load(batch.slots + slot * SLOT)
     _, n, valid, _ = graph_in(batch, slot, M.T)
     H: tl.constexpr = M.C // 2
     Q: tl.constexpr = M.C // 4
     x = tile_of(layer.y, slot, valid, M)
-    mean, scale = statistics(layer.after, batch, replica, training, slot == first, M)
-    hat = standardized(x, mean, scale, valid)
-    pooled = tl.sum(affine(hat, layer.after.weight + shift, valid, M.C), 0)
+    x, hat = normalized(x, layer.after, batch, replica, training, slot == first, valid, M)
+    pooled = tl.sum(x, 0)
     share = 1.0
     if M.MEAN:
         share = 1.0 / tl.maximum(n, 1).to(tl.float32)
