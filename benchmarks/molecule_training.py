@@ -24,10 +24,9 @@ from benchmarks.harness import append
 from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64, poison
 from benchmarks.training import ABOUT, GRAPHS
 from gssc import GSSC
-from gssc.molecules.arguments import Moments
 from gssc.molecules.data import MoleculeData, molecule_data
 from gssc.molecules.model import WARPS, Launch, MoleculeModel, run
-from gssc.molecules.workspace import Workspace
+from gssc.molecules.workspace import Moments, Workspace
 from gssc.recipes import find_recipe
 from gssc.tasks import Task
 from gssc.train import GraphStore, build_model

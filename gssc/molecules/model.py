@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, fail
-from gssc.molecules.arguments import Batch, Constants, Layer, Moments, Norm
 from gssc.molecules.supported import bond_types, categories, difference, why_not_model
-from gssc.molecules.workspace import SUM_BLOCK, Workspace
+from gssc.molecules.workspace import SUM_BLOCK, Batch, Constants, Layer, Moments, Norm, Workspace
 from gssc.ops.triton_support import power_of_two
 
 PRECISIONS = ("tf32", "tf32x3", "ieee")
@@ -141,7 +140,7 @@ class MoleculeModel:
             "NORM_FFN": "layers.0.norm_ffn.weight",
             "HEAD_1": "head.mlp.0.weight", "HEAD_2": "head.mlp.2.weight", "HEAD_3": "head.mlp.4.weight",
         }  # fmt: skip
-        vocabulary, outputs = sum(categories(model)), model.head.mlp[-1].out_features
+        columns, outputs = categories(model.node_encoder), model.head.mlp[-1].out_features
         from triton.language import constexpr
 
         return Constants(
@@ -151,9 +150,9 @@ class MoleculeModel:
             T=work.tile,
             C=self.channels,
             D=model.node_encoder.embeddings[0].embedding_dim,  # the other channels encode random walks
-            COLUMNS=len(categories(model)),
-            V=vocabulary,  # categories of all columns
-            VP=power_of_two(vocabulary, 32),
+            COLUMNS=len(columns),
+            V=sum(columns),  # categories of all columns
+            VP=power_of_two(sum(columns), 32),
             BONDS=bond_types(model),
             S=0 if walks is None else walks.norm.num_features,
             SP=work.sp,

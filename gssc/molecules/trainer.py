@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gssc.molecules.arguments import Moments
 from gssc.molecules.data import molecule_data
 from gssc.molecules.model import MoleculeModel, run
 from gssc.molecules.statistics import Reestimation
-from gssc.molecules.workspace import Workspace
+from gssc.molecules.workspace import Moments, Workspace
 from gssc.replay import Replay
 from gssc.train.step import Position, Trainer, mix_each, shuffled
 from gssc.train.store import GraphStore

@@ -7,10 +7,9 @@ import torch
 from molecule_samples import SIZES, TASK, molecule_model, molecule_store
 
 from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64, poison
-from gssc.molecules.arguments import Moments
 from gssc.molecules.data import molecule_data
 from gssc.molecules.model import MoleculeModel, run
-from gssc.molecules.workspace import Workspace
+from gssc.molecules.workspace import Moments, Workspace
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")

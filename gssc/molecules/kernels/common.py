@@ -1,7 +1,7 @@
 """What the kernels share: the graph of a program, gains, BatchNorm over the graphs of a batch, dropout.
 
 Program number = slot number over all replicas. A slot holds a graph of n <= T nodes in a tile [T, C], of which only the
-first n rows are read. What kernels are handed is in ``arguments.py``; ``M`` is its ``Constants``.
+first n rows are read. What kernels are handed is in ``workspace.py``; ``M`` is its ``Constants``.
 """
 
 import triton
