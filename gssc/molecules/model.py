@@ -105,19 +105,15 @@ class MoleculeModel:
         """Add the gradients up, clip them, and take a step of AdamW; ``at`` and all counters move on."""
         from gssc.molecules.kernels.step import adamw, sum_gradients
 
-        batch, sums, flat = self._batch(work), work.sums, self.flat
-        blocks, tensors, norms = sums.squares.shape[1], moments.steps.shape[1], flat.tracked.shape[1]
+        memory, flat = (self._batch(work), work.tables, work.sums), self.flat
+        blocks, tensors, norms = work.sums.squares.shape[1], moments.steps.shape[1], flat.tracked.shape[1]
         counts = blocks, tensors, norms, flat.used
         sizes = ADAM_BLOCK, power_of_two(blocks), power_of_two(max(tensors, norms))
+        update = flat.params, flat.tracked, clip, decay, *counts, *sizes
         return [
-            self._launch(
-                sum_gradients, (blocks, self.replicas), batch, work.tables, sums, flat.used, SUM_BLOCK, CHUNK
-            ),
-            self._launch(
-                adamw, (-(-flat.used // ADAM_BLOCK), self.replicas),
-                batch, work.tables, sums, moments, flat.params, flat.tracked, clip, decay, *counts, *sizes,
-            ),
-        ]  # fmt: skip
+            self._launch(sum_gradients, (blocks, self.replicas), *memory, flat.used, SUM_BLOCK, CHUNK),
+            self._launch(adamw, (-(-flat.used // ADAM_BLOCK), self.replicas), *memory, moments, *update),
+        ]
 
     def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any) -> Launch:
         name = kernel.__name__.removesuffix("_kernel")

@@ -9,14 +9,10 @@ from gssc.replay import Replay
 
 
 class Reestimation:
-    """`reestimate_batch_norms` for all replicas at once: mean and unbiased variance of all rows of all batches.
+    """`reestimate_batch_norms` for all replicas of a model without dropout, in the memory of a training step.
 
-    A batch is normalised by its own statistics, and nothing is dropped. The kernels leave the moments of every graph
-    at every norm; those of the graphs are merged, then those of the batches, in float64.
-
-    Args:
-        model: Whose statistics are replaced; without dropout.
-        work: Memory of a training step. Its tables are overwritten; they must hold a batch for all of its graphs.
+    A batch is normalised by its own statistics. The kernels leave the moments of every graph at every norm; those of
+    the graphs are merged, then those of the batches, in float64. The tables are overwritten; they hold all graphs.
     """
 
     def __init__(self, model: MoleculeModel, work: Workspace) -> None:
@@ -35,12 +31,12 @@ class Reestimation:
         """Replace the statistics."""
         work, running = self.work, self.model.flat.running
         self.before.copy_(running)
-        batches = work.take_in_order()
+        work.take_in_order()
         for total in self.total:
             total.zero_()
         if self.replay is None:
             self.replay = Replay(self._batch, running.device, [running, *self.total, work.tables.at])
-        for _ in range(batches):
+        for _ in work.tables.order:
             self.replay()
         running.copy_(self.before)
         norms, channels = 3 * self.model.layers, self.model.channels

@@ -124,7 +124,7 @@ class MoleculeGroup:
         if id(store) not in self.passes:
             self.passes[id(store)] = self._pass(store)
         work, target, replay = self.passes[id(store)]
-        work.tables.at.zero_()
+        work.take_in_order()
         for _ in work.tables.order:
             replay()
         raws, task = work.raw[:, :-1].cpu(), self.task
@@ -135,7 +135,6 @@ class MoleculeGroup:
         data = molecule_data(store, self.fused.first, self.task)
         graphs = min(EVALUATED_AT_ONCE, data.num_graphs)
         work = Workspace(self.judged, data, graphs, -(-data.num_graphs // graphs), training=False)
-        work.take_in_order()
         launches = self.judged.forward(work)
 
         def forward() -> None:

@@ -167,10 +167,8 @@ class Workspace:
             now=empty(once * replicas, 8),
         )
 
-    def take_in_order(self) -> int:
-        """Put all graphs in their order into the batches to come; how many of these there are."""
-        batches = -(-self.data.num_graphs // self.graphs)
-        order = torch.arange(batches * self.graphs).clamp(max=self.data.num_graphs)
-        self.tables.order[:batches] = order.view(batches, 1, self.graphs).to(self.data.ptr.device)
+    def take_in_order(self) -> None:
+        """Put all graphs in their order into the batches of the tables; the first is next."""
+        order = torch.arange(len(self.tables.order) * self.graphs).clamp(max=self.data.num_graphs)
+        self.tables.order.copy_(order.view(-1, 1, self.graphs))
         self.tables.at.zero_()
-        return batches
