@@ -107,9 +107,8 @@ class MoleculeModel:
 
         memory, flat = (self._batch(work), work.tables, work.sums), self.flat
         blocks, tensors, norms = work.sums.squares.shape[1], moments.steps.shape[1], flat.tracked.shape[1]
-        counts = blocks, tensors, norms, flat.used
         sizes = ADAM_BLOCK, power_of_two(blocks), power_of_two(max(tensors, norms))
-        update = flat.params, flat.tracked, clip, decay, *counts, *sizes
+        update = flat.params, flat.tracked, clip, decay, blocks, tensors, norms, flat.used, *sizes
         return [
             self._launch(sum_gradients, (blocks, self.replicas), *memory, flat.used, SUM_BLOCK, CHUNK),
             self._launch(adamw, (-(-flat.used // ADAM_BLOCK), self.replicas), *memory, moments, *update),
@@ -127,10 +126,8 @@ class MoleculeModel:
             "WALK_NORM": "rwse_encoder.norm.weight", "WALK_LINEAR": "rwse_encoder.linear.weight",
             "PHI": "phi.embed.0.weight",
             "LOCAL_1": "layers.0.local.nn.0.weight", "LOCAL_2": "layers.0.local.nn.2.weight",
-            "LIN_Q": "layers.0.glob.lin_q.weight", "LIN_K": "layers.0.glob.lin_k.weight",
-            "LIN_SQ": "layers.0.glob.lin_sq.weight", "LIN_SK": "layers.0.glob.lin_sk.weight",
-            "LIN_S": "layers.0.glob.lin_s.weight", "LIN_O": "layers.0.glob.lin_o.weight",
-            "LIN_OUT": "layers.0.glob.lin_out.weight", "DEGREE": "layers.0.glob.degree_scale",
+            **{f"LIN_{i}": f"layers.0.glob.lin_{i.lower()}.weight" for i in ("Q", "K", "O", "SQ", "SK", "S", "OUT")},
+            "DEGREE": "layers.0.glob.degree_scale",
             "NORM_LOCAL": "layers.0.norm_local.weight", "NORM_GLOBAL": "layers.0.norm_global.weight",
             "FFN_1": "layers.0.feed_forward.0.weight", "FFN_2": "layers.0.feed_forward.3.weight",
             "NORM_FFN": "layers.0.norm_ffn.weight",

@@ -4,6 +4,7 @@ Row r of weights and statistics is that of replica r. A batch is ``graphs`` slot
 all replicas. A tile [T, C] holds the nodes of the graph in a slot. Gradients are per slot, placed as the weights are.
 """
 
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,13 +128,7 @@ class Workspace:
         self.slots_count = slots = replicas * graphs
         self.tile, self.frequencies = power_of_two(data.most_nodes, 16), data.eigvals.shape[1]
         self.kp, self.sp = power_of_two(self.frequencies, 32), power_of_two(data.rwse.shape[1], 32)
-
-        def empty(*shape: int) -> Tensor:
-            return torch.empty(shape, device=device)
-
-        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
-
+        empty, zeros = partial(torch.empty, device=device), partial(torch.zeros, device=device)
         self.tables = Tables(
             at=zeros(1, dtype=torch.long),
             order=torch.full((steps, replicas, graphs), data.num_graphs, device=device),

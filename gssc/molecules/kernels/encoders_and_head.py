@@ -66,9 +66,8 @@ def encode_forward(batch, tables, data, norm, x, training, M: tl.constexpr):
     if M.S > 0:
         walks = rows_of(data.rwse, start, valid, M.S, M.SP, T)
         mean, scale = mean_and_scale(
-            norm, norm.parts, order, data.ptr, batch, replica, training, slot == first,
-            M.S, M.SP, M.CHUNK,
-        )  # fmt: skip
+            norm, norm.parts, order, data.ptr, batch, replica, training, slot == first, M.S, M.SP, M.CHUNK
+        )
         walks = scaled_walks(standardized(walks, mean, scale, valid), weights, M)
         out += product(walks, tl.trans(walk_weights(weights, M)), M.PRECISION)
         out += tl.load(weights + M.WALK_LINEAR + (C - M.D) * M.S + c - M.D, mask=c >= M.D, other=0.0)
