@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, fail
 from gssc.molecules.supported import bond_types, categories, difference, why_not_model
-from gssc.molecules.workspace import SUM_BLOCK, Batch, Constants, Layer, Moments, Norm, Workspace
+from gssc.molecules.workspace import SUM_BLOCK, AdamState, Batch, Constants, Layer, Norm, Workspace
 from gssc.ops.triton_support import power_of_two
 
 PRECISIONS = ("tf32", "tf32x3", "ieee")
@@ -101,7 +101,7 @@ class MoleculeModel:
             self._launch(encode_backward, (slots,), batch, data, walks, back.dx, m),
         ]
 
-    def step(self, work: Workspace, moments: Moments, clip: float, decay: float) -> list[Launch]:
+    def step(self, work: Workspace, moments: AdamState, clip: float, decay: float) -> list[Launch]:
         """Add the gradients up, clip them, and take a step of AdamW; ``at`` and all counters move on."""
         from gssc.molecules.kernels.step import adamw, sum_gradients
 

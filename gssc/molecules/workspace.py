@@ -105,7 +105,7 @@ class Sums(NamedTuple):
     now: Tensor  # [replicas, 8], for AdamW: a row of the rates, number of the step, whether the batch has two rows
 
 
-class Moments(NamedTuple):
+class AdamState(NamedTuple):
     """State of AdamW."""
 
     exp_avg: Tensor  # [replicas, params_stride]
