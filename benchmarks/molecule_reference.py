@@ -21,7 +21,7 @@ def poison(work: Workspace) -> None:
     """Fill with NaN the memory whose content means nothing between steps."""
     sums = (work.sums.partial, work.sums.partial_losses, work.sums.squares, work.sums.now)
     others = [value for name, value in vars(work).items() if isinstance(value, Tensor) and name not in ("raw", "slots")]
-    for tensor in (*work.back, *sums, *others):
+    for tensor in (*work.back, *work.spectrum, *sums, *others):
         tensor.fill_(torch.nan)
 
 

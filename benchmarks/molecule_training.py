@@ -24,10 +24,9 @@ from benchmarks.harness import append
 from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64, poison
 from benchmarks.training import ABOUT, GRAPHS
 from gssc import GSSC
-from gssc.molecules.arguments import Moments
 from gssc.molecules.data import MoleculeData, molecule_data
 from gssc.molecules.model import WARPS, Launch, MoleculeModel, run
-from gssc.molecules.workspace import Workspace
+from gssc.molecules.workspace import AdamState, Workspace
 from gssc.recipes import find_recipe
 from gssc.tasks import Task
 from gssc.train import GraphStore, build_model
@@ -55,7 +54,7 @@ def prepared() -> tuple[GraphStore, MoleculeData]:
     return store, molecule_data(store, new_model(0), Task("graph", "regression", 1, "mae"))
 
 
-def training_space(model: MoleculeModel, data: MoleculeData, seeds: list[int]) -> tuple[Workspace, Moments]:
+def training_space(model: MoleculeModel, data: MoleculeData, seeds: list[int]) -> tuple[Workspace, AdamState]:
     """Batches of 32 for STEPS steps, each replica's own, and poisoned scratch memory."""
     work = Workspace(model, data, RECIPE.train.batch_size, STEPS, training=True)
     for row, seed in enumerate(seeds):
@@ -69,7 +68,7 @@ def training_space(model: MoleculeModel, data: MoleculeData, seeds: list[int]) -
     work.tables.rates[:, 2] = torch.from_numpy(1 / np.sqrt(1 - 0.999**t)).to(DEVICE)
     poison(work)
     zeros, tensors = torch.zeros_like(model.flat.params), len(list(model.first.parameters()))
-    return work, Moments(zeros, zeros.clone(), torch.zeros(model.replicas, tensors, device=DEVICE))
+    return work, AdamState(zeros, zeros.clone(), torch.zeros(model.replicas, tensors, device=DEVICE))
 
 
 def distance(actual: Tensor, expected: Tensor, least: float = 1e-30) -> float:

@@ -47,7 +47,7 @@ def molecule_data(store: GraphStore, model: GSSC, task: Task) -> MoleculeData:
     counts, edge_counts = ptr.diff(), store.edge_ptr.diff()
     nodes, edges = int(ptr[-1]), int(store.edge_ptr[-1])
     squares = counts * counts
-    bond_ptr = torch.cat([squares.new_zeros(1), squares.cumsum(0)])[:-1]
+    bond_ptr = squares.cumsum(0) - squares
     owner = torch.repeat_interleave(torch.arange(graphs + 1, device=device), edge_counts)
     source, target = store.edge_index[:edges].long().unbind(1)
     place = bond_ptr[owner] + target * counts[owner] + source
@@ -57,9 +57,8 @@ def molecule_data(store: GraphStore, model: GSSC, task: Task) -> MoleculeData:
     bonds[place] = 1
     if model.edge_encoder is not None:
         bonds[place] += store.of_edges["edge_attr"][:edges].reshape(edges).to(torch.uint8)
-    degree = torch.zeros(nodes + 1, dtype=torch.get_default_dtype(), device=device)
-    degree.index_add_(0, ptr[owner] + target, torch.ones_like(degree[:1]).expand(edges))
-    starts = torch.tensor([0, *categories(model)[:-1]], device=device).cumsum(0)
+    degree = torch.bincount(ptr[owner] + target, minlength=nodes + 1).to(torch.get_default_dtype())
+    starts = torch.tensor([0, *categories(model.node_encoder)[:-1]], device=device).cumsum(0)
     shift, scale = (torch.as_tensor(value, dtype=store.y.dtype, device=device) for value in (task.shift, task.scale))
     targets = (store.y - shift) / scale
     targets[-1] = torch.nan

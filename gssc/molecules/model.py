@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, fail
-from gssc.molecules.arguments import Batch, Constants, Head, Layer, Moments, Norm, Spectrum
 from gssc.molecules.supported import bond_types, categories, difference, why_not_model
-from gssc.molecules.workspace import SUM_BLOCK, Workspace
+from gssc.molecules.workspace import SUM_BLOCK, AdamState, Batch, Constants, Layer, Norm, Workspace
 from gssc.ops.triton_support import power_of_two
 
 PRECISIONS = ("tf32", "tf32x3", "ieee")
@@ -62,7 +62,7 @@ class MoleculeModel:
         from gssc.molecules.kernels.spectrum import gains_forward, phi_forward
 
         batch, data, m, training = self._batch(work), work.data, self._constants(work), int(work.training)
-        slots, walks, spectrum = work.slots_count, self._walks(work), self._spectrum(work)
+        slots, walks, spectrum = work.slots_count, self._walks(work), work.spectrum
         p_local, p_global, p_ffn = self.dropouts if training else (0.0, 0.0, 0.0)
         layers = [self._layer(work, number) for number in range(self.layers)]
         launches = [
@@ -75,10 +75,8 @@ class MoleculeModel:
             mix = batch, data, layer, salt, normed, training, p_local, p_global, m
             launches.append(self._launch(mix_forward, (slots, 2), *mix))
             launches.append(self._launch(ffn_forward, (slots,), batch, layer, salt, training, p_ffn, m))
-        head = Head(layers[-1].after, layers[-1].y, work.raw, work.sums.partial_losses)
-        arguments = batch, data, head, work.back, work.raw.shape[1], training, m
-        launches.append(self._launch(head_kernel, (slots,), *arguments))
-        return launches
+        head = batch, data, layers[-1], work.back, work.sums.partial_losses, work.raw, work.raw.shape[1], training, m
+        return [*launches, self._launch(head_kernel, (slots,), *head)]
 
     def backward(self, work: Workspace) -> list[Launch]:
         """Gradients of every slot, from those that `forward` has left behind the layers."""
@@ -87,7 +85,7 @@ class MoleculeModel:
         from gssc.molecules.kernels.spectrum import gains_backward, phi_backward
 
         batch, data, back, m = self._batch(work), work.data, work.back, self._constants(work)
-        slots, walks, spectrum = work.slots_count, self._walks(work), self._spectrum(work)
+        slots, walks, spectrum = work.slots_count, self._walks(work), work.spectrum
         p_local, p_global, p_ffn = self.dropouts
         layers = [self._layer(work, number) for number in range(self.layers)]
         launches = []
@@ -103,59 +101,51 @@ class MoleculeModel:
             self._launch(encode_backward, (slots,), batch, data, walks, back.dx, m),
         ]
 
-    def step(self, work: Workspace, moments: Moments, clip: float, decay: float) -> list[Launch]:
+    def step(self, work: Workspace, moments: AdamState, clip: float, decay: float) -> list[Launch]:
         """Add the gradients up, clip them, and take a step of AdamW; ``at`` and all counters move on."""
         from gssc.molecules.kernels.step import adamw, sum_gradients
 
-        batch, sums, flat = self._batch(work), work.sums, self.flat
-        blocks, tensors, norms = sums.squares.shape[1], moments.steps.shape[1], flat.tracked.shape[1]
-        counts = blocks, tensors, norms, flat.used
+        memory, flat = (self._batch(work), work.tables, work.sums), self.flat
+        blocks, tensors, norms = work.sums.squares.shape[1], moments.steps.shape[1], flat.tracked.shape[1]
         sizes = ADAM_BLOCK, power_of_two(blocks), power_of_two(max(tensors, norms))
+        update = flat.params, flat.tracked, clip, decay, blocks, tensors, norms, flat.used, *sizes
         return [
-            self._launch(
-                sum_gradients, (blocks, self.replicas), batch, work.tables, sums, flat.used, SUM_BLOCK, CHUNK
-            ),
-            self._launch(
-                adamw, (-(-flat.used // ADAM_BLOCK), self.replicas),
-                batch, work.tables, sums, moments, flat.params, flat.tracked, clip, decay, *counts, *sizes,
-            ),
-        ]  # fmt: skip
+            self._launch(sum_gradients, (blocks, self.replicas), *memory, flat.used, SUM_BLOCK, CHUNK),
+            self._launch(adamw, (-(-flat.used // ADAM_BLOCK), self.replicas), *memory, moments, *update),
+        ]
 
     def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any) -> Launch:
         name = kernel.__name__.removesuffix("_kernel")
         return Launch(name, partial(kernel[grid], *arguments, num_warps=self.warps.get(name, 4)))
 
     def _constants(self, work: Workspace) -> Constants:
-        """Sizes and options; where weights lie, those of a layer from its first."""
+        """Sizes and options; where weights lie, those of a layer from its beginning: the first layer comes first."""
         model, walks = self.first, self.first.rwse_encoder
-        of_layer = {
-            "LOCAL_1": "local.nn.0.weight", "LOCAL_2": "local.nn.2.weight",
-            "LIN_Q": "glob.lin_q.weight", "LIN_K": "glob.lin_k.weight", "LIN_O": "glob.lin_o.weight",
-            "LIN_SQ": "glob.lin_sq.weight", "LIN_SK": "glob.lin_sk.weight", "LIN_S": "glob.lin_s.weight",
-            "LIN_OUT": "glob.lin_out.weight", "DEGREE": "glob.degree_scale",
-            "NORM_LOCAL": "norm_local.weight", "NORM_GLOBAL": "norm_global.weight", "NORM_FFN": "norm_ffn.weight",
-            "FFN_1": "feed_forward.0.weight", "FFN_2": "feed_forward.3.weight",
-        }  # fmt: skip
-        others = {
+        weights = {
             "NODES": "node_encoder.embeddings.0.weight", "EDGES": "edge_encoder.embeddings.0.weight",
             "WALK_NORM": "rwse_encoder.norm.weight", "WALK_LINEAR": "rwse_encoder.linear.weight",
             "PHI": "phi.embed.0.weight",
+            "LOCAL_1": "layers.0.local.nn.0.weight", "LOCAL_2": "layers.0.local.nn.2.weight",
+            **{f"LIN_{i}": f"layers.0.glob.lin_{i.lower()}.weight" for i in ("Q", "K", "O", "SQ", "SK", "S", "OUT")},
+            "DEGREE": "layers.0.glob.degree_scale",
+            "NORM_LOCAL": "layers.0.norm_local.weight", "NORM_GLOBAL": "layers.0.norm_global.weight",
+            "FFN_1": "layers.0.feed_forward.0.weight", "FFN_2": "layers.0.feed_forward.3.weight",
+            "NORM_FFN": "layers.0.norm_ffn.weight",
             "HEAD_1": "head.mlp.0.weight", "HEAD_2": "head.mlp.2.weight", "HEAD_3": "head.mlp.4.weight",
         }  # fmt: skip
-        vocabulary, outputs = sum(categories(model)), model.head.mlp[-1].out_features
+        columns, outputs = categories(model.node_encoder), model.head.mlp[-1].out_features
         from triton.language import constexpr
 
         return Constants(
-            **{key: self.flat.layer.get(name, -1) for key, name in of_layer.items()},
-            **{key: self.flat.offsets.get(name, -1) for key, name in others.items()},
+            **{key: self.flat.offsets.get(name, -1) for key, name in weights.items()},
             PRECISION=constexpr(self.precision),  # a plain string is no constant to Triton 3.6
             CHUNK=CHUNK,  # slots that a program looks at together
             T=work.tile,
             C=self.channels,
             D=model.node_encoder.embeddings[0].embedding_dim,  # the other channels encode random walks
-            COLUMNS=len(categories(model)),
-            V=vocabulary,  # categories of all columns
-            VP=power_of_two(vocabulary, 32),
+            COLUMNS=len(columns),
+            V=sum(columns),  # categories of all columns
+            VP=power_of_two(sum(columns), 32),
             BONDS=bond_types(model),
             S=0 if walks is None else walks.norm.num_features,
             SP=work.sp,
@@ -175,12 +165,8 @@ class MoleculeModel:
         return Batch(work.slots, work.graphs, flat.params, work.sums.partial, flat.stride, flat.running.shape[1])
 
     def _walks(self, work: Workspace) -> Norm:
-        """The norm of random-walk encodings, whose statistics come behind those of the layers."""
-        weight = self.flat.params[:, self.flat.offsets.get("rwse_encoder.norm.weight", 0) :]
-        return Norm(weight, self._running(self.layers, 0), work.kept_walks, work.data.rwse_moments)
-
-    def _spectrum(self, work: Workspace) -> Spectrum:
-        return Spectrum(work.states, work.states[-1], work.d_phi)
+        """The norm of random-walk encodings, if there are any."""
+        return self._norm("rwse_encoder.norm", work.kept_walks, work.data.rwse_moments)
 
     def _layer(self, work: Workspace, number: int) -> Layer:
         # Without training all layers share one place.
@@ -189,10 +175,10 @@ class MoleculeModel:
         return Layer(
             weights=self.flat.params[:, start:],
             grads=work.sums.partial[:, start:],
-            before=self._norm(max(number - 1, 0), 2, work.kept[before, 2], work.y_parts[here]),
-            local=self._norm(number, 0, kept[0], work.mixed_parts[here, 0]),
-            glob=self._norm(number, 1, kept[1], work.mixed_parts[here, 1]),
-            after=self._norm(number, 2, kept[2], work.y_parts[behind]),
+            before=self._norm(f"layers.{max(number - 1, 0)}.norm_ffn", work.kept[before, 2], work.y_parts[here]),
+            local=self._norm(f"layers.{number}.norm_local", kept[0], work.mixed_parts[here, 0]),
+            glob=self._norm(f"layers.{number}.norm_global", kept[1], work.mixed_parts[here, 1]),
+            after=self._norm(f"layers.{number}.norm_ffn", kept[2], work.y_parts[behind]),
             x=work.y[here],
             messages=work.messages[here],
             mixed=work.mixed[here],
@@ -203,15 +189,10 @@ class MoleculeModel:
             d_self_gains=work.d_self_gains[number:],
         )
 
-    def _norm(self, layer: int, number: int, kept: Tensor, parts: Tensor) -> Norm:
-        """A norm of a layer: local, global, that of the feed-forward network."""
-        name = ("norm_local.weight", "norm_global.weight", "norm_ffn.weight")[number]
-        weight = self.flat.params[:, layer * self.flat.layer_stride + self.flat.layer[name] :]
-        return Norm(weight, self._running(layer, number), kept, parts)
-
-    def _running(self, layer: int, norm: int) -> Tensor:
-        """Statistics of norms from this one on."""
-        return self.flat.running[:, (3 * layer + norm) * 2 * self.channels :]
+    def _norm(self, name: str, kept: Tensor, parts: Tensor) -> Norm:
+        flat = self.flat
+        weight, running = flat.offsets.get(f"{name}.weight", 0), flat.statistics.get(name, 0)
+        return Norm(flat.params[:, weight:], flat.running[:, running:], kept, parts)
 
 
 class FlatModels:
@@ -223,7 +204,7 @@ class FlatModels:
         params: [R, stride], parameters; ``used`` of a row are real.
         running: [R, ...], means and variances of the BatchNorms: three per layer, then that of random walks.
         tracked: [R, norms], numbers of batches seen.
-        offsets: Where each parameter begins; ``layer`` holds those of a layer, from its beginning.
+        offsets: Where each parameter begins; ``statistics``: where the mean of each BatchNorm does.
     """
 
     def __init__(self, models: Sequence[Any]) -> None:
@@ -233,17 +214,13 @@ class FlatModels:
                 fail("models", "models that the kernels for small graphs take", reason)
         self.models, layers = list(models), len(models[0].layers)
         parameters = dict(models[0].named_parameters())
-        self.offsets: dict[str, int] = {}
-        self.used = 0
-        for name in sorted(parameters, key=lambda name: not name.startswith("layers.")):
-            self.offsets[name] = self.used
-            self.used += parameters[name].numel()
-        self.layer = {name: self.offsets[f"layers.0.{name}"] for name, _ in models[0].layers[0].named_parameters()}
+        names = sorted(parameters, key=lambda name: not name.startswith("layers."))
+        self.offsets, self.used = _places({name: parameters[name].numel() for name in names})
         self.layer_stride = sum(parameter.numel() for parameter in models[0].layers[0].parameters())
         norms = [f"layers.{i}.norm_{kind}" for i in range(layers) for kind in ("local", "global", "ffn")]
         norms += [] if models[0].rwse_encoder is None else ["rwse_encoder.norm"]
-        self.norms = {name: models[0].get_submodule(name).num_features for name in norms}
-        self.stride, width = (-(-number // 16) * 16 for number in (self.used, 2 * sum(self.norms.values())))
+        self.statistics, running = _places({name: 2 * models[0].get_submodule(name).num_features for name in norms})
+        self.stride, width = (-(-number // 16) * 16 for number in (self.used, running))
         device = next(iter(parameters.values())).device
         self.params = torch.zeros(len(models), self.stride, device=device)
         self.running = torch.zeros(len(models), width, device=device)
@@ -254,15 +231,14 @@ class FlatModels:
     @torch.no_grad()
     def _bind(self, row: int, model: Any) -> None:
         """Give a model the memory of a row, with the values it has."""
-        views, at = self.views(self.params, row), 0
+        views = self.views(self.params, row)
         for name, parameter in model.named_parameters():
             parameter.data = views[name].copy_(parameter)
-        for number, (name, width) in enumerate(self.norms.items()):
+        for number, (name, at) in enumerate(self.statistics.items()):
+            buffers, width = model.get_submodule(name)._buffers, model.get_submodule(name).num_features
             mean, variance = self.running[row, at : at + 2 * width].split(width)
             own = {"running_mean": mean, "running_var": variance, "num_batches_tracked": self.tracked[row, number]}
-            buffers = model.get_submodule(name)._buffers
             buffers.update({kind: view.copy_(buffers[kind]) for kind, view in own.items()})
-            at += 2 * width
 
     def memory(self) -> list[Tensor]:
         """All that training changes of the models: ``params``, ``running`` and ``tracked``."""
@@ -274,3 +250,9 @@ class FlatModels:
             name: flat[row, self.offsets[name] : self.offsets[name] + parameter.numel()].view(parameter.shape)
             for name, parameter in self.models[row].named_parameters()
         }
+
+
+def _places(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
+    """Where each begins if they lie one behind the other, and where the last ends."""
+    *starts, end = accumulate(sizes.values(), initial=0)
+    return dict(zip(sizes, starts, strict=True)), end

@@ -77,8 +77,7 @@ def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> 
         return f"the task is not regression of graphs but {task.kind} of {task.level}s"
     with torch.random.fork_rng(devices=[]):
         model = build_model(recipe, about_data(recipe, dataset))
-    reason = why_not_model(model)
-    if reason is not None:
+    if (reason := why_not_model(model)) is not None:
         return reason
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if config.batch_size * parameters > MOST_GRADIENTS:
@@ -102,8 +101,7 @@ def why_not_model(model: nn.Module) -> str | None:
     if type(model) is not GSSC or model.level != "graph":
         return "it does not predict graphs with a GSSC"
     for layer in model.layers:
-        reason = _why_not_parts(layer)
-        if reason is not None:
+        if (reason := _why_not_parts(layer)) is not None:
             return reason
     if type(model.phi) is not DeepSetPhi:
         return "phi is not a deep set"
@@ -114,7 +112,7 @@ def why_not_model(model: nn.Module) -> str | None:
     channels: Any = model.layers[0].channels
     if channels not in WIDTHS or model.phi.channels not in WIDTHS:
         return f"its widths are {channels} and {model.phi.channels}, not of {', '.join(map(str, WIDTHS))}"
-    if not 1 <= sum(categories(model)) <= MAX_CATEGORIES:
+    if not 1 <= sum(categories(model.node_encoder)) <= MAX_CATEGORIES:
         return f"nodes do not have at most {MAX_CATEGORIES} categories"
     if not 1 <= bond_types(model) <= MAX_BONDS:
         return f"edges do not have at most {MAX_BONDS} types"
@@ -157,7 +155,7 @@ def implemented(model: Any) -> GSSC:
             _head_widths(model)[-1],
             layer.channels,
             len(model.layers),
-            node_features=categories(model),
+            node_features=categories(model.node_encoder),
             edge_features=None if model.edge_encoder is None else [bond_types(model)],
             rwse=0 if walks is None else walks.linear.in_features,
             rwse_channels=0 if walks is None else walks.linear.out_features,
@@ -185,8 +183,7 @@ def difference(model: nn.Module, expected: nn.Module) -> str | None:
     for name in dict.fromkeys([*modules, *others]):
         if name not in modules or name not in others:
             return f"it has no {name}" if name in others else f"they do not know its {name}"
-        reason = _difference_of_modules(modules[name], others[name])
-        if reason is not None:
+        if (reason := _difference_of_modules(modules[name], others[name])) is not None:
             return f"{name or 'the model'}{reason}"
     for kind in ("named_parameters", "named_buffers"):
         tensors, other_tensors = ({name: tuple(t.shape) for name, t in getattr(m, kind)()} for m in (model, expected))
@@ -217,16 +214,12 @@ def _head_widths(model: GSSC) -> list[int]:
     return [linear.out_features for linear in model.head.modules() if isinstance(linear, nn.Linear)]
 
 
-def categories(model: GSSC) -> list[int]:
-    """Vocabulary sizes of the node features."""
-    return _vocabularies(model.node_encoder)
+def categories(encoder: Any) -> list[int]:
+    """Vocabulary sizes of the features that are encoded."""
+    return [embedding.num_embeddings for embedding in encoder.embeddings or ()]
 
 
 def bond_types(model: GSSC) -> int:
     """Number of edge types; 0 where they are not one category."""
-    sizes = [1] if model.edge_encoder is None else _vocabularies(model.edge_encoder)
+    sizes = [1] if model.edge_encoder is None else categories(model.edge_encoder)
     return sizes[0] if len(sizes) == 1 else 0
-
-
-def _vocabularies(encoder: Any) -> list[int]:
-    return [embedding.num_embeddings for embedding in encoder.embeddings or ()]

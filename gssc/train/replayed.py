@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gssc.config import Recipe
 from gssc.nn.moments import Moments, joined_moments
-from gssc.nn.norm import observed_batch_norms, set_statistics
+from gssc.nn.norm import batch_norms, observed_batch_norms, set_statistics
 from gssc.padding import Shape, smallest_fit, static_shapes
 from gssc.replay import ONE_AT_A_TIME, Replay
 from gssc.tasks import Task
@@ -164,16 +164,15 @@ class ReplayedTrainer(Trainer):
         """`reestimate_batch_norms`, batch by batch as replays that add to the same totals."""
         if self.statistics is None:
             self.statistics = Pass(self.store, self.config.batch_size, self._forward, self._totals)
+            for norm in batch_norms(self.evaluated).values():
+                zeros = torch.zeros(2, norm.num_features, dtype=torch.float64, device=self.store.device)
+                self.totals[norm] = Moments(zeros.new_zeros(()), *zeros)
 
         def observe(norm: nn.Module, moments: Moments) -> None:
-            if norm not in self.totals:  # by a call before any capture
-                self.totals[norm] = Moments(*(torch.zeros_like(part) for part in moments))
             for total, part in zip(self.totals[norm], joined_moments(self.totals[norm], moments), strict=True):
                 total.copy_(part)
 
         with observed_batch_norms(self.evaluated, observe):
-            if not self.totals:
-                self.statistics.launch(self.statistics.next[0])
             for total in self._totals():
                 total.zero_()
             self.statistics.run()

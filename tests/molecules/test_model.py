@@ -7,10 +7,9 @@ import torch
 from molecule_samples import SIZES, TASK, molecule_model, molecule_store
 
 from benchmarks.molecule_reference import DenseBatch, dense_model, in_float64, poison
-from gssc.molecules.arguments import Moments
 from gssc.molecules.data import molecule_data
 from gssc.molecules.model import MoleculeModel, run
-from gssc.molecules.workspace import Workspace
+from gssc.molecules.workspace import AdamState, Workspace
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")
@@ -116,7 +115,7 @@ def test_steps_are_those_of_adamw(clip):
     work = workspace(fused, data, [[[0, 1, 2]]] * 3, [[0]] * 3)
     tensors = len(list(model.parameters()))
     flat = fused.flat
-    moments = Moments(
+    moments = AdamState(
         torch.zeros_like(flat.params), torch.zeros_like(flat.params), torch.zeros(1, tensors, device=DEVICE)
     )
     rates = [1e-3, 2e-3, 5e-4]

@@ -1,7 +1,7 @@
 """What the kernels share: the graph of a program, gains, BatchNorm over the graphs of a batch, dropout.
 
 Program number = slot number over all replicas. A slot holds a graph of n <= T nodes in a tile [T, C], of which only the
-first n rows are read. What kernels are handed is in ``arguments.py``; ``M`` is its ``Constants``.
+first n rows are read. What kernels are handed is in ``workspace.py``; ``M`` is its ``Constants``.
 """
 
 import triton
@@ -171,15 +171,6 @@ def mean_and_scale(
 
 
 @triton.jit
-def statistics(norm, batch, replica, training, writes, M: tl.constexpr):
-    """`mean_and_scale` of a norm of C channels, whose moments lie in the order of the slots."""
-    first = replica * batch.graphs
-    parts = norm.parts + first * (2 * M.C)
-    slots = batch.slots + first * SLOT
-    return mean_and_scale(norm, parts, slots, None, batch, replica, training, writes, M.C, M.C, M.CHUNK)
-
-
-@triton.jit
 def standardized(x, mean, scale, valid):
     """(x - mean) · scale in the valid rows, zero elsewhere."""
     return tl.where(valid, (x - mean[None, :]) * scale[None, :], 0.0)
@@ -193,9 +184,28 @@ def standardized_again(x, kept, valid, C: tl.constexpr):
 
 
 @triton.jit
-def affine(hat, norm, valid, C: tl.constexpr):
+def affine(hat, norm, batch, replica, valid, C: tl.constexpr):
     """Weight and bias of a norm, which lie behind one another."""
-    return tl.where(valid, hat * vector(norm, C)[None, :] + vector(norm + C, C)[None, :], 0.0)
+    at = norm.weight + replica * batch.params_stride
+    return tl.where(valid, hat * vector(at, C)[None, :] + vector(at + C, C)[None, :], 0.0)
+
+
+@triton.jit
+def normalized(x, norm, batch, replica, training, writes, valid, M: tl.constexpr):
+    """A norm of C channels, whose moments lie in the order of the slots; and the same before weight and bias."""
+    first = replica * batch.graphs
+    parts = norm.parts + first * (2 * M.C)
+    slots = batch.slots + first * SLOT
+    mean, scale = mean_and_scale(norm, parts, slots, None, batch, replica, training, writes, M.C, M.C, M.CHUNK)
+    hat = standardized(x, mean, scale, valid)
+    return affine(hat, norm, batch, replica, valid, M.C), hat
+
+
+@triton.jit
+def normalized_again(x, norm, batch, replica, valid, M: tl.constexpr):
+    """The same from what the norm has kept."""
+    hat, _ = standardized_again(x, norm.kept + replica * (2 * M.C), valid, M.C)
+    return affine(hat, norm, batch, replica, valid, M.C), hat
 
 
 @triton.jit

@@ -5,13 +5,12 @@ import triton.language as tl
 
 from gssc.molecules.kernels.common import (
     SLOT,
-    affine,
     graph_in,
     mean_and_scale,
+    normalized,
     rows_of,
     standardized,
     standardized_again,
-    statistics,
     this_slot,
     tile_of,
 )
@@ -67,9 +66,8 @@ def encode_forward(batch, tables, data, norm, x, training, M: tl.constexpr):
     if M.S > 0:
         walks = rows_of(data.rwse, start, valid, M.S, M.SP, T)
         mean, scale = mean_and_scale(
-            norm, norm.parts, order, data.ptr, batch, replica, training, slot == first,
-            M.S, M.SP, M.CHUNK,
-        )  # fmt: skip
+            norm, norm.parts, order, data.ptr, batch, replica, training, slot == first, M.S, M.SP, M.CHUNK
+        )
         walks = scaled_walks(standardized(walks, mean, scale, valid), weights, M)
         out += product(walks, tl.trans(walk_weights(weights, M)), M.PRECISION)
         out += tl.load(weights + M.WALK_LINEAR + (C - M.D) * M.S + c - M.D, mask=c >= M.D, other=0.0)
@@ -128,19 +126,21 @@ def known_targets(data, slots, graphs, M: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["training"])
-def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
-    """Norm, pool, MLP C → C/2 → C/4 → OUT and, in training, the loss and all gradients back to the layers' output."""
+def head_kernel(batch, data, layer, back, losses, raw, raw_rows, training, M: tl.constexpr):
+    """Norm, pool, MLP C → C/2 → C/4 → OUT and, in training, the loss and all gradients back to the layers' output.
+
+    The layer is the last. In training losses [slots] are written, else outputs raw [replicas, rows, OUT], by number of
+    graph.
+    """
     slot, replica, first = this_slot(batch)
-    shift = replica * batch.params_stride
-    weights = batch.params + shift
+    weights = batch.params + replica * batch.params_stride
     graph = tl.load(batch.slots + slot * SLOT)
     _, n, valid, _ = graph_in(batch, slot, M.T)
     H: tl.constexpr = M.C // 2
     Q: tl.constexpr = M.C // 4
-    x = tile_of(head.y, slot, valid, M)
-    mean, scale = statistics(head.before, batch, replica, training, slot == first, M)
-    hat = standardized(x, mean, scale, valid)
-    pooled = tl.sum(affine(hat, head.before.weight + shift, valid, M.C), 0)
+    x = tile_of(layer.y, slot, valid, M)
+    x, hat = normalized(x, layer.after, batch, replica, training, slot == first, valid, M)
+    pooled = tl.sum(x, 0)
     share = 1.0
     if M.MEAN:
         share = 1.0 / tl.maximum(n, 1).to(tl.float32)
@@ -163,7 +163,7 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
         else:
             loss = tl.abs(error)
             d_out = tl.where(error > 0.0, 1.0, 0.0) - tl.where(error < 0.0, 1.0, 0.0)
-        tl.store(head.losses + slot, tl.sum(loss, 0) / count)
+        tl.store(losses + slot, tl.sum(loss, 0) / count)
         d_out = d_out / count
         grads = batch.grads + slot.to(tl.int64) * batch.params_stride
         tl.store(grads + M.HEAD_3 + last, d_out[:, None] * narrow[None, :], mask=(o < M.OUT)[:, None])
@@ -185,4 +185,4 @@ def head_kernel(batch, data, head, back, raw_rows, training, M: tl.constexpr):
         put_vector(back.dx_parts + behind * (2 * M.C), tl.zeros_like(pooled), M.C)
         put_vector(back.dx_parts + behind * (2 * M.C) + M.C, tl.zeros_like(pooled), M.C)
     else:
-        put_vector(head.raw + (replica * raw_rows + graph) * M.OUT, out, M.OP, False, M.OUT)
+        put_vector(raw + (replica * raw_rows + graph) * M.OUT, out, M.OP, False, M.OUT)

@@ -10,19 +10,18 @@ import triton.language as tl
 
 from gssc.molecules.kernels.common import (
     SLOT,
-    affine,
     batch_sum,
     dropped,
     gains_of,
     graph_in,
     norm_gradient,
+    normalized,
+    normalized_again,
     put_gains,
     put_moments,
     rows_in_batch,
     rows_of,
-    standardized,
     standardized_again,
-    statistics,
     this_slot,
     tile_of,
     with_bias,
@@ -86,9 +85,7 @@ def mix_forward(batch, data, layer, salt, normed, training, p_local, p_global, M
     x = tile_of(layer.x, slot, valid, M)
     if normed:
         writes = (slot == first) & (tl.program_id(1) == 0)
-        mean, scale = statistics(layer.before, batch, replica, training, writes, M)
-        norm = layer.before.weight + replica * batch.params_stride
-        x = affine(standardized(x, mean, scale, valid), norm, valid, M.C)
+        x, _ = normalized(x, layer.before, batch, replica, training, writes, valid, M)
     branch = tl.program_id(1)
     if branch == 0:
         BONDS: tl.constexpr = M.BONDS
@@ -135,15 +132,13 @@ def ffn_hidden(h, weights, p, key, salt, slot_in_batch, M: tl.constexpr):
 def ffn_forward(batch, layer, salt, training, p, M: tl.constexpr):
     """Y = h + drop(W_2 drop(relu(W_1 h))) with h = norm(a) + norm(b), up to the norm that ends the layer."""
     slot, replica, first = this_slot(batch)
-    shift = replica * batch.params_stride
-    weights = layer.weights + shift
+    weights = layer.weights + replica * batch.params_stride
     _, n, valid, key = graph_in(batch, slot, M.T)
-    a_mean, a_scale = statistics(layer.local, batch, replica, training, slot == first, M)
-    b_mean, b_scale = statistics(layer.glob, batch, replica, training, slot == first, M)
     a = tile_of(layer.mixed, slot, valid, M)
     b = tile_of(layer.mixed, tl.num_programs(0) + slot, valid, M)
-    h = affine(standardized(a, a_mean, a_scale, valid), layer.local.weight + shift, valid, M.C)
-    h += affine(standardized(b, b_mean, b_scale, valid), layer.glob.weight + shift, valid, M.C)
+    a, _ = normalized(a, layer.local, batch, replica, training, slot == first, valid, M)
+    b, _ = normalized(b, layer.glob, batch, replica, training, slot == first, valid, M)
+    h = a + b
     hidden = ffn_hidden(h, weights, p, key, salt, slot - first, M)
     out = with_bias(hidden, weights + M.FFN_2, 2 * M.C, M.C, M)
     out = dropped(out, p, key, salt + OUTPUT, slot - first, M.T, M.C)
@@ -157,8 +152,7 @@ def ffn_backward(batch, layer, back, salt, p, M: tl.constexpr):
     """From the gradient of the layer's output to that of h."""
     slot, replica, first = this_slot(batch)
     total = tl.num_programs(0)
-    shift = replica * batch.params_stride
-    weights = layer.weights + shift
+    weights = layer.weights + replica * batch.params_stride
     grads = layer.grads + slot.to(tl.int64) * batch.params_stride
     _, _, valid, key = graph_in(batch, slot, M.T)
 
@@ -174,16 +168,16 @@ def ffn_backward(batch, layer, back, salt, p, M: tl.constexpr):
     put_vector(grads + M.NORM_FFN + M.C, vector(near, M.C) + vector(far, M.C), M.C)
     d = tile_of(back.dx, slot, valid, M)
     d += tile_of(back.dx, total + slot, valid, M)
-    kept = replica * (2 * M.C)
-    y_hat, scale = standardized_again(tile_of(layer.y, slot, valid, M), layer.after.kept + kept, valid, M.C)
+    kept = layer.after.kept + replica * (2 * M.C)
+    y_hat, scale = standardized_again(tile_of(layer.y, slot, valid, M), kept, valid, M.C)
     d = norm_gradient(d, y_hat, scale, vector(weights + M.NORM_FFN, M.C), rows, sum_d, sum_d_hat, valid)
 
     # The network, whose hidden layer is computed again.
     a = tile_of(layer.mixed, slot, valid, M)
     b = tile_of(layer.mixed, total + slot, valid, M)
-    a_hat, _ = standardized_again(a, layer.local.kept + kept, valid, M.C)
-    b_hat, _ = standardized_again(b, layer.glob.kept + kept, valid, M.C)
-    h = affine(a_hat, layer.local.weight + shift, valid, M.C) + affine(b_hat, layer.glob.weight + shift, valid, M.C)
+    a, a_hat = normalized_again(a, layer.local, batch, replica, valid, M)
+    b, b_hat = normalized_again(b, layer.glob, batch, replica, valid, M)
+    h = a + b
     hidden = ffn_hidden(h, weights, p, key, salt, slot - first, M)
     d_out = dropped(d, p, key, salt + OUTPUT, slot - first, M.T, M.C)
     put_linear_gradient(grads + M.FFN_2, d_out, hidden, 2 * M.C, M.C, True, M.PRECISION)
@@ -198,17 +192,6 @@ def ffn_backward(batch, layer, back, salt, p, M: tl.constexpr):
     put_vector(sums, tl.sum(d, 0), M.C)
     put_vector(sums + M.C, tl.sum(d * a_hat, 0), M.C)
     put_vector(sums + 2 * M.C, tl.sum(d * b_hat, 0), M.C)
-
-
-@triton.jit
-def layer_input(layer, batch, slot, replica, normed, valid, M: tl.constexpr):
-    """What a layer is given, and the same before weight and bias of the norm that ends the layer before."""
-    hat = tile_of(layer.x, slot, valid, M)
-    x = hat
-    if normed:
-        hat, _ = standardized_again(hat, layer.before.kept + replica * (2 * M.C), valid, M.C)
-        x = affine(hat, layer.before.weight + replica * batch.params_stride, valid, M.C)
-    return x, hat
 
 
 @triton.jit(do_not_specialize=["salt", "normed", "accumulate"])
@@ -239,7 +222,11 @@ def mix_backward(batch, data, layer, back, salt, normed, accumulate, p_local, p_
     d = tile_of(back.dh, slot, valid, M)
     d = norm_gradient(d, hat, scale, vector(weights + norm_at, M.C), rows, sum_d, sum_d_hat, valid)
 
-    x, x_hat = layer_input(layer, batch, slot, replica, normed, valid, M)
+    # What the layer was given.
+    x = tile_of(layer.x, slot, valid, M)
+    x_hat = x
+    if normed:
+        x, x_hat = normalized_again(x, layer.before, batch, replica, valid, M)
     if branch == 0:
         d_far = dropped(d, p_local, key, salt + LOCAL, slot - first, M.T, M.C)
         gathered = tile_of(layer.messages, slot, valid, M)
