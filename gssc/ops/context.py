@@ -158,8 +158,7 @@ def batch_to_ptr(batch: Tensor | None, num_nodes: int, num_graphs: int, device: 
         check_shape("batch", batch, num_nodes)
     if batch.dtype not in (torch.int64, torch.int32):
         fail("batch", "an integer tensor", batch.dtype)
-    ptr: Tensor = _batch_to_ptr(batch, num_graphs)
-    return ptr
+    return _batch_to_ptr(batch, num_graphs)
 
 
 @op("gssc::batch_to_ptr")
