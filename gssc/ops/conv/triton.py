@@ -157,6 +157,10 @@ def _gradients(grad: Tensor, saved: Saved) -> Gradients:
     tensors: Any = saved
     x_s, vectors, gains, self_gains, ptr, state = tensors
     (nodes, k), graphs, c = vectors.shape, ptr.shape[0] - 1, grad.shape[1]
+    if nodes == 0 or k == 0 or c == 0:
+        return tuple(empty.zero_() for empty in collapsed.empty_gradients(grad, saved))  # type: ignore[return-value]
+    from gssc.ops.conv import kernels
+
     plan = _plan(BACKWARD, nodes, graphs, k, c, multiprocessors(grad.device), wants_exact(grad, x_s, vectors))
     parts, (x_s,) = _side_by_side(x_s)
     if parts == 2:
@@ -171,31 +175,11 @@ def _gradients(grad: Tensor, saved: Saved) -> Gradients:
         for gain in (gains, self_gains)
     )
     buffers = (d_o, d_s, d_gains, d_self)
-    if nodes == 0 or k == 0 or c == 0:
-        for buffer in buffers:
-            buffer.zero_()
-    else:
-        _launch_backward(plan, flags, contiguous(grad, vectors, gains, self_gains, ptr, state), x_s, buffers)
-    return d_o, d_s, _over_blocks(d_gains, gains), _over_blocks(d_self, self_gains)
-
-
-def _over_blocks(sums: Tensor, gains: Tensor | None) -> Tensor:
-    return sums if gains is None or sums.shape[2] == gains.shape[2] else sums.sum(2, keepdim=True)
-
-
-def _launch_backward(
-    plan: _Plan, flags: dict[str, int], tensors: list[Any], x_s: Tensor | None, buffers: Gradients
-) -> None:
-    from gssc.ops.conv import kernels
-
-    grad, vectors, gains, self_gains, ptr, state = tensors
-    d_o, d_s, d_gains, d_self = buffers
+    grad, vectors, gains, self_gains, ptr, state = contiguous(grad, vectors, gains, self_gains, ptr, state)
     partial = None if gains is None else plan.partial(state)
     self_partial = None if self_gains is None else plan.partial(d_self)
     inputs = (grad, x_s, vectors, gains, self_gains, ptr, state, partial, self_partial, *buffers)
     plan.launch(kernels.backward_tiles, *inputs, **plan.kinds, **flags)
-    if not plan.kinds["LARGE_GRAPHS"]:
-        return
     answer = None
     if partial is not None:
         answer = torch.empty_like(state)
@@ -203,8 +187,14 @@ def _launch_backward(
         plan.reduce(partial, ptr, answer, **extra, widest=plan.block_c, numbers=REDUCED)
     if self_partial is not None:
         plan.reduce(self_partial, ptr, d_self, numbers=REDUCED)
-    outer = (grad, vectors, gains, self_gains, None, ptr, answer, d_o, d_s)
-    plan.launch(kernels.apply_tiles, *outer, EVERY=False, BACKWARD=True, **flags)
+    if plan.kinds["LARGE_GRAPHS"]:
+        outer = (grad, vectors, gains, self_gains, None, ptr, answer, d_o, d_s)
+        plan.launch(kernels.apply_tiles, *outer, EVERY=False, BACKWARD=True, **flags)
+    return d_o, d_s, _over_blocks(d_gains, gains), _over_blocks(d_self, self_gains)
+
+
+def _over_blocks(sums: Tensor, gains: Tensor | None) -> Tensor:
+    return sums if gains is None or sums.shape[2] == gains.shape[2] else sums.sum(2, keepdim=True)
 
 
 conv_triton_backward.register_fake(collapsed.empty_gradients)
