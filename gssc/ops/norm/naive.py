@@ -42,21 +42,11 @@ class Branch(NamedTuple):
     residual: bool = True  # whether x, where it is given, is added
 
 
-class Inputs(NamedTuple):
-    """Arguments of ``gssc.ops.residual_norm``, checked, as the forms take them that need the states of the norms."""
-
-    x: Tensor | None
-    branches: Sequence[Branch]  # with dropout as it is here and now: zero where nothing trains
-    states: Sequence[NormState]
-    mask: Tensor | None
-    seed: Tensor | None
-    site: int
-    activation: bool
-
-
-def residual_norm(inputs: Inputs) -> Tensor:
-    """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
-    x, branches, states, mask, seed, site, activation = inputs
+def residual_norm(
+    x: Tensor | None, branches: Sequence[Branch], states: Sequence[NormState], mask: Tensor | None,
+    seed: Tensor | None, site: int, activation: bool,
+) -> Tensor:  # fmt: skip
+    """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]. No ``seed``: no dropout."""
     rows, _, dropouts, residuals = zip(*branches, strict=True)
 
     def norm(hidden: Tensor, number: int) -> Tensor:
