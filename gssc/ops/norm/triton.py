@@ -66,8 +66,8 @@ def _prepared(tensors: Sequence[Any], form: Form) -> tuple[list[Any], _Job]:
     """x, both h, the mask and the seed as kernels take them, and the job."""
     first, second, x, mask, seed = tensors
     known = None if mask is None else mask.contiguous().view(torch.uint8)
-    drops, adds, *others = form
-    job = _Job(*first.shape, x is not None, seed is not None, tuple(drops), tuple(adds), *others)
+    (rows, c), (drops, adds, activation, site) = first.shape, form
+    job = _Job(rows, c, x is not None, seed is not None, tuple(drops), tuple(adds), activation, site)
     return [*contiguous(x, first, second), known, seed], job
 
 
