@@ -6,8 +6,8 @@ import triton.language as tl
 EPS = tl.constexpr(1e-5)  # of every norm
 
 
-# REAL is how many numbers, or rows and columns, of a block of a power of two there are, if not all (or 0, which says the
-# same); the others are zero, and not in memory.
+# REAL is how many numbers, or rows and columns, of a block of a power of two there are (0: all of them); the others are
+# zero, and not in memory.
 
 
 @triton.jit
