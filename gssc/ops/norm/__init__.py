@@ -7,16 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_probability, check_shape, check_shapes, fail
-from gssc.ops.context import check_seed, new_seeds
+from gssc.ops.context import SEED_WORDS, new_seeds
 from gssc.ops.norm import naive, rowwise, triton
 from gssc.ops.norm.feed_forward import residual_feed_forward as fused_feed_forward
 from gssc.ops.norm.naive import Branch, NormState
 from gssc.ops.op import is_traced, unmodified
-from gssc.ops.triton_support import can_fuse, check_on_gpu
+from gssc.ops.triton_support import BACKENDS, can_fuse, check_on_gpu
 
 __all__ = ["Branch", "NormState", "degree_scale", "dropout", "norm_state", "residual_feed_forward", "residual_norm"]
 
-BACKENDS = ("auto", "naive", "torch", "triton")
 # Probabilities in this range are divided into 256 steps, so that eight random numbers fit into one draw of 64 bits;
 # others into 65,536.
 FEW_STEPS = (1 / 32, 31 / 32)
@@ -150,10 +149,11 @@ def _check(
         check_probability("dropout", branch.dropout)
         for name in ("weight", "bias", "mean", "variance"):
             check_shape(name, getattr(state, name), channels)
-    check_shapes(("x", x, (rows, channels)), ("mask", mask, (rows,)))
+    check_shapes(("x", x, (rows, channels)), ("mask", mask, (rows,)), ("seed", seed, (SEED_WORDS,)))
     if mask is not None and mask.dtype != torch.bool:
         fail("mask", "a boolean tensor (True = real)", mask.dtype)
-    check_seed(seed, any(branch.dropout for branch in branches))
+    if seed is None and any(branch.dropout for branch in branches):
+        fail("seed", "a seed from new_seeds, for dropout", "None")
 
 
 def residual_feed_forward(
