@@ -87,6 +87,7 @@ def _normalized(hidden: Tensor, state: NormState, mask: Tensor | None) -> Tensor
     return torch.zeros_like(hidden).index_put((real.nonzero().view(-1),), normed)
 
 
+@lru_cache(maxsize=64)
 def threshold(p: float) -> int:
     """Random numbers below it drop an entry: ``p`` in steps of 2⁻²⁴."""
     return min(round(p * LIMIT), LIMIT - 1)
