@@ -11,11 +11,9 @@ from torch import Tensor
 
 from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive
+from gssc.ops.norm.triton import HELD, HELD_CHANNELS
 from gssc.ops.op import empty_like, op, promoted
 from gssc.ops.triton_support import power_of_two
-
-HELD = 2048  # rows that one program may hold
-HELD_CHANNELS = 4  # then: one load of a thread, and many programs
 
 
 def relu_dropout(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: int) -> Tensor:

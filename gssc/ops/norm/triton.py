@@ -41,7 +41,7 @@ class _Job:
     def __init__(
         self, rows: int, c: int, added: bool, seeded: bool, drops: Drops, adds: Adds, activation: bool, site: int
     ) -> None:
-        self.rows, self.c, self.held = rows, c, rows <= HELD
+        self.rows, self.c = rows, c
         self.numbers = (*map(random.threshold, drops), *map(random.scale, drops), rows)  # after their tensors
         self.flags = {"ACTIVATION": activation, "SITE": site}
         for branch, (drop, add) in enumerate(zip(drops, adds, strict=True), 1):
@@ -90,7 +90,7 @@ def norm_forward(
     if stats.numel() == 0:
         return out.zero_(), stats
     rows, job = _prepared((first, second, x, mask, seed), (dropouts, residuals, activation, site))
-    held, moves = training and job.held, dict[str, Any](EPS=eps, MOMENTUM=momentum)
+    held, moves = training and job.rows <= HELD, dict[str, Any](EPS=eps, MOMENTUM=momentum)
     if training and not held:
         share = max(64, -(-job.rows // (SHARES * multiprocessors(first.device))))
         programs = -(-job.rows // share)
@@ -129,7 +129,7 @@ def norm_backward(
     sums, d1, *rest = gradients
     d2 = None if second is None else rest.pop(0)
     inputs = (*rows, grad.contiguous(), weight, bias, weight2, stats, rest[0] if rest else None, d1, d2)
-    if job.held:
+    if job.rows <= HELD:
         job.launch(kernels.backward_rows, *inputs, sums, held=True, SUM=True, SPREAD=True)
         return gradients
     partial = stats.new_empty(-(-job.rows // 64), 4, job.c)
