@@ -62,10 +62,8 @@ def static_shapes(node_counts: Tensor, edge_counts: Tensor, batch_size: int, gra
 
 def smallest_fit(shapes: Sequence[Shape], graphs: int, nodes: int, edges: int) -> Shape:
     """The first shape that holds a batch."""
-    for shape in shapes:
-        if shape.fits(graphs, nodes, edges):
-            return shape
-    return fail("batch", f"no larger than {shapes[-1]}", (graphs, nodes, edges))
+    fitting = (shape for shape in shapes if shape.fits(graphs, nodes, edges))
+    return next(fitting, None) or fail("batch", f"no larger than {shapes[-1]}", (graphs, nodes, edges))
 
 
 class StaticBatch:

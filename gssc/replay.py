@@ -250,8 +250,14 @@ class ReplayedStep:
             state += [p for group in self._groups for p in group["params"] if id(p) not in in_model]
             state += tree_leaves([dict(entries) for entries in self.optimizer.state.values()])
         tensors = [tensor for tensor in state if isinstance(tensor, Tensor)]
-        with _same_random_numbers(self.device):
-            replay = Replay(function, self.device, tensors, self._pool, careful=True)
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            try:
+                replay = Replay(function, self.device, tensors, self._pool, careful=True)
+            except CaptureError:
+                # A capture that failed leaves the generator in the middle of it: it gets another.
+                fresh = torch.Generator(self.device)
+                torch.cuda.default_generators[self.device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
+                raise
         others = {type(out).__name__ for out in tree_leaves(replay.result) if not isinstance(out, Tensor | None)}
         if others:
             raise CaptureError(f"it returns more than tensors ({', '.join(sorted(others))})")
@@ -290,24 +296,6 @@ class ReplayedStep:
 
 def _warn(text: str) -> None:
     warnings.warn(f"gssc.replayed: {text}", stacklevel=4)
-
-
-@contextmanager
-def _same_random_numbers(device: torch.device) -> Iterator[None]:
-    """The generator of the GPU is as before afterwards."""
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.cuda.get_rng_state(device)
-    try:
-        yield
-    except CaptureError:
-        # A capture that failed leaves the generator in the middle of it: it gets another.
-        fresh = torch.Generator(device)
-        torch.cuda.default_generators[device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
-        raise
-    finally:
-        torch.cuda.set_rng_state(before, device)
 
 
 def pick_shape(shapes: Sequence[Shape], graphs: int, nodes: int, edges: int, most: int) -> Shape | None:

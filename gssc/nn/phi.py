@@ -6,6 +6,7 @@ equal rows: this is what makes the convolution independent of the basis chosen i
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import chain, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -46,8 +47,10 @@ def signed_sqrt(eigvals: Tensor) -> Tensor:
     return eigvals.sign() * eigvals.abs().sqrt()
 
 
-def _linear_norm_act(inputs: int, outputs: int) -> list[nn.Module]:
-    return [nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.SiLU()]
+def _units(*widths: int) -> list[nn.Module]:
+    """Linear, LayerNorm and SiLU from each width to the next."""
+    units = ((nn.Linear(before, after), nn.LayerNorm(after), nn.SiLU()) for before, after in pairwise(widths))
+    return list(chain.from_iterable(units))
 
 
 class DeepSetPhi(Phi):
@@ -68,13 +71,9 @@ class DeepSetPhi(Phi):
         super().__init__()
         check_positive("channels", channels)
         self.channels = channels
-        self.embed = nn.Sequential(*_linear_norm_act(1, channels))
-        self.pool = nn.ModuleList(self._mlp(channels) for _ in range(blocks))
-        self.update = nn.ModuleList(self._mlp(channels) for _ in range(blocks))
-
-    @staticmethod
-    def _mlp(channels: int) -> nn.Sequential:
-        return nn.Sequential(*_linear_norm_act(channels, channels), *_linear_norm_act(channels, channels))
+        self.embed = nn.Sequential(*_units(1, channels))
+        self.pool = nn.ModuleList(nn.Sequential(*_units(*[channels] * 3)) for _ in range(blocks))
+        self.update = nn.ModuleList(nn.Sequential(*_units(*[channels] * 3)) for _ in range(blocks))
 
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         return deep_set(eigvals, eigmask, self.embed, list(self.pool), list(self.update))
@@ -92,10 +91,7 @@ class ElementwisePhi(Phi):
         super().__init__()
         check_positive("channels", channels)
         self.channels = channels
-        steps: list[nn.Module] = []
-        for i in range(layers):
-            steps += _linear_norm_act(1 if i == 0 else channels, channels)
-        self.mlp = nn.Sequential(*steps, nn.Linear(channels if layers else 1, channels))
+        self.mlp = nn.Sequential(*_units(1, *[channels] * layers), nn.Linear(channels if layers else 1, channels))
 
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         return self.mlp(signed_sqrt(eigvals).unsqueeze(-1))
@@ -124,10 +120,8 @@ class PolynomialPhi(Phi):
         if not scale > 0:
             fail("scale", "a positive number", scale)
         self.channels, self.degree, self.scale = channels, degree, scale
-        steps: list[nn.Module] = [nn.Linear(degree, channels), nn.SiLU()]
-        for _ in range(layers - 1):
-            steps += _linear_norm_act(channels, channels)
-        self.mlp = nn.Sequential(*steps, nn.Linear(channels, channels))
+        first = nn.Linear(degree, channels), nn.SiLU()
+        self.mlp = nn.Sequential(*first, *_units(*[channels] * layers), nn.Linear(channels, channels))
 
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         scaled = (eigvals / self.scale).unsqueeze(-1)
@@ -151,7 +145,7 @@ class TransformerPhi(Phi):
         if channels % heads:
             fail("heads", f"a divisor of channels = {channels}", heads)
         self.channels, self.heads = channels, heads
-        self.embed = nn.Sequential(*_linear_norm_act(1, channels))
+        self.embed = nn.Sequential(*_units(1, channels))
         self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in range(layers))
         self.queries_keys_values = nn.ModuleList(nn.Linear(channels, 3 * channels) for _ in range(layers))
         self.mixes = nn.ModuleList(nn.Linear(channels, channels) for _ in range(layers))

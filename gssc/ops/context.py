@@ -158,8 +158,7 @@ def batch_to_ptr(batch: Tensor | None, num_nodes: int, num_graphs: int, device: 
         check_shape("batch", batch, num_nodes)
     if batch.dtype not in (torch.int64, torch.int32):
         fail("batch", "an integer tensor", batch.dtype)
-    ptr: Tensor = _batch_to_ptr(batch, num_graphs)
-    return ptr
+    return _batch_to_ptr(batch, num_graphs)
 
 
 @op("gssc::batch_to_ptr")
@@ -218,11 +217,3 @@ def edge_plan(edge_index: Tensor, num_nodes: int) -> EdgePlan:
 def new_seeds(count: int, device: torch.device) -> Tensor:
     """Seeds of dropout in kernels [count, 4], drawn on the device by its default generator in one launch."""
     return torch.randint(-(2**31), 2**31, (count, SEED_WORDS), dtype=torch.int32, device=device)
-
-
-def check_seed(seed: Tensor | None, needed: bool) -> None:
-    """Fail where dropout has no seed, or something else."""
-    if needed and seed is None:
-        fail("seed", "a seed from new_seeds, for dropout", "None")
-    if seed is not None:
-        check_shape("seed", seed, SEED_WORDS)

@@ -114,13 +114,10 @@ def empty_columns(like: Tensor, parts: int) -> tuple[Tensor, ...]:
 
 def joined(columns: tuple[Tensor, ...]) -> Tensor:
     """Tensors [N, C] side by side, [N, parts · C]: a view where they stand so in memory already."""
-    first, parts = columns[0], len(columns)
-    rows, c = first.shape
-    if rows and first.stride() == (parts * c, 1) and not torch.is_grad_enabled():
-        storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
-        for number, column in enumerate(columns):
-            place = (column.untyped_storage().data_ptr(), column.storage_offset(), column.stride(), column.dtype)
-            if place != (storage, start + number * c, first.stride(), first.dtype):
-                return torch.cat(columns, dim=1)
-        return first.as_strided((rows, parts * c), (parts * c, 1))
-    return torch.cat(columns, dim=1)
+    whole, (rows, c) = columns[0]._base, columns[0].shape
+    if whole is None or whole.shape != (rows, len(columns) * c) or torch.is_grad_enabled():
+        return torch.cat(columns, dim=1)
+    for number, column in enumerate(columns):
+        if column._base is not whole or column.data_ptr() != whole.data_ptr() + number * c * whole.itemsize:
+            return torch.cat(columns, dim=1)
+    return whole

@@ -6,15 +6,15 @@ import triton.language as tl
 EPS = tl.constexpr(1e-5)  # of every norm
 
 
-# REAL, where it is not zero, is how many numbers, or rows and columns, of a block of a power of two there are; the
-# others are zero, and not in memory.
+# REAL is how many numbers, or rows and columns, of a block of a power of two there are (0: all of them); the others are
+# zero, and not in memory.
 
 
 @triton.jit
 def vector(at, N: tl.constexpr, REAL: tl.constexpr = 0):
     """N numbers."""
     n = tl.arange(0, N)
-    return tl.load(at + n, mask=None if REAL == 0 else n < REAL, other=None if REAL == 0 else 0.0)
+    return tl.load(at + n, mask=None if REAL % N == 0 else n < REAL, other=None if REAL % N == 0 else 0.0)
 
 
 @triton.jit
@@ -23,23 +23,23 @@ def put_vector(at, value, N: tl.constexpr, more=False, REAL: tl.constexpr = 0):
     n = tl.arange(0, N)
     if more:
         value += vector(at, N, REAL)
-    tl.store(at + n, value, mask=None if REAL == 0 else n < REAL)
+    tl.store(at + n, value, mask=None if REAL % N == 0 else n < REAL)
 
 
 @triton.jit
 def matrix(at, ROWS: tl.constexpr, COLUMNS: tl.constexpr, REAL: tl.constexpr = 0):
     """A matrix, row by row."""
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    mask = None if REAL == 0 else (row < REAL) & (column < REAL)
+    mask = None if REAL % ROWS == 0 else (row < REAL) & (column < REAL)
     where = at + row * (COLUMNS if REAL == 0 else REAL) + column
-    return tl.load(where, mask=mask, other=None if REAL == 0 else 0.0)
+    return tl.load(where, mask=mask, other=None if REAL % ROWS == 0 else 0.0)
 
 
 @triton.jit
 def put_matrix(at, value, ROWS: tl.constexpr, COLUMNS: tl.constexpr, more=False, REAL: tl.constexpr = 0):
     """Store a matrix, row by row; with ``more``, add it to the one that is there."""
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    mask = None if REAL == 0 else (row < REAL) & (column < REAL)
+    mask = None if REAL % ROWS == 0 else (row < REAL) & (column < REAL)
     if more:
         value += matrix(at, ROWS, COLUMNS, REAL)
     tl.store(at + row * (COLUMNS if REAL == 0 else REAL) + column, value, mask=mask)

@@ -4,38 +4,21 @@ Graphs of several tiles leave one partial sum per tile, added in a fixed order b
 results repeat bit by bit. Nothing looks at ``ptr`` on the host.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
-
 from torch import Tensor
 
 from gssc.ops.launch import launch
 from gssc.ops.triton_support import power_of_two
 
 
-@dataclass(frozen=True)
 class Tiles:
-    """Sizes of one launch: numbers only."""
+    """Sizes of one launch, numbers only; a tile has at most ``chunk`` nodes."""
 
-    nodes: int
-    graphs: int
-    chunk: int  # nodes of a tile, at most
-
-    @cached_property
-    def count(self) -> int:
-        return self.nodes // self.chunk + self.graphs
-
-    @cached_property
-    def numbers(self) -> tuple[int, int, int, int]:
-        """What a kernel needs to find its tile: the last arguments of all."""
-        steps = (self.graphs - 1).bit_length() + 1  # of a binary search among the graphs
-        return self.nodes, self.graphs, steps, self.chunk
-
-    @cached_property
-    def kinds(self) -> dict[str, bool]:
-        """Which kinds of graphs, of one tile and of several, sums may meet: code for others is left out of a kernel."""
-        several = self.nodes > self.chunk
-        return {"SMALL_GRAPHS": self.graphs > 1 or not several, "LARGE_GRAPHS": several}
+    def __init__(self, nodes: int, graphs: int, chunk: int) -> None:
+        self.graphs, self.chunk, self.count = graphs, chunk, nodes // chunk + graphs
+        # What a kernel needs to find its tile: the last arguments of all, with the steps of a search among the graphs.
+        self.numbers = nodes, graphs, (graphs - 1).bit_length() + 1, chunk
+        # Which kinds of graphs, of one tile and of several, sums may meet: code for others is left out of a kernel.
+        self.kinds = {"SMALL_GRAPHS": graphs > 1 or nodes <= chunk, "LARGE_GRAPHS": nodes > chunk}
 
     def partial(self, total: Tensor) -> Tensor | None:
         """Room for the sums of all tiles, where sums over graphs are ``total`` [G, ...] and may have several tiles."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gssc.checks import fail
 
+BACKENDS = ("auto", "naive", "torch", "triton")  # of an op
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -88,12 +88,11 @@ def gssc_conv(
         fail("projection", "None where x_o is", "one")
     if isinstance(projection, nn.Module):
         if gains.shape[2] != 1 or backend == "naive" or not unmodified(projection):  # type: ignore[union-attr]
-            mixed: Tensor = projection(convolve(x_o, None, vectors, gains, None, None, ptr)[0])
+            mixed = projection(convolve(x_o, None, vectors, gains, None, None, ptr)[0])
             return mixed if x_s is None else mixed + convolve(None, x_s, vectors, None, self_gains, None, ptr)[0]
         # A gain that all channels share commutes with it.
         x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
-    out: Tensor = convolve(x_o, x_s, vectors, gains, self_gains, projection, ptr)[0]
-    return out
+    return convolve(x_o, x_s, vectors, gains, self_gains, projection, ptr)[0]
 
 
 def conv_features(
@@ -125,8 +124,7 @@ def conv_of_linears(
         weights, bias = [lin_o.weight, lin_s.weight], None
         if projection is not None:
             weights[0], bias = projection.weight @ lin_o.weight, projection.bias  # type: ignore[operator]
-        out: Tensor = op_of_linears(_triton.conv_triton, x, weights, (), vectors, gains, self_gains, bias, ptr)[0]
-        return out
+        return op_of_linears(_triton.conv_triton, x, weights, (), vectors, gains, self_gains, bias, ptr)[0]
     x_o, x_s, rest = conv_features(x, lin_o, lin_s, projection, shared=shared)
     return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr, projection=rest, backend=backend)
 

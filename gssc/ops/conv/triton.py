@@ -14,7 +14,7 @@ P, and derivatives of the backward pass, are those of ``torch.py``.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -52,49 +52,26 @@ FORWARD = Tuning()
 BACKWARD = Tuning(rows=32, tiles=8)  # it holds twice as many blocks in registers
 
 
-@dataclass(frozen=True)
+@lru_cache(maxsize=256)
 class _Plan(Tiles):
-    """Tiles, and blocks of frequencies and channels."""
+    """Tiles, blocks of frequencies and channels, and what all launches have in common."""
 
-    tuning: Tuning
-    k: int
-    c: int
-    precision: str
-
-    @cached_property
-    def block_c(self) -> int:
-        return min(power_of_two(self.c, 16), STATE // self.block_k, 128)
-
-    @cached_property
-    def block_k(self) -> int:
-        return power_of_two(self.k, 32)
-
-    @cached_property
-    def blocks(self) -> int:
-        return -(-self.c // self.block_c)
-
-    @cached_property
-    def constants(self) -> dict[str, Any]:
-        """What all launches have in common."""
-        wide = self.block_k > 64  # a block of P must fit into shared memory
-        warps = self.tuning.warps * (2 if self.block_k * self.block_c > STATE // 2 else 1)
-        blocks = {"BLOCK_N": 16 if wide else self.tuning.rows, "BLOCK_K": self.block_k, "BLOCK_C": self.block_c}
-        effort = {"num_warps": warps, "num_stages": 1 if wide else self.tuning.stages}
-        return {"K": self.k, "C": self.c, "PRECISION": self.precision} | blocks | effort
+    def __init__(self, tuning: Tuning, nodes: int, graphs: int, k: int, c: int, processors: int, exact: bool) -> None:
+        share = -(-nodes // (tuning.tiles * processors))
+        tile = max(tuning.least, -(-share // tuning.rows) * tuning.rows)
+        super().__init__(nodes, graphs, tuning.once if nodes <= tuning.once else tile)
+        block_k = power_of_two(k, 32)
+        self.block_c = min(power_of_two(c, 16), STATE // block_k, 128)
+        self.blocks = -(-c // self.block_c)
+        wide = block_k > 64  # a block of P must fit into shared memory
+        warps = tuning.warps * (2 if block_k * self.block_c > STATE // 2 else 1)
+        blocks = {"BLOCK_N": 16 if wide else tuning.rows, "BLOCK_K": block_k, "BLOCK_C": self.block_c}
+        effort = {"num_warps": warps, "num_stages": 1 if wide else tuning.stages}
+        self.constants = {"K": k, "C": c, "PRECISION": tuning.exact if exact else "tf32"} | blocks | effort
 
     def launch(self, kernel: Any, *arguments: Any, **flags: Any) -> None:
         """One pass over the tiles."""
         launch(kernel, (self.count, self.blocks), *arguments, *self.numbers, **flags, **self.constants)
-
-
-@lru_cache(maxsize=256)
-def _plan(tuning: Tuning, nodes: int, graphs: int, k: int, channels: int, processors: int, exact: bool) -> _Plan:
-    if nodes <= tuning.once:
-        chunk = tuning.once
-    else:
-        share = -(-nodes // (tuning.tiles * processors))
-        chunk = max(tuning.least, -(-share // tuning.rows) * tuning.rows)
-    return _Plan(nodes, graphs, chunk, tuning, k, channels, tuning.exact if exact else "tf32")
 
 
 def _side_by_side(*features: Tensor | None) -> tuple[int, list[Tensor | None]]:
@@ -124,7 +101,7 @@ def conv_triton(
         return (out.zero_() if bias is None else out.copy_(bias.expand_as(out))), state.zero_()
     from gssc.ops.conv import kernels
 
-    plan = _plan(FORWARD, nodes, graphs, k, c, multiprocessors(out.device), wants_exact(x_o, x_s, vectors))
+    plan = _Plan(FORWARD, nodes, graphs, k, c, multiprocessors(out.device), wants_exact(x_o, x_s, vectors))
     parts, (x_o, x_s) = _side_by_side(x_o, x_s)
     vectors, gains, self_gains, ptr = contiguous(vectors, gains, self_gains, ptr)
     flags = _flags(gains, self_gains, parts)
@@ -157,7 +134,11 @@ def _gradients(grad: Tensor, saved: Saved) -> Gradients:
     tensors: Any = saved
     x_s, vectors, gains, self_gains, ptr, state = tensors
     (nodes, k), graphs, c = vectors.shape, ptr.shape[0] - 1, grad.shape[1]
-    plan = _plan(BACKWARD, nodes, graphs, k, c, multiprocessors(grad.device), wants_exact(grad, x_s, vectors))
+    if nodes == 0 or k == 0 or c == 0:
+        return tuple(empty.zero_() for empty in collapsed.empty_gradients(grad, saved))
+    from gssc.ops.conv import kernels
+
+    plan = _Plan(BACKWARD, nodes, graphs, k, c, multiprocessors(grad.device), wants_exact(grad, x_s, vectors))
     parts, (x_s,) = _side_by_side(x_s)
     if parts == 2:
         d_o, d_s = empty_columns(grad, 2)
@@ -171,31 +152,11 @@ def _gradients(grad: Tensor, saved: Saved) -> Gradients:
         for gain in (gains, self_gains)
     )
     buffers = (d_o, d_s, d_gains, d_self)
-    if nodes == 0 or k == 0 or c == 0:
-        for buffer in buffers:
-            buffer.zero_()
-    else:
-        _launch_backward(plan, flags, contiguous(grad, vectors, gains, self_gains, ptr, state), x_s, buffers)
-    return d_o, d_s, _over_blocks(d_gains, gains), _over_blocks(d_self, self_gains)
-
-
-def _over_blocks(sums: Tensor, gains: Tensor | None) -> Tensor:
-    return sums if gains is None or sums.shape[2] == gains.shape[2] else sums.sum(2, keepdim=True)
-
-
-def _launch_backward(
-    plan: _Plan, flags: dict[str, int], tensors: list[Any], x_s: Tensor | None, buffers: Gradients
-) -> None:
-    from gssc.ops.conv import kernels
-
-    grad, vectors, gains, self_gains, ptr, state = tensors
-    d_o, d_s, d_gains, d_self = buffers
+    grad, vectors, gains, self_gains, ptr, state = contiguous(grad, vectors, gains, self_gains, ptr, state)
     partial = None if gains is None else plan.partial(state)
     self_partial = None if self_gains is None else plan.partial(d_self)
     inputs = (grad, x_s, vectors, gains, self_gains, ptr, state, partial, self_partial, *buffers)
     plan.launch(kernels.backward_tiles, *inputs, **plan.kinds, **flags)
-    if not plan.kinds["LARGE_GRAPHS"]:
-        return
     answer = None
     if partial is not None:
         answer = torch.empty_like(state)
@@ -203,8 +164,14 @@ def _launch_backward(
         plan.reduce(partial, ptr, answer, **extra, widest=plan.block_c, numbers=REDUCED)
     if self_partial is not None:
         plan.reduce(self_partial, ptr, d_self, numbers=REDUCED)
-    outer = (grad, vectors, gains, self_gains, None, ptr, answer, d_o, d_s)
-    plan.launch(kernels.apply_tiles, *outer, EVERY=False, BACKWARD=True, **flags)
+    if plan.kinds["LARGE_GRAPHS"]:
+        outer = (grad, vectors, gains, self_gains, None, ptr, answer, d_o, d_s)
+        plan.launch(kernels.apply_tiles, *outer, EVERY=False, BACKWARD=True, **flags)
+    return d_o, d_s, _over_blocks(d_gains, gains), _over_blocks(d_self, self_gains)
+
+
+def _over_blocks(sums: Tensor, gains: Tensor | None) -> Tensor:
+    return sums if gains is None or sums.shape[2] == gains.shape[2] else sums.sum(2, keepdim=True)
 
 
 conv_triton_backward.register_fake(collapsed.empty_gradients)

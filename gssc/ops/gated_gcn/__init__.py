@@ -11,11 +11,9 @@ from gssc.ops.gated_gcn import naive, torch, triton
 from gssc.ops.gated_gcn.naive import Inputs
 from gssc.ops.norm import NormState, norm_state
 from gssc.ops.op import unmodified
-from gssc.ops.triton_support import can_fuse, check_fusible
+from gssc.ops.triton_support import BACKENDS, can_fuse, check_fusible
 
 __all__ = ["gated_messages"]
-
-BACKENDS = ("auto", "naive", "torch", "triton")
 
 
 def gated_messages(

@@ -22,7 +22,6 @@ differentiated, it is made of PyTorch's ops.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -86,8 +85,8 @@ def _messages(
     if need_edges:
         grid.over_rows(
             kernels.forward_edges, edges, target, source, projected, edge_attr if residual else None,
-            edge_index, mask, stats, scale, shift, seed, new_edges, *_drop_numbers(dropout),
-            PARTS=parts, SITE=site,
+            edge_index, mask, stats, scale, shift, seed, new_edges,
+            random.threshold(dropout), random.scale(dropout), PARTS=parts, SITE=site,
         )  # fmt: skip
     return out, new_edges if need_edges else new_edges.new_empty(0, c), stats, kept
 
@@ -107,12 +106,6 @@ def _empty_results(target: Tensor, scale: Tensor | None, edges: int) -> tuple[Te
     nodes, c = target.shape
     stats = target.new_empty((0 if scale is None else 5, c), dtype=torch.float32)
     return target.new_empty(nodes, c), target.new_empty(edges, c), stats, stats.new_empty(2, nodes, c)
-
-
-@lru_cache(maxsize=64)
-def _drop_numbers(dropout: float) -> tuple[int, float]:
-    """What kernels that drop out need to know."""
-    return random.threshold(dropout), random.scale(dropout)
 
 
 @_messages.register_fake
@@ -152,7 +145,7 @@ def _messages_backward(
         hats, degrees, partial = stats.new_empty(nodes, c), stats.new_empty(nodes), stats.new_empty(grid.programs, 2, c)
     features = (target, source, neighbor, projected)
     inner: tuple[Any, ...] = (u, w, grad, mask, stats, scale, shift, seed)
-    numbers, flags = _drop_numbers(dropout), {"PARTS": parts, "SITE": site}
+    numbers, flags = (random.threshold(dropout), random.scale(dropout)), {"PARTS": parts, "SITE": site}
     sums_of_edges = (d_s, d_b, hats, degrees, partial)
     grid.over_nodes(kernels.backward_sources, *features, *plan[3:], *inner, *sums_of_edges, *numbers, **flags)
     if partial is not None:

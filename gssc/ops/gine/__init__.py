@@ -16,11 +16,10 @@ from gssc.ops.context import EdgePlan, edge_plan
 from gssc.ops.gine import naive, triton
 from gssc.ops.gine.naive import gathered_messages
 from gssc.ops.op import composed_gradients, is_traced
-from gssc.ops.triton_support import can_fuse, check_fusible
+from gssc.ops.triton_support import BACKENDS, can_fuse, check_fusible
 
 __all__ = ["gine_messages", "neighbor_sum"]
 
-BACKENDS = ("auto", "naive", "torch", "triton")
 BAG_TYPES = (torch.float32, torch.float64)
 
 

@@ -7,16 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_probability, check_shape, check_shapes, fail
-from gssc.ops.context import check_seed, new_seeds
+from gssc.ops.context import SEED_WORDS, new_seeds
 from gssc.ops.norm import naive, rowwise, triton
 from gssc.ops.norm.feed_forward import residual_feed_forward as fused_feed_forward
-from gssc.ops.norm.naive import Branch, Inputs, NormState
+from gssc.ops.norm.naive import Branch, NormState
 from gssc.ops.op import is_traced, unmodified
-from gssc.ops.triton_support import can_fuse, check_on_gpu
+from gssc.ops.triton_support import BACKENDS, can_fuse, check_on_gpu
 
 __all__ = ["Branch", "NormState", "degree_scale", "dropout", "norm_state", "residual_feed_forward", "residual_norm"]
 
-BACKENDS = ("auto", "naive", "torch", "triton")
 # Probabilities in this range are divided into 256 steps, so that eight random numbers fit into one draw of 64 bits;
 # others into 65,536.
 FEW_STEPS = (1 / 32, 31 / 32)
@@ -62,11 +61,11 @@ def residual_norm(
         states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
         if not training:
             branches, seed = [branch._replace(dropout=0.0) for branch in branches], None
-        inputs = Inputs(x, branches, states, mask, seed, site, activation)
-        _check(inputs)
+        _check(x, branches, states, mask, seed, activation)
         if backend == "triton":
             check_on_gpu("rows", branches[0].rows)
-        return (naive if backend == "naive" else triton).residual_norm(inputs)
+        form = naive if backend == "naive" else triton
+        return form.residual_norm(x, branches, states, mask, seed, site, activation)
     if branches[0].rows.is_cuda and backend == "auto":
         fusible = _fusible(x, branches, training)
         if fusible is not None:
@@ -74,7 +73,7 @@ def residual_norm(
                 seed = None
             elif seed is None:
                 seed = new_seeds(1, branches[0].rows.device)[0]
-            return triton.residual_norm(Inputs(x, branches, fusible, mask, seed, site, activation))
+            return triton.residual_norm(x, branches, fusible, mask, seed, site, activation)
     total: Tensor | None = None
     for rows, norm, p, residual in branches:
         added = x if residual else None
@@ -135,9 +134,11 @@ def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> li
     return states
 
 
-def _check(inputs: Inputs) -> None:
+def _check(
+    x: Tensor | None, branches: Sequence[Branch], states: Sequence[NormState], mask: Tensor | None,
+    seed: Tensor | None, activation: bool,
+) -> None:  # fmt: skip
     """Fail where something does not fit."""
-    x, branches, states, mask, seed, _, activation = inputs
     if len(branches) not in (1, 2) or (activation and len(branches) == 2):
         fail("branches", "one, or two without activation", len(branches))
     if len(states) != len(branches):
@@ -148,10 +149,11 @@ def _check(inputs: Inputs) -> None:
         check_probability("dropout", branch.dropout)
         for name in ("weight", "bias", "mean", "variance"):
             check_shape(name, getattr(state, name), channels)
-    check_shapes(("x", x, (rows, channels)), ("mask", mask, (rows,)))
+    check_shapes(("x", x, (rows, channels)), ("mask", mask, (rows,)), ("seed", seed, (SEED_WORDS,)))
     if mask is not None and mask.dtype != torch.bool:
         fail("mask", "a boolean tensor (True = real)", mask.dtype)
-    check_seed(seed, any(branch.dropout for branch in branches))
+    if seed is None and any(branch.dropout for branch in branches):
+        fail("seed", "a seed from new_seeds, for dropout", "None")
 
 
 def residual_feed_forward(
@@ -205,7 +207,7 @@ def residual_feed_forward(
         check_on_gpu("x", x)
         known = norm_state(norm)
         state = [] if known is None else [known]
-        _check(Inputs(x, [Branch(x, norm, p)], state, mask, seed, site, False))
+        _check(x, [Branch(x, norm, p)], state, mask, seed, False)
     return fused_feed_forward(x, inner, outer, state[0], mask, seed, p, site)  # type: ignore[arg-type]
 
 

@@ -42,21 +42,11 @@ class Branch(NamedTuple):
     residual: bool = True  # whether x, where it is given, is added
 
 
-class Inputs(NamedTuple):
-    """Arguments of ``gssc.ops.residual_norm``, checked, as the forms take them that need the states of the norms."""
-
-    x: Tensor | None
-    branches: Sequence[Branch]  # with dropout as it is here and now: zero where nothing trains
-    states: Sequence[NormState]
-    mask: Tensor | None
-    seed: Tensor | None
-    site: int
-    activation: bool
-
-
-def residual_norm(inputs: Inputs) -> Tensor:
-    """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
-    x, branches, states, mask, seed, site, activation = inputs
+def residual_norm(
+    x: Tensor | None, branches: Sequence[Branch], states: Sequence[NormState], mask: Tensor | None,
+    seed: Tensor | None, site: int, activation: bool,
+) -> Tensor:  # fmt: skip
+    """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]. No ``seed``: no dropout."""
     rows, _, dropouts, residuals = zip(*branches, strict=True)
 
     def norm(hidden: Tensor, number: int) -> Tensor:
@@ -97,6 +87,7 @@ def _normalized(hidden: Tensor, state: NormState, mask: Tensor | None) -> Tensor
     return torch.zeros_like(hidden).index_put((real.nonzero().view(-1),), normed)
 
 
+@lru_cache(maxsize=64)
 def threshold(p: float) -> int:
     """Random numbers below it drop an entry: ``p`` in steps of 2⁻²⁴."""
     return min(round(p * LIMIT), LIMIT - 1)

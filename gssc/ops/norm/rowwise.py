@@ -11,11 +11,9 @@ from torch import Tensor
 
 from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive
+from gssc.ops.norm.triton import HELD, HELD_CHANNELS
 from gssc.ops.op import empty_like, op, promoted
 from gssc.ops.triton_support import power_of_two
-
-HELD = 2048  # rows that one program may hold
-HELD_CHANNELS = 4  # then: one load of a thread, and many programs
 
 
 def relu_dropout(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: int) -> Tensor:
@@ -51,12 +49,12 @@ def _scale(x: Tensor, grad: Tensor | None, a: Tensor, b: Tensor, degree: Tensor,
 
 
 @op("gssc::degree_scale")
-def _degree_forward(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
-    """Y [N, C]."""
+def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
+    """X ⊙ (a + b log(1 + d)), [N, C]."""
     return _scale(x, None, scale, log_scale, degree, None)
 
 
-_degree_forward.register_fake(empty_like)
+degree_scale.register_fake(empty_like)
 
 
 @op("gssc::degree_scale_backward")
@@ -75,10 +73,6 @@ def _(grad: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return empty_like(x), x.new_empty((2, x.shape[1]), dtype=promoted(x, least=torch.float32))
 
 
-def _setup_degree(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _backward_degree(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, scale, log_scale, degree = ctx.saved_tensors
     if torch.is_grad_enabled():  # somebody will differentiate the result
@@ -89,10 +83,6 @@ def _backward_degree(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return d_x, sums[0].to(scale.dtype), sums[1].to(log_scale.dtype), None
 
 
-_degree_forward.register_autograd(_backward_degree, setup_context=_setup_degree)
-
-
-def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
-    """X ⊙ (a + b log(1 + d)), [N, C]."""
-    out: Tensor = _degree_forward(x, scale, log_scale, degree)
-    return out
+degree_scale.register_autograd(
+    _backward_degree, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)

@@ -12,14 +12,14 @@ PyTorch's ops.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gssc.ops.launch import contiguous, launch
 from gssc.ops.norm import naive as random
-from gssc.ops.norm.naive import Inputs
+from gssc.ops.norm.naive import Branch, NormState
 from gssc.ops.op import composed_gradients, empty_like, is_traced, op, promoted
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
@@ -34,14 +34,18 @@ Adds = tuple[bool, bool]
 Form = tuple[Any, Any, bool, int]
 
 
-class _Job(NamedTuple):
+@lru_cache(maxsize=256)
+class _Job:
     """What all kernels of one call take besides their tensors, and how they are cut."""
 
-    rows: int
-    c: int
-    held: bool
-    numbers: tuple[Any, ...]  # thresholds and scales of dropout, and the number of rows
-    flags: dict[str, Any]
+    def __init__(
+        self, rows: int, c: int, added: bool, seeded: bool, drops: Drops, adds: Adds, activation: bool, site: int
+    ) -> None:
+        self.rows, self.c = rows, c
+        self.numbers = (*map(random.threshold, drops), *map(random.scale, drops), rows)  # after their tensors
+        self.flags = {"ACTIVATION": activation, "SITE": site}
+        for branch, (drop, add) in enumerate(zip(drops, adds, strict=True), 1):
+            self.flags |= {f"RESIDUAL{branch}": added and add, f"DROPOUT{branch}": seeded and drop > 0}
 
     def launch(
         self, kernel: Any, *arguments: Any, held: bool = False, programs: int | None = None, **more: Any
@@ -58,26 +62,12 @@ class _Job(NamedTuple):
         )  # fmt: skip
 
 
-@lru_cache(maxsize=256)
-def _job(rows: int, c: int, added: bool, seeded: bool, drops: Drops, adds: Adds, activation: bool, site: int) -> _Job:
-    flags = {
-        "SITE": site,
-        "ACTIVATION": activation,
-        "RESIDUAL1": added and adds[0],
-        "RESIDUAL2": added and adds[1],
-        "DROPOUT1": seeded and drops[0] > 0,
-        "DROPOUT2": seeded and drops[1] > 0,
-    }
-    numbers = (*map(random.threshold, drops), *map(random.scale, drops), rows)
-    return _Job(rows, c, rows <= HELD, numbers, flags)
-
-
 def _prepared(tensors: Sequence[Any], form: Form) -> tuple[list[Any], _Job]:
     """x, both h, the mask and the seed as kernels take them, and the job."""
     first, second, x, mask, seed = tensors
     known = None if mask is None else mask.contiguous().view(torch.uint8)
-    drops, adds, activation, site = form
-    job = _job(*first.shape, x is not None, seed is not None, tuple(drops), tuple(adds), activation, site)
+    (rows, c), (drops, adds, activation, site) = first.shape, form
+    job = _Job(rows, c, x is not None, seed is not None, tuple(drops), tuple(adds), activation, site)
     return [*contiguous(x, first, second), known, seed], job
 
 
@@ -100,7 +90,7 @@ def norm_forward(
     if stats.numel() == 0:
         return out.zero_(), stats
     rows, job = _prepared((first, second, x, mask, seed), (dropouts, residuals, activation, site))
-    held, moves = training and job.held, dict[str, Any](EPS=eps, MOMENTUM=momentum)
+    held, moves = training and job.rows <= HELD, dict[str, Any](EPS=eps, MOMENTUM=momentum)
     if training and not held:
         share = max(64, -(-job.rows // (SHARES * multiprocessors(first.device))))
         programs = -(-job.rows // share)
@@ -139,7 +129,7 @@ def norm_backward(
     sums, d1, *rest = gradients
     d2 = None if second is None else rest.pop(0)
     inputs = (*rows, grad.contiguous(), weight, bias, weight2, stats, rest[0] if rest else None, d1, d2)
-    if job.held:
+    if job.rows <= HELD:
         job.launch(kernels.backward_rows, *inputs, sums, held=True, SUM=True, SPREAD=True)
         return gradients
     partial = stats.new_empty(-(-job.rows // 64), 4, job.c)
@@ -242,9 +232,11 @@ def move_running_statistics(
 move_running_statistics.register_fake(lambda *_: None)
 
 
-def residual_norm(inputs: Inputs) -> Tensor:
-    """Σ norm(x + drop(h)), or x + drop(ReLU(norm(h))); [N, C]."""
-    x, branches, states, mask, seed, site, activation = inputs
+def residual_norm(
+    x: Tensor | None, branches: Sequence[Branch], states: Sequence[NormState], mask: Tensor | None,
+    seed: Tensor | None, site: int, activation: bool,
+) -> Tensor:  # fmt: skip
+    """See ``naive.py``."""
     one, norm, two = branches[0], states[0], None
     other: tuple[Any, ...] = (None,) * 5
     dropouts, residuals = [one.dropout, 0.0], [one.residual, False]

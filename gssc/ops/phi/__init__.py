@@ -7,11 +7,9 @@ from torch import Tensor, nn
 from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.op import unmodified, weight_and_bias
 from gssc.ops.phi import naive, triton
-from gssc.ops.triton_support import can_fuse, check_fusible
+from gssc.ops.triton_support import BACKENDS, can_fuse, check_fusible
 
 __all__ = ["deep_set"]
-
-BACKENDS = ("auto", "naive", "torch", "triton")
 
 
 def deep_set(

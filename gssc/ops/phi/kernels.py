@@ -23,24 +23,22 @@ def real_columns(z, W: tl.constexpr, N: tl.constexpr):
 @triton.jit
 def norm_act(z, at, W: tl.constexpr, N: tl.constexpr):
     """SiLU(LayerNorm(z)), z standardised, and 1/deviation; weight and bias of the norm lie at ``at``."""
-    REAL: tl.constexpr = 0 if N == W else N
     z = real_columns(z - (tl.sum(z, 1) / N)[:, None], W, N)
     scale = (1.0 / tl.sqrt(tl.sum(z * z, 1) / N + EPS))[:, None]
     hat = z * scale
-    n = hat * vector(at, W, REAL)[None, :] + vector(at + N, W, REAL)[None, :]
+    n = hat * vector(at, W, N)[None, :] + vector(at + N, W, N)[None, :]
     return n * tl.sigmoid(n), hat, scale
 
 
 @triton.jit
 def norm_act_backward(d, hat, scale, at, grads, W: tl.constexpr, N: tl.constexpr, more=False):
     """Gradient of z; those of weight and bias go to ``grads``, with ``more`` added to what is there."""
-    REAL: tl.constexpr = 0 if N == W else N
-    weight = vector(at, W, REAL)[None, :]
-    n = hat * weight + vector(at + N, W, REAL)[None, :]
+    weight = vector(at, W, N)[None, :]
+    n = hat * weight + vector(at + N, W, N)[None, :]
     gate = tl.sigmoid(n)
     d = d * gate * (1.0 + n * (1.0 - gate))
-    put_vector(grads, tl.sum(d * hat, 0), W, more, REAL)
-    put_vector(grads + N, tl.sum(d, 0), W, more, REAL)
+    put_vector(grads, tl.sum(d * hat, 0), W, more, N)
+    put_vector(grads + N, tl.sum(d, 0), W, more, N)
     d = d * weight
     d = scale * (d - (tl.sum(d, 1) / N)[:, None] - hat * (tl.sum(d * hat, 1) / N)[:, None])
     return real_columns(d, W, N)
@@ -49,19 +47,17 @@ def norm_act_backward(d, hat, scale, at, grads, W: tl.constexpr, N: tl.constexpr
 @triton.jit
 def unit(e, at, W: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr):
     """SiLU(LayerNorm(Linear(e))), and what its gradient needs."""
-    REAL: tl.constexpr = 0 if N == W else N
-    z = product(e, tl.trans(matrix(at, W, W, REAL)), PRECISION) + vector(at + N * N, W, REAL)[None, :]
+    z = product(e, tl.trans(matrix(at, W, W, N)), PRECISION) + vector(at + N * N, W, N)[None, :]
     return norm_act(z, at + N * N + N, W, N)
 
 
 @triton.jit
 def unit_backward(d, e, hat, scale, at, grads, W: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, more=False):
     """Gradient of e; those of the weights go to ``grads``, with ``more`` added to what is there."""
-    REAL: tl.constexpr = 0 if N == W else N
     d = norm_act_backward(d, hat, scale, at + N * N + N, grads + N * N + N, W, N, more)
-    put_matrix(grads, product(tl.trans(d), e, PRECISION), W, W, more, REAL)
-    put_vector(grads + N * N, tl.sum(d, 0), W, more, REAL)
-    return product(d, matrix(at, W, W, REAL), PRECISION)
+    put_matrix(grads, product(tl.trans(d), e, PRECISION), W, W, more, N)
+    put_vector(grads + N * N, tl.sum(d, 0), W, more, N)
+    return product(d, matrix(at, W, W, N), PRECISION)
 
 
 @triton.jit
@@ -83,8 +79,7 @@ def phi_of(
 ):  # fmt: skip
     """E ← e + mean_l(pool(e_l)) ⊙ update(e), BLOCKS times; ``states`` [BLOCKS, total, KP, W] get e before each."""
     N: tl.constexpr = CHANNELS if CHANNELS > 0 else W
-    REAL: tl.constexpr = 0 if N == W else N
-    z = root[:, None] * vector(weights, W, REAL)[None, :] + vector(weights + N, W, REAL)[None, :]
+    z = root[:, None] * vector(weights, W, N)[None, :] + vector(weights + N, W, N)[None, :]
     e, _, _ = norm_act(z, weights + 2 * N, W, N)
     size = N * N + 3 * N
     pools = weights + 4 * N
@@ -110,7 +105,6 @@ def phi_backward_of(
 ):  # fmt: skip
     """Gradients of all weights from d, that of Φ, zero where masked; what is inside a block is computed again."""
     N: tl.constexpr = CHANNELS if CHANNELS > 0 else W
-    REAL: tl.constexpr = 0 if N == W else N
     size = N * N + 3 * N
     for turn in range(BLOCKS):
         block = BLOCKS - 1 - turn
@@ -132,11 +126,11 @@ def phi_backward_of(
         d_change = unit_backward(d_change, middle, change_hat, change_scale, at, to, W, PRECISION, N, more)
         at = weights + update
         d += unit_backward(d_change, e, middle_hat, middle_scale, at, grads + update, W, PRECISION, N, more)
-    z = root[:, None] * vector(weights, W, REAL)[None, :] + vector(weights + N, W, REAL)[None, :]
+    z = root[:, None] * vector(weights, W, N)[None, :] + vector(weights + N, W, N)[None, :]
     _, hat, scale = norm_act(z, weights + 2 * N, W, N)
     d = norm_act_backward(d, hat, scale, weights + 2 * N, grads + 2 * N, W, N, more)
-    put_vector(grads, tl.sum(d * root[:, None], 0), W, more, REAL)
-    put_vector(grads + N, tl.sum(d, 0), W, more, REAL)
+    put_vector(grads, tl.sum(d * root[:, None], 0), W, more, N)
+    put_vector(grads + N, tl.sum(d, 0), W, more, N)
 
 
 @triton.jit

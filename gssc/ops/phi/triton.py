@@ -135,5 +135,4 @@ def deep_set(eigvals: Tensor, eigmask: Tensor, weights: list[Tensor]) -> Tensor:
     """Φ [G, K, C] from the weights of all units, one after the other."""
     flat: Tensor = _Flat.apply(*weights) if not is_traced() else torch.cat([weight.reshape(-1) for weight in weights])
     keep = torch.is_grad_enabled() and flat.requires_grad
-    out: Tensor = deep_set_forward(eigvals, eigmask, flat, weights[0].shape[0], naive.blocks_of(weights), keep)[0]
-    return out
+    return deep_set_forward(eigvals, eigmask, flat, weights[0].shape[0], naive.blocks_of(weights), keep)[0]
