@@ -6,6 +6,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
@@ -18,6 +19,7 @@ print(gssc.GSSC(1, 8, 1)(**gssc.model_inputs(path)).shape, gssc.__version__)
 """
 
 
+@pytest.mark.skipif(not (ROOT / ".venv" / "ready").exists(), reason="no package index, or make would have used it")
 def test_wheel_in_an_empty_environment(tmp_path):
     subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)], check=True)
     (wheel,) = tmp_path.glob("*.whl")

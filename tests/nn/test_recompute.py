@@ -4,7 +4,7 @@ import pytest
 import torch
 from graphs import random_graph
 
-from gssc import GSSC, LaplacianSpectrum, model_inputs
+from gssc import GSSC, LaplacianSpectrum, model_inputs, ops
 
 
 def case():
@@ -34,6 +34,20 @@ def test_output_gradients_and_statistics_are_the_same(recompute, form):
         assert (one is None) == (other is None)
         assert one is None or torch.equal(one, other)
     assert all(torch.equal(value, statistics[name]) for name, value in buffers.items())
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "gine"])
+@pytest.mark.parametrize("recompute", [1, 2])
+def test_with_kernels_too(recompute, local, pretend_gpu):
+    """Where nested pieces are computed again, what a backward pass has kept can be asked for once only."""
+    pytest.importorskip("triton")
+    pretend_gpu(True, ops.norm, ops.gated_gcn, ops.conv, ops.gine)
+    inputs, form = case(), {"dropout_ffn": 0.1, "dropout_local": 0.2, "local": local}
+    results = [trained(inputs, level, **form) for level in (0, recompute)]
+    for one, other in zip(*(grads for _, grads, _ in results), strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or torch.equal(one, other)
+    assert torch.equal(results[0][0], results[1][0])
 
 
 def test_what_is_kept():

@@ -224,7 +224,9 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
     absent = [[None] * len(need) if isinstance(need, list) else None for need in ctx.needs_input_grad[9:]]
     if grad_nodes is None and grad_edges is None:
         return (*[None] * 9, *absent)
-    saved, origin = list(ctx.saved_tensors[:19]), ctx.saved_tensors[19:]
+    saved = list(ctx.saved_tensors)
+    origin = saved[19:]
+    del saved[19:]
     if origin:  # t, s and n were not kept
         x, *weights = (tensor.to(ctx.dtype) for tensor in origin)
         saved[:3] = [F.linear(x, weights[place], weights[place + 1]) for place in (0, 2, 4)]

@@ -46,11 +46,11 @@ def gine_messages(
     Returns:
         h, [N, C].
     """
+    if edge_attr is not None and edge_attr.shape != (edge_index.shape[-1], x.shape[-1]):
+        check_shape("edge_attr", edge_attr, edge_index.shape[-1], x.shape[-1])
     # On a CPU "auto" stays, and means torch.
     if backend != "auto" or x.is_cuda or x.dim() != 2 or edge_index.dim() != 2 or edge_index.shape[0] != 2:
         backend = _chosen(backend, x, edge_index, edge_attr)
-    if edge_attr is not None and edge_attr.shape != (edge_index.shape[1], x.shape[1]):
-        check_shape("edge_attr", edge_attr, edge_index.shape[1], x.shape[1])
     if backend == "naive":
         return naive.gine_messages(x, edge_attr, edge_index, eps)
     if edge_attr is not None and edge_attr.dtype != x.dtype:

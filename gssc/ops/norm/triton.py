@@ -163,16 +163,15 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
 def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
     if grad is None:
         return (None,) * 22
-    _, second, x, weight, bias, weight2, bias2, *_, stats = ctx.saved_tensors
+    saved = ctx.saved_tensors  # once: where layers are computed anew, it can be asked for once only
+    _, second, x, weight, bias, weight2, bias2, *_, stats = saved
     if torch.is_grad_enabled():  # somebody will differentiate the result
         needed = [bool(need) for need in ctx.needs_input_grad[:7]]
         wide_grad = grad.to(promoted(grad, stats))
-        fixed = (*ctx.saved_tensors[7:], ctx.eps, ctx.form)
-        gradients = composed_gradients(
-            lambda *views: composed_norm(*views, *fixed), ctx.saved_tensors[:7], needed, wide_grad
-        )
+        fixed = (*saved[7:], ctx.eps, ctx.form)
+        gradients = composed_gradients(lambda *views: composed_norm(*views, *fixed), saved[:7], needed, wide_grad)
         return (*gradients, *[None] * 15)
-    sums, d_first, *rest = norm_backward(grad, ctx.saved_tensors, *ctx.form)
+    sums, d_first, *rest = norm_backward(grad, saved, *ctx.form)
     d_second = None if second is None else rest.pop(0)
     d_x = rest[0] if rest else None
     _, residuals, activation, _ = ctx.form

@@ -133,7 +133,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 def _backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 11
-    inputs, (vectors, ptr), results = ctx.saved_tensors[:7], ctx.saved_tensors[7:9], ctx.saved_tensors[9:]
+    saved = ctx.saved_tensors
+    inputs, (vectors, ptr), results = saved[:7], saved[7:9], saved[9:]
 
     def composed(x: Tensor, x_o: Any, x_s: Any, phi: Tensor, pair_gains: Tensor, dv: Tensor, turns: Tensor) -> Tensor:
         names = turn_names(x_o, x_s)
