@@ -38,10 +38,10 @@ def check_device(argument: str, name: str | torch.device, *, present: bool = Tru
     return device
 
 
-def check_installed(argument: str, package: str, extra: str) -> None:
-    """Fail unless an optional package is there, naming the extra of gssc that brings it."""
+def check_installed(argument: str, package: str) -> None:
+    """Fail unless an optional package is there, naming what to install."""
     if importlib.util.find_spec(package) is None:
-        fail(argument, f"the package {package} (pip install 'gssc[{extra}]')", "no such package")
+        fail(argument, f"the package {package} (pip install {package})", "no such package")
 
 
 def check_choice(argument: str, value: object, choices: Iterable[object]) -> None:

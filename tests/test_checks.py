@@ -31,8 +31,8 @@ def test_bad_values_name_argument_expectation_and_value(action, message):
 
 
 def test_installed():
-    check_installed("plot", "numpy", "plot")
+    check_installed("plot", "numpy")
     with pytest.raises(
-        ValueError, match=r"^plot: expected the package no_such_thing \(pip install 'gssc\[plot\]'\), got no"
+        ValueError, match=r"^plot: expected the package no_such_thing \(pip install no_such_thing\), got no"
     ):
-        check_installed("plot", "no_such_thing", "plot")
+        check_installed("plot", "no_such_thing")

@@ -55,7 +55,7 @@ def make_documents(results: Path, docs: Path, readme: Path | None = None) -> dic
     pages[path] = _filled(path, "# Results", results_parts(recorded, notes), titles)
     parts = {}
     for name, mine in comparisons(recorded).items():
-        check_installed("make results", "matplotlib", "plot")
+        check_installed("make results", "matplotlib")
         picture = f"{FIGURES}/ablation-{name}.svg"
         pages[docs / picture] = comparison_plot(mine)
         tables = [f"{comparison_table(one, short_note(notes, one.recipe))}\n\n{commands(one)}" for one in mine]

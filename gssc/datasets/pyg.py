@@ -99,7 +99,7 @@ def _class(name: str) -> Callable[[str, str], Any]:
 
 def _load_molhiv(place: Path) -> dict[str, Any]:
     """ogbg-molhiv in OGB's scaffold split."""
-    check_installed("molhiv", "ogb", "ogb")
+    check_installed("molhiv", "ogb")
     from ogb.graphproppred import PygGraphPropPredDataset
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage

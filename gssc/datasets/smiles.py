@@ -100,7 +100,7 @@ def read_molecules(
     ``skip_invalid`` leaves out what RDKit cannot read, or the encoding has no number for, instead of an error. The
     encoding ``"zinc"`` has the types of atoms and bonds of ZINC (`gssc.datasets.zinc_atoms`).
     """
-    check_installed("SMILES", "rdkit", "molecules")
+    check_installed("SMILES", "rdkit")
     from rdkit import Chem, rdBase
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 

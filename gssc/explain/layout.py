@@ -51,7 +51,7 @@ def layout(data: Data) -> np.ndarray:
 
 
 def _springs(matrix: sp.csr_array) -> np.ndarray:
-    check_installed("gssc explain", "networkx", "plot")
+    check_installed("gssc explain", "networkx")
     import networkx as nx
 
     nodes = matrix.shape[0]

@@ -75,7 +75,7 @@ def write_explanation(
     ``channel`` of the kernel is a number, ``"mean"`` or ``"rms"``; ``layer`` None draws all; ``nodes`` is how many
     nodes u influence is averaged over, ``node`` among them, None for all.
     """
-    check_installed("gssc explain", "matplotlib", "plot")
+    check_installed("gssc explain", "matplotlib")
     u = check_number("--node", node, subject.nodes, "a node")
     if against is not None and against.nodes != subject.nodes:
         fail("--against", f"a run whose graph {subject.graph} has {subject.nodes} nodes", against.nodes)

@@ -46,7 +46,7 @@ def write_report(runs: Iterable[str | Path], folder: str | Path, recorded: str |
         folder: Made if missing; files of an earlier report are replaced when all of the new ones are complete.
         recorded: Results that were kept (`read_recorded`), to put beside the runs.
     """
-    check_installed("gssc report", "matplotlib", "plot")
+    check_installed("gssc report", "matplotlib")
     folder = Path(folder)
     if recorded is not None and not Path(recorded).is_dir():
         fail("recorded", "an existing folder", str(recorded))

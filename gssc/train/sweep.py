@@ -114,7 +114,7 @@ def _study(
     They are told to a new sampler each time. Its random numbers are seeded by the number of the trial, so that a study
     that was interrupted proposes what it would have proposed.
     """
-    check_installed("--trials", "optuna", "sweep")
+    check_installed("--trials", "optuna")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -82,5 +82,5 @@ def test_what_rdkit_cannot_read_is_named_or_left_out(capfd):
 
 def test_without_rdkit_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "rdkit", None)
-    with pytest.raises(ValueError, match=r"the package rdkit \(pip install 'gssc\[molecules\]'\)"):
+    with pytest.raises(ValueError, match=r"the package rdkit \(pip install rdkit\)"):
         read_molecules(["C"], ["row 1"])

@@ -59,7 +59,7 @@ def test_no_runs_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
 def test_without_matplotlib(runs, tmp_path, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else real(name))
-    with pytest.raises(ValueError, match=r"the package matplotlib \(pip install 'gssc\[plot\]'\), got no such package"):
+    with pytest.raises(ValueError, match=r"the package matplotlib \(pip install matplotlib\), got no such package"):
         write_report([runs], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
