@@ -114,6 +114,20 @@ def test_autocast_leaves_the_residual_as_it_is():
         assert (actual - expected).norm() < 3e-2 * max(float(expected.norm()), 1.0)
 
 
+@pytest.mark.parametrize(("rows", "channels"), [(1, 1), (33, 5), (70, 130)])
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_the_kernel_between_the_products_matches_naive(rows, channels, p):
+    x, seed = torch.randn(rows, channels, device=DEVICE), new_seed() if p else None
+    leaf, grad = x.clone().requires_grad_(), torch.randn(rows, channels, device=DEVICE)
+    expected = naive.dropped(leaf.relu(), seed, 4, p)
+    hidden = rowwise.relu_dropout(x, None, seed, p, 4)
+    assert_close(hidden, expected.detach(), tolerance=1e-6)
+    # From its own output as well as from its input: what was dropped or negative is zero there.
+    for rows_before in (x, hidden):
+        gradient = rowwise.relu_dropout(rows_before, grad, seed, p, 4)
+        assert_close(gradient, torch.autograd.grad(expected, leaf, grad, retain_graph=True)[0], tolerance=1e-6)
+
+
 def test_what_is_no_number_stays_so():
     x = torch.tensor([[float("nan"), -1.0, 2.0]], device=DEVICE)
     assert rowwise.relu_dropout(x, None, None, 0.0, 0).isnan().tolist() == [[True, False, False]]
