@@ -69,9 +69,11 @@ class Compiler:
         self.kernels: set[tuple[str, str]] = set()
         self.failures: dict[str, str] = {}
 
-    def __call__(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    def __call__(
+        self, kernel: Any, grid: tuple[int, ...], *tensors: Any, numbers: tuple[Any, ...] = (), **constants: Any
+    ) -> None:
         try:
-            compiled = kernel.run(*arguments, grid=grid, warmup=True, **constants)
+            compiled = kernel.run(*tensors, *numbers, grid=grid, warmup=True, **constants)
         except Exception as error:  # whatever the compiler raises
             self.failures.setdefault(kernel.__name__, str(error).strip().splitlines()[-1])
             return

@@ -13,10 +13,10 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv
 
 from gssc.checks import check_choice, check_positive, check_probability, check_shape, fail
 from gssc.nn.norm import NormName, make_norm
+from gssc.nn.reset import Resets
 from gssc.ops.context import GraphContext, graph_context
 from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.gine import gine_messages, neighbor_sum
-from gssc.ops.norm import Branch, residual_norm
 
 Source = nn.Module | Callable[[int], nn.Module | None]
 Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"]
@@ -26,7 +26,7 @@ AGGREGATORS = ["mean", "min", "max", "std"]
 SCALERS = ["identity", "amplification", "attenuation"]
 
 
-class GatedGCN(nn.Module):
+class GatedGCN(Resets, nn.Module):
     r"""Residual gated graph convolution that updates edges.
 
     From `Residual Gated Graph ConvNets <https://arxiv.org/abs/1711.07553>`_, in the form of `Benchmarking Graph Neural
@@ -53,9 +53,9 @@ class GatedGCN(nn.Module):
     Shapes:
         x [N, C], edge_index [2, E], edge_attr [E, C] or None -> x [N, C], edge_attr [E, C]
 
-    All that happens on edges is one op (``gssc.ops.gated_messages``), which on a GPU keeps no tensor of size E × C but
-    its output. ``context`` (`GraphContext`) tells the masks of a padded batch, and which layer is the last: edge
-    features that nobody reads come back as ``None``.
+    All of it is one op (``gssc.ops.gated_messages``), which on a GPU keeps no tensor of size E × C but its output.
+    ``context`` (`GraphContext`) tells the masks of a padded batch, and which layer is the last: edge features that
+    nobody reads come back as ``None``.
     """
 
     def __init__(
@@ -79,16 +79,13 @@ class GatedGCN(nn.Module):
         if context is None:
             check_shape("x", x, None, self.channels)
             context = graph_context(x.shape[0], edge_index=edge_index)
-        seed = context.seeds.get(self)
         tell = (self.lin_target, self.lin_source, self.lin_neighbor, self.lin_self)
-        nodes, edges = gated_messages(
-            x, tell, edge_index, edge_attr, self.lin_edge, self.norm_edge,
-            mask=context.edge_mask, residual=self.residual, eps=self.eps, dropout=self.dropout, training=self.training,
-            seed=seed, site=EDGE_SITE, plan=lambda: context.plan, need_edges=context.final is not self,
+        return gated_messages(
+            x, tell, edge_index, edge_attr, self.lin_edge, self.norm_edge, norm_node=self.norm_node,
+            mask=context.edge_mask, node_mask=context.node_mask, residual=self.residual, eps=self.eps,
+            dropout=self.dropout, training=self.training, seed=context.seeds.get(self), site=EDGE_SITE,
+            node_site=NODE_SITE, plan=lambda: context.plan, need_edges=context.final is not self,
         )  # fmt: skip
-        update = Branch(nodes, self.norm_node, self.dropout, self.residual)
-        mask, training = context.node_mask, self.training
-        return residual_norm(x, [update], mask, training=training, seed=seed, site=NODE_SITE, activation=True), edges
 
 
 def _mlp(channels: int) -> nn.Sequential:

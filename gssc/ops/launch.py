@@ -1,55 +1,69 @@
 """Launching Triton kernels quickly.
 
 Triton binds and specialises arguments anew at every launch, 0.1 ms in all. Here the compiled kernel is remembered by
-what a specialisation can depend on: constants, types, alignment of pointers, divisibility of integers.
+what it depends on: constants, types and alignment of tensors. Kernels are compiled for numbers of any value.
 """
 
+from functools import cache, reduce
+from importlib import import_module
+from operator import or_
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gssc.ops.triton_support import interpreting
 
-_COMPILED: dict[tuple[Any, ...], Any] = {}
+_COMPILED: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = {}
 INTERPRETED = interpreting()
+WIDE = 0x80000000  # from here on integers have 64 bits
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-    """``kernel[grid](*arguments, **constants)``; the former are positional, the latter ``tl.constexpr`` and options."""
+@cache
+def kernels_of(op: str) -> Any:
+    """The module with the kernels of an op, imported where they run."""
+    return import_module(f"gssc.ops.{op}.kernels")
+
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], *tensors: Tensor | None, numbers: tuple[float, ...] = (), **constants: Any
+) -> None:
+    """``kernel[grid](*tensors, *numbers, **constants)``; the last are ``tl.constexpr`` and options.
+
+    Kernels name all of their numbers in ``do_not_specialize``.
+    """
     if INTERPRETED:
-        kernel[grid](*arguments, **constants)
+        kernel[grid](*tensors, *numbers, **constants)
         return
     device = torch._C._cuda_getDevice()
-    traits: list[Any] = [id(kernel), device, *constants.values()]  # kernels live as long as the program
-    passed: list[Any] = []  # tensors as addresses: of a tensor Triton would ask the driver where it lies
-    for value in arguments:
-        kind = type(value)
-        if kind is Tensor or kind is nn.Parameter:
-            # Apart from each other, without a tuple for each: an aligned pointer is its type alone.
-            address = value.data_ptr()
-            traits.append(value.dtype if address % 16 == 0 else (value.dtype,))
-            passed.append(address if value.is_cuda else value)  # which it refuses in words
-            continue
-        passed.append(value)
-        if kind is int:
-            divisible = 1 if value == 1 else 16 if value % 16 == 0 else 0
-            narrow = -0x80000000 <= value < 0x80000000
-            traits.append(divisible if narrow else (divisible, value < 0x8000000000000000))
-        else:
-            traits.append(kind)
-    key = tuple(traits)
+    # Addresses: of a tensor Triton would ask the driver where it lies. One that is not on a GPU is known to no key.
+    passed = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    types = [None if tensor is None else tensor.dtype if tensor.is_cuda else tensor for tensor in tensors]
+    key = (id(kernel), device, *constants.values(), *types)  # kernels live as long as the program
+    if reduce(or_, filter(None, passed), 0) % 16:
+        key = (*key, *(None if address is None else address % 16 for address in passed))
+    for number in numbers:
+        if number >= WIDE and type(number) is int:
+            key = (*key, number)
     known = _COMPILED.get(key)
     if known is None:
-        compiled = kernel[grid](*arguments, **constants)
-        values = [constants[name] for name in kernel.arg_names[len(arguments) :]]
-        # What ``compiled[grid]`` would look up again; hooks of profilers that Triton offers are not called.
-        _COMPILED[key] = compiled.run, compiled.function, compiled.packed_metadata, values
+        compiled = kernel[grid](*tensors, *numbers, **constants)
+        values = tuple(constants[name] for name in kernel.arg_names[len(tensors) + len(numbers) :])
+        _COMPILED[key] = (*_start(compiled), values)
         return
-    run, function, metadata, constant = known
-    stream = torch._C._cuda_getCurrentRawStream(device)
+    start, told, values = known
     x, y, z = (*grid, 1, 1)[:3]
-    run(x, y, z, stream, function, metadata, None, None, None, *passed, *constant)
+    start(x, y, z, torch._C._cuda_getCurrentRawStream(device), *told, *passed, *numbers, *values)
+
+
+def _start(compiled: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What ``compiled[grid]`` would look up again, and what it is told; hooks of profilers are not called."""
+    run, function, rest = compiled.run, compiled.function, (compiled.packed_metadata, None, None, None)
+    scratch = (getattr(run, f"{kind}_scratch_size", None) for kind in ("global", "profile"))
+    if any(scratch) or None in scratch or not import_module("triton").__version__.startswith(("3.6.", "3.7.")):
+        return run, (function, *rest)
+    # The same without Python in between, as these versions do it.
+    return run.launch, (function, run.launch_cooperative_grid, run.launch_pdl, None, None, *rest)
 
 
 def contiguous(*tensors: Tensor | None) -> list[Any]:

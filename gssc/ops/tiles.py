@@ -6,7 +6,7 @@ results repeat bit by bit. Nothing looks at ``ptr`` on the host.
 
 from torch import Tensor
 
-from gssc.ops.launch import launch
+from gssc.ops.launch import kernels_of, launch
 from gssc.ops.triton_support import power_of_two
 
 
@@ -32,15 +32,14 @@ class Tiles:
 
         A program holds so many ``numbers``, of blocks of channels that are at most ``widest``.
         """
-        from gssc.ops.conv import kernels
-
+        kernels = kernels_of("conv")
         k, c = partial.shape[1:]
         if product is None and k * c <= widest:  # nothing depends on which column is which channel
             k, c = 1, k * c
         block_c = min(power_of_two(c, 16), widest)
         programs = max(1, min(k, 4096 // self.graphs))
         launch(
-            kernels.reduce, (self.graphs, programs, -(-c // block_c)), partial, ptr, state, total, product, self.chunk,
-            K=k, C=c, ROWS=max(numbers // block_c, 1), BLOCK_C=block_c,
+            kernels.reduce, (self.graphs, programs, -(-c // block_c)), partial, ptr, state, total, product,
+            numbers=(self.chunk,), K=k, C=c, ROWS=max(numbers // block_c, 1), BLOCK_C=block_c,
             SHARED=product is not None and product.shape[2] != c, num_warps=8,
         )  # fmt: skip

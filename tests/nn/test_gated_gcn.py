@@ -9,7 +9,6 @@ from gssc.ops import gated_gcn as gated_op
 from gssc.ops import linears as products
 from gssc.ops import norm as norm_op
 from gssc.ops.context import GraphContext
-from gssc.ops.gated_gcn import triton as kernels_form
 from gssc.testing import assert_close
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -159,8 +158,7 @@ def test_one_product_is_the_four_linears(fuses, monkeypatch, nodes, kind):
     results = []
     for on, limit, dtype in ((True, 1 << 21, torch.float32), (True, -1, torch.float32), (False, 0, torch.float64)):
         fuses(on)
-        for module in (products, kernels_form):
-            monkeypatch.setattr(module, "MERGED", limit)
+        monkeypatch.setattr(products, "MERGED", limit)
         device = DEVICE if on else "cpu"
         fresh = copy.deepcopy(conv).to(device, dtype)
         leaf = x.to(device, dtype, copy=True).detach().requires_grad_()

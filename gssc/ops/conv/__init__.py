@@ -11,7 +11,7 @@ from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.conv import naive as _naive
 from gssc.ops.conv import torch as _torch
 from gssc.ops.conv import triton as _triton
-from gssc.ops.linears import mergeable, op_of_linears
+from gssc.ops.linears import MERGED, mergeable, op_of_linears
 from gssc.ops.op import unmodified
 from gssc.ops.triton_support import can_fuse, check_fusible
 
@@ -120,11 +120,13 @@ def conv_of_linears(
     shared = gains.shape[2] == 1
     fused = backend == "triton" or (backend == "auto" and x.is_cuda and can_fuse(x, vectors, gains, self_gains))
     fused = fused and vectors.shape[1] <= _triton.MAX_FREQUENCIES and (shared or projection is None)
-    if fused and lin_s is not None and mergeable(x, lin_o, lin_s) and unmodified(projection):
+    if fused and lin_s is not None and x.numel() <= MERGED and mergeable(x, lin_o, lin_s) and unmodified(projection):
         weights, bias = [lin_o.weight, lin_s.weight], None
         if projection is not None:
             weights[0], bias = projection.weight @ lin_o.weight, projection.bias  # type: ignore[operator]
-        return op_of_linears(_triton.conv_triton, x, weights, (), vectors, gains, self_gains, bias, ptr)[0]
+        return op_of_linears(
+            _triton.ConvOfRows, x, weights, (), vectors, gains, self_gains, bias, ptr, reads=2, returned=1
+        )[0]
     x_o, x_s, rest = conv_features(x, lin_o, lin_s, projection, shared=shared)
     return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr, projection=rest, backend=backend)
 

@@ -13,8 +13,10 @@ X_o and X_s may be columns of one tensor, as one product of x makes them; so are
 P, and derivatives of the backward pass, are those of ``torch.py``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,8 +24,7 @@ from torch import Tensor
 
 from gssc.ops.conv import torch as collapsed
 from gssc.ops.conv.torch import Gradients, Saved
-from gssc.ops.launch import contiguous, launch
-from gssc.ops.linears import empty_columns
+from gssc.ops.launch import contiguous, kernels_of, launch
 from gssc.ops.op import is_traced, op
 from gssc.ops.tiles import Tiles
 from gssc.ops.triton_support import multiprocessors, power_of_two, wants_exact
@@ -69,9 +70,9 @@ class _Plan(Tiles):
         effort = {"num_warps": warps, "num_stages": 1 if wide else tuning.stages}
         self.constants = {"K": k, "C": c, "PRECISION": tuning.exact if exact else "tf32"} | blocks | effort
 
-    def launch(self, kernel: Any, *arguments: Any, **flags: Any) -> None:
+    def launch(self, kernel: Any, *tensors: Any, **flags: Any) -> None:
         """One pass over the tiles."""
-        launch(kernel, (self.count, self.blocks), *arguments, *self.numbers, **flags, **self.constants)
+        launch(kernel, (self.count, self.blocks), *tensors, numbers=self.numbers, **flags, **self.constants)
 
 
 def _side_by_side(*features: Tensor | None) -> tuple[int, list[Tensor | None]]:
@@ -99,8 +100,7 @@ def conv_triton(
     (nodes, c), k, graphs = out.shape, vectors.shape[1], ptr.shape[0] - 1
     if nodes == 0 or k == 0 or c == 0:
         return (out.zero_() if bias is None else out.copy_(bias.expand_as(out))), state.zero_()
-    from gssc.ops.conv import kernels
-
+    kernels = kernels_of("conv")
     plan = _Plan(FORWARD, nodes, graphs, k, c, multiprocessors(out.device), wants_exact(x_o, x_s, vectors))
     parts, (x_o, x_s) = _side_by_side(x_o, x_s)
     vectors, gains, self_gains, ptr = contiguous(vectors, gains, self_gains, ptr)
@@ -129,21 +129,21 @@ def conv_triton_backward(grad: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Te
     return _gradients(grad, (*contiguous(x_s), *others))  # results of an op must not share their memory
 
 
-def _gradients(grad: Tensor, saved: Saved) -> Gradients:
-    """The same, with ∂X_o and ∂X_s side by side in one tensor where X_s stands so with another."""
+def _gradients(grad: Tensor, saved: Saved, columns: Sequence[Tensor] = ()) -> Gradients:
+    """The same; ∂X_o and ∂X_s go into ``columns`` of one tensor, where X_s is such a column."""
     tensors: Any = saved
     x_s, vectors, gains, self_gains, ptr, state = tensors
     (nodes, k), graphs, c = vectors.shape, ptr.shape[0] - 1, grad.shape[1]
     if nodes == 0 or k == 0 or c == 0:
-        return tuple(empty.zero_() for empty in collapsed.empty_gradients(grad, saved))
-    from gssc.ops.conv import kernels
-
+        d_o, d_s, *d_both = collapsed.empty_gradients(grad, saved)
+        return tuple(empty.zero_() for empty in (*(columns or (d_o, d_s)), *d_both))
+    kernels = kernels_of("conv")
     plan = _Plan(BACKWARD, nodes, graphs, k, c, multiprocessors(grad.device), wants_exact(grad, x_s, vectors))
-    parts, (x_s,) = _side_by_side(x_s)
-    if parts == 2:
-        d_o, d_s = empty_columns(grad, 2)
+    parts = 2 if columns else 1
+    if columns:
+        d_o, d_s = columns
     else:
-        parts, (x_s,) = 1, contiguous(x_s)
+        (x_s,) = contiguous(x_s)
         d_o, d_s = (grad.new_empty(0 if like is None else grad.shape) for like in (gains, x_s))
     flags = _flags(gains, self_gains, parts)
     # Of gains that channels share, one sum per block of channels.
@@ -182,3 +182,33 @@ def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple
 
 
 conv_triton.register_autograd(_backward, setup_context=collapsed.setup)
+
+
+class ConvOfRows:
+    """The same of X_o and X_s side by side in one tensor [N, 2C], for `gssc.ops.linears.op_of_linears`."""
+
+    @staticmethod
+    def function(rows: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+        return conv_triton.function(*rows.chunk(2, dim=1), *others)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs, output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        rows, vectors, gains, self_gains, bias, ptr, state = ctx.saved_tensors
+        needs, (x_o, x_s) = ctx.needs_input_grad, rows.chunk(2, dim=1)
+        saved = (x_s, vectors, gains, self_gains, ptr, state)
+        if grad is None or needs[1] or torch.is_grad_enabled():
+            inner = SimpleNamespace(saved_tensors=(*saved, x_o), needs_input_grad=(needs[0], *needs))
+            inner.dtype_o, inner.dtype_bias = rows.dtype, None if bias is None else bias.dtype
+            d_o, d_s, *rest = collapsed.backward(inner, grad, None, _gradients)
+            if d_o is not None:
+                d_o = torch.cat([d_o, torch.zeros_like(d_o) if d_s is None else d_s], 1)
+            return d_o, *rest
+        d_rows = grad.new_empty(rows.shape)
+        *_, d_gains, d_self = _gradients(grad, saved, d_rows.chunk(2, dim=1))
+        d_bias = grad.sum(0).to(bias.dtype) if needs[4] else None
+        return d_rows.to(rows.dtype), None, d_gains.to(gains.dtype), d_self.to(self_gains.dtype), d_bias, None

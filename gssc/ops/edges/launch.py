@@ -30,22 +30,22 @@ class Grid:
         # Blocks of channels are the slow axis: what is gathered from the nodes then fits into the cache.
         self.blocks = -(-channels // self.block_c)
 
-    def over_nodes(self, kernel: Any, *arguments: Any, **flags: Any) -> None:
-        """The kernel takes, after its own arguments, the number of nodes and the share of a program.
+    def over_nodes(self, kernel: Any, *tensors: Any, numbers: tuple[float, ...] = (), **flags: Any) -> None:
+        """The kernel takes, after its own numbers, that of nodes and the share of a program.
 
         A program is one warp: its sums need no barrier.
         """
         if self.nodes:
             launch(
-                kernel, (self.programs, self.blocks), *arguments, self.nodes, self.share,
+                kernel, (self.programs, self.blocks), *tensors, numbers=(*numbers, self.nodes, self.share),
                 C=self.channels, BLOCK_E=self.block_e, BLOCK_C=self.block_c, **flags, num_warps=1, num_stages=1,
             )  # fmt: skip
 
-    def over_rows(self, kernel: Any, rows: int, *arguments: Any, **flags: Any) -> None:
-        """The kernel takes, after its own arguments, the number of rows (nodes or edges), of which it has 32."""
+    def over_rows(self, kernel: Any, rows: int, *tensors: Any, numbers: tuple[float, ...] = (), **flags: Any) -> None:
+        """The kernel takes, after its own numbers, that of rows (nodes or edges), of which it has 32."""
         if rows:
             launch(
-                kernel, (-(-rows // 32), self.blocks), *arguments, rows,
+                kernel, (-(-rows // 32), self.blocks), *tensors, numbers=(*numbers, rows),
                 C=self.channels, BLOCK_E=32, BLOCK_C=self.block_c, **flags,
                 num_warps=max(1, min(32 * self.block_c // 512, 4)), num_stages=1,
             )  # fmt: skip

@@ -1,6 +1,7 @@
 """What GatedGCN does on edges: gates, sums of messages, new edges."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 from torch import bool as boolean
@@ -9,7 +10,7 @@ from gssc.checks import check_choice, check_probability, check_shapes, fail
 from gssc.ops.context import EdgePlan, edge_plan, new_seeds
 from gssc.ops.gated_gcn import naive, torch, triton
 from gssc.ops.gated_gcn.naive import Inputs
-from gssc.ops.norm import NormState, norm_state
+from gssc.ops.norm import Branch, NormState, norm_state, residual_norm
 from gssc.ops.op import unmodified
 from gssc.ops.triton_support import BACKENDS, can_fuse, check_fusible
 
@@ -33,6 +34,9 @@ def gated_messages(
     site: int = 0,
     plan: EdgePlan | Callable[[], EdgePlan] | None = None,
     need_edges: bool = True,
+    norm_node: nn.Module | None = None,
+    node_mask: Tensor | None = None,
+    node_site: int = 0,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor | None]:
     r"""What GatedGCN does on edges, for edges from j to i, with t, s, n and a Linears of x.
@@ -60,6 +64,10 @@ def gated_messages(
         plan: ``edge_plan(edge_index, N)``, or a function that returns it; only the kernels ask for it, and make it
             where there is none.
         need_edges: Whether e' is needed.
+        norm_node: With one, nodes are updated as well: :math:`x_i + \mathrm{drop}(\mathrm{ReLU}(\mathrm{norm}(h_i)))`
+            (without x, if not ``residual``) comes in place of h.
+        node_mask: Real nodes of a padded batch, [N], for ``norm_node``.
+        node_site: Number of the place of their dropout.
         backend: ``"naive"`` (edge by edge), ``"torch"`` (calls the modules), ``"triton"`` (e' is the only tensor of
             size E × C; results repeat bit by bit), or ``"auto"``: triton where it can be, else torch.
 
@@ -104,8 +112,19 @@ def gated_messages(
             plan = edge_plan(edge_index, x.shape[0])
         elif not isinstance(plan, EdgePlan):
             plan = plan()
-        return triton.gated_messages(inputs, state, plan, need_edges)
-    new_nodes, new_edges = (naive if backend == "naive" else torch).gated_messages(inputs)
+        update = None
+        known = None if norm_node is None else norm_state(norm_node)
+        if known is not None and (known.momentum is not None or not known.training) and known.training >= training:
+            form = ((dropout, 0.0), (residual, False), True, node_site)
+            update = triton.Update(known, node_mask, seed if dropout else None, form)
+        new_nodes, new_edges, updated = triton.gated_messages(inputs, state, plan, need_edges, update)
+    else:
+        updated = False
+        new_nodes, new_edges = (naive if backend == "naive" else torch).gated_messages(inputs)
+    if norm_node is not None and not updated:
+        branch = Branch(new_nodes, norm_node, dropout, residual)
+        settings: Any = {"training": training, "seed": seed, "site": node_site, "activation": True}
+        new_nodes = residual_norm(x, [branch], node_mask, **settings)
     return new_nodes, new_edges if need_edges else None
 
 

@@ -2,15 +2,21 @@
 
 ℓ = t_i + s_j (+ Z, the projected edge) is computed anew wherever it is needed; σ = sigmoid(ℓ).
 
-t, s, n and a, and their gradients, are tensors of their own (PARTS = 1), or side by side in one tensor [N, PARTS · C]:
-seen as one [PARTS · N, C], row PARTS · i of its pointer is what node i has there. What is not there is None.
+What nodes tell, t, s, n and a, stands side by side in ``told`` [N, PARTS · C], with or without a; their gradients in
+``d_told`` [N, 4C]. Seen as one [PARTS · N, C], rows from PARTS · i on are those of node i. What is not there is None.
 """
 
 import triton
 import triton.language as tl
 
-from gssc.ops.edges.kernels import channels, edge_block, gather, inside, put_row, row, scatter
+from gssc.ops.edges.kernels import channels, edge_block, gather, put_row, row, scatter
 from gssc.ops.norm.kernels.rows import kept
+
+# Places in ``told``.
+TARGET = tl.constexpr(0)
+SOURCE = tl.constexpr(1)
+NEIGHBOR = tl.constexpr(2)
+OWN = tl.constexpr(3)
 
 
 @triton.jit
@@ -43,54 +49,66 @@ def update_gradient(
 
 @triton.jit
 def edges_of(
-    at, end, order, others, told, tellers, projected, c,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
+    at, end, order, others, own, told, projected, c,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, PLACE: tl.constexpr,
 ):  # fmt: skip
-    """The next edges of a node that tells them ``told``: which there are, their numbers, the nodes beyond, and ℓ."""
+    """The next edges of a node that tells them ``own``: which there are, their numbers, the nodes beyond, and ℓ.
+
+    PLACE is that of what the nodes beyond tell.
+    """
     position = at + tl.arange(0, BLOCK_E)
     valid = position < end
     edge = tl.load(order + position, mask=valid, other=0)
     other = tl.load(others + position, mask=valid, other=0)
-    logit = gather(tellers, other * PARTS, valid, c, C, BLOCK_C) + told[None, :]
+    logit = gather(told, other * PARTS + PLACE, valid, c, C, BLOCK_C) + own[None, :]
     if projected is not None:
         logit += gather(projected, edge, valid, c, C, BLOCK_C)
     return valid, edge, other, logit
 
 
-@triton.jit(do_not_specialize=["nodes", "share", "eps"])
+@triton.jit(do_not_specialize=["eps", "norm_eps", "nodes", "share"])
 def forward_nodes(
-    target, source, neighbor, own, projected, order, others, ptr, mask, out, weights, moments, eps, nodes, share,
+    told, projected, order, others, ptr, mask, out, means, moments, running_mean, running_variance, stats,
+    eps, norm_eps, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """a_i + Σ_j σ ⊙ b_j / (Σ_j σ + ε) and the denominator for a share of the nodes, and the moments of its logits.
 
-    The denominator and the fraction, not rounded, go to ``weights`` [2, N, C]. Moments [programs, 3, C] are the number
-    of edges, the mean and Σ(ℓ - mean)².
+    One over the denominator and the fraction, not rounded, go to ``means`` [2, N, C]. Moments [programs, 3, C] are the
+    number of edges, the mean and Σ(ℓ - mean)². Where ``stats`` are given instead, they are those of a norm at rest.
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     last = tl.minimum(first + share, nodes)
+    if stats is not None:
+        if first == 0:
+            zero = tl.zeros([BLOCK_C], dtype=tl.float32)
+            put_row(stats, 0, c, row(running_mean, 0, c, C, BLOCK_C), C, BLOCK_C)
+            variance = row(running_variance, 0, c, C, BLOCK_C)
+            put_row(stats, 1, c, 1.0 / tl.sqrt(variance + norm_eps), C, BLOCK_C)
+            for place in range(2, 5):
+                put_row(stats, place, c, zero, C, BLOCK_C)
     if moments is not None:
         # Sums of differences to some logit, not of logits: a large mean costs no digits.
         begin = tl.load(ptr + first)
         some = begin < tl.load(ptr + last)
-        pivot = row(target, first * PARTS, c, C, BLOCK_C)
-        pivot += row(source, tl.load(others + begin, mask=some, other=0) * PARTS, c, C, BLOCK_C)
+        pivot = row(told, first * PARTS + TARGET, c, C, BLOCK_C)
+        pivot += row(told, tl.load(others + begin, mask=some, other=0) * PARTS + SOURCE, c, C, BLOCK_C)
         if projected is not None:
             origin = tl.load(order + begin, mask=some, other=0).to(tl.int64)
             pivot += tl.load(projected + origin * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
         number = tl.zeros([BLOCK_E], dtype=tl.float32)
         plain, square = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
     for node in range(first, last):
-        told = row(target, node * PARTS, c, C, BLOCK_C)
+        own = row(told, node * PARTS + TARGET, c, C, BLOCK_C)
         total, gates = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             valid, edge, other, logit = edges_of(
-                at, end, order, others, told, source, projected, c, C, BLOCK_E, BLOCK_C, PARTS
+                at, end, order, others, own, told, projected, c, C, BLOCK_E, BLOCK_C, PARTS, SOURCE
             )
             gate = tl.where(valid[:, None], tl.sigmoid(logit), 0.0)
-            total += tl.sum(gate * gather(neighbor, other * PARTS, valid, c, C, BLOCK_C), 0)
+            total += tl.sum(gate * gather(told, other * PARTS + NEIGHBOR, valid, c, C, BLOCK_C), 0)
             gates += tl.sum(gate, 0)
             if moments is not None:
                 real = real_edges(mask, edge, valid)
@@ -98,11 +116,11 @@ def forward_nodes(
                 number += real.to(tl.float32)
                 plain += tl.sum(away, 0)
                 square += tl.sum(away * away, 0)
-        weight = gates + eps
-        mean = total / weight
-        put_row(weights, node, c, weight, C, BLOCK_C)
-        put_row(weights, nodes + node, c, mean, C, BLOCK_C)
-        put_row(out, node, c, mean + row(own, node * PARTS, c, C, BLOCK_C), C, BLOCK_C)
+        inverse = 1.0 / (gates + eps)
+        mean = total * inverse
+        put_row(means, node, c, inverse, C, BLOCK_C)
+        put_row(means, nodes + node, c, mean, C, BLOCK_C)
+        put_row(out, node, c, mean + row(told, node * PARTS + OWN, c, C, BLOCK_C), C, BLOCK_C)
     if moments is not None:
         n = tl.sum(number, 0)
         center = plain / tl.maximum(n, 1.0)
@@ -114,7 +132,7 @@ def forward_nodes(
 
 @triton.jit(do_not_specialize=["edges", "threshold", "rescale"])
 def forward_edges(
-    target, source, projected, attr, index, mask, stats, scale, shift, seed, out, threshold, rescale, edges,
+    told, projected, attr, index, mask, stats, scale, shift, seed, out, threshold, rescale, edges,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
     """E' = e + drop(ReLU(γℓ̂ + β)) for a block of edges. ``out`` may be ``projected``."""
@@ -122,7 +140,8 @@ def forward_edges(
     rows, valid = edge_block(edges, BLOCK_E)
     i = tl.load(index + edges + rows, mask=valid, other=0)
     j = tl.load(index + rows, mask=valid, other=0)
-    hidden = gather(target, i * PARTS, valid, c, C, BLOCK_C) + gather(source, j * PARTS, valid, c, C, BLOCK_C)
+    hidden = gather(told, i * PARTS + TARGET, valid, c, C, BLOCK_C)
+    hidden += gather(told, j * PARTS + SOURCE, valid, c, C, BLOCK_C)
     if projected is not None:
         hidden += gather(projected, rows, valid, c, C, BLOCK_C)
     if scale is not None:
@@ -138,33 +157,16 @@ def forward_edges(
     scatter(out, rows, valid, c, update, C, BLOCK_C)
 
 
-@triton.jit(do_not_specialize=["nodes"])
-def backward_start(
-    grad, weights, u, w, d_own, nodes,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """What the passes need of nodes, u = ∂h / d and w = u ⊙ h, for a block of them; and ∂a = ∂h."""
-    c = channels(BLOCK_C)
-    rows, valid = edge_block(nodes, BLOCK_E)
-    change = gather(grad, rows, valid, c, C, BLOCK_C)
-    weight = tl.where(inside(valid, c, C, BLOCK_C), gather(weights, rows, valid, c, C, BLOCK_C), 1.0)
-    push = change / weight
-    scatter(u, rows, valid, c, push, C, BLOCK_C)
-    scatter(w, rows, valid, c, push * gather(weights, nodes + rows, valid, c, C, BLOCK_C), C, BLOCK_C)
-    if d_own is not None:
-        scatter(d_own, rows * PARTS, valid, c, change, C, BLOCK_C)
-
-
 @triton.jit(do_not_specialize=["nodes", "share", "threshold", "rescale"])
 def backward_sources(
-    target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, stats, scale, shift, seed,
-    d_source, d_neighbor, hats, real_degrees, partial, threshold, rescale, nodes, share,
+    told, projected, order, others, ptr, grad_nodes, means, grad, mask, stats, scale, shift, seed,
+    d_told, hats, partial, threshold, rescale, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
     """∂b_j = Σ_i σ ⊙ u_i and, but for what statistics of the batch add, ∂s_j = Σ_i ∂ℓ_ij for a share of the nodes j.
 
-    With a gradient of e' through a norm also Σ_i ℓ̂_ij and the number of real edges per node, and Σg and Σgℓ̂ over all
-    edges of the share.
+    With a gradient of e' through a norm also Σ_i ℓ̂_ij and, behind all of these, the number of real edges per node; and
+    Σg and Σgℓ̂ over all edges of the share.
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
@@ -172,8 +174,8 @@ def backward_sources(
         plain, along = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
         factor = (row(stats, 1, c, C, BLOCK_C) * row(scale, 0, c, C, BLOCK_C))[None, :]
     for node in range(first, tl.minimum(first + share, nodes)):
-        told = row(source, node * PARTS, c, C, BLOCK_C)
-        value = row(neighbor, node * PARTS, c, C, BLOCK_C)
+        own = row(told, node * PARTS + SOURCE, c, C, BLOCK_C)
+        value = row(told, node * PARTS + NEIGHBOR, c, C, BLOCK_C)
         by_logit, by_message = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
         if partial is not None:
             all_hats = tl.zeros([BLOCK_C], dtype=tl.float32)
@@ -181,12 +183,13 @@ def backward_sources(
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             valid, edge, other, logit = edges_of(
-                at, end, order, others, told, target, projected, c, C, BLOCK_E, BLOCK_C, PARTS
+                at, end, order, others, own, told, projected, c, C, BLOCK_E, BLOCK_C, PARTS, TARGET
             )
-            push = gather(u, other, valid, c, C, BLOCK_C)
+            push = gather(grad_nodes, other, valid, c, C, BLOCK_C) * gather(means, other, valid, c, C, BLOCK_C)
             gate = tl.sigmoid(logit)
             by_message += tl.sum(push * gate, 0)
-            change = gate * (1.0 - gate) * (push * value[None, :] - gather(w, other, valid, c, C, BLOCK_C))
+            away = value[None, :] - gather(means, nodes + other, valid, c, C, BLOCK_C)
+            change = gate * (1.0 - gate) * push * away
             if grad is not None:
                 hat, g = update_gradient(
                     logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale, C, BLOCK_C, SITE
@@ -200,11 +203,12 @@ def backward_sources(
                     g *= factor
                 change += g
             by_logit += tl.sum(change, 0)
-        put_row(d_source, node * PARTS, c, by_logit, C, BLOCK_C)
-        put_row(d_neighbor, node * PARTS, c, by_message, C, BLOCK_C)
+        put_row(d_told, node * 4 + SOURCE, c, by_logit, C, BLOCK_C)
+        put_row(d_told, node * 4 + NEIGHBOR, c, by_message, C, BLOCK_C)
         if partial is not None:
             put_row(hats, node, c, all_hats, C, BLOCK_C)
-            tl.store(real_degrees + node, tl.sum(number, 0), mask=tl.program_id(1) == 0)
+            at = hats + nodes * tl.full([], C, tl.int64) + node
+            tl.store(at, tl.sum(number, 0), mask=tl.program_id(1) == 0)
     if partial is not None:
         put_row(partial, tl.program_id(0) * 2, c, plain, C, BLOCK_C)
         put_row(partial, tl.program_id(0) * 2 + 1, c, along, C, BLOCK_C)
@@ -219,28 +223,16 @@ def common_part(stats, scale, sums, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
     return factor * row(sums, 0, c, C, BLOCK_C), factor * row(sums, 1, c, C, BLOCK_C)
 
 
-@triton.jit(do_not_specialize=["nodes"])
-def finish_sources(
-    d_source, hats, real_degrees, stats, scale, sums, nodes,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """∂s_j less what statistics of the batch take from its real edges, for a block of nodes."""
-    c = channels(BLOCK_C)
-    rows, valid = edge_block(nodes, BLOCK_E)
-    constant, slope = common_part(stats, scale, sums, c, C, BLOCK_C)
-    number = tl.load(real_degrees + rows, mask=valid, other=0.0)
-    less = number[:, None] * constant[None, :] + gather(hats, rows, valid, c, C, BLOCK_C) * slope[None, :]
-    places = rows * PARTS
-    scatter(d_source, places, valid, c, gather(d_source, places, valid, c, C, BLOCK_C) - less, C, BLOCK_C)
-
-
 @triton.jit(do_not_specialize=["nodes", "share", "threshold", "rescale"])
 def backward_targets(
-    target, source, neighbor, projected, order, others, ptr, u, w, grad, mask, stats, scale, shift, seed, sums,
-    d_target, threshold, rescale, nodes, share,
+    told, projected, order, others, ptr, grad_nodes, means, grad, mask, stats, scale, shift, seed,
+    d_told, hats, sums, threshold, rescale, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
-    """∂t_i = Σ_j ∂ℓ_ij for a share of the nodes i; with edge features ∂ℓ is written over ``projected``."""
+    """∂t_i = Σ_j ∂ℓ_ij and ∂a_i for a share of the nodes i; with edge features ∂ℓ is written over ``projected``.
+
+    Where statistics of the batch take their part, it is taken from ∂s_i too.
+    """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     if grad is not None and scale is not None:
@@ -248,17 +240,19 @@ def backward_targets(
         if sums is not None:
             constant, slope = common_part(stats, scale, sums, c, C, BLOCK_C)
     for node in range(first, tl.minimum(first + share, nodes)):
-        told = row(target, node * PARTS, c, C, BLOCK_C)
-        push, pull = row(u, node, c, C, BLOCK_C), row(w, node, c, C, BLOCK_C)
+        own = row(told, node * PARTS + TARGET, c, C, BLOCK_C)
+        arriving = row(grad_nodes, node, c, C, BLOCK_C)
+        push = arriving * row(means, node, c, C, BLOCK_C)
+        mean = row(means, nodes + node, c, C, BLOCK_C)
         by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             valid, edge, other, logit = edges_of(
-                at, end, order, others, told, source, projected, c, C, BLOCK_E, BLOCK_C, PARTS
+                at, end, order, others, own, told, projected, c, C, BLOCK_E, BLOCK_C, PARTS, SOURCE
             )
             gate = tl.sigmoid(logit)
-            change = gather(neighbor, other * PARTS, valid, c, C, BLOCK_C) * push[None, :] - pull[None, :]
-            change = gate * (1.0 - gate) * change
+            away = gather(told, other * PARTS + NEIGHBOR, valid, c, C, BLOCK_C) - mean[None, :]
+            change = gate * (1.0 - gate) * push[None, :] * away
             if grad is not None:
                 hat, g = update_gradient(
                     logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale, C, BLOCK_C, SITE
@@ -275,4 +269,10 @@ def backward_targets(
             if projected is not None:
                 scatter(projected, edge, valid, c, change, C, BLOCK_C)
             by_logit += tl.sum(change, 0)
-        put_row(d_target, node * PARTS, c, by_logit, C, BLOCK_C)
+        put_row(d_told, node * 4 + TARGET, c, by_logit, C, BLOCK_C)
+        put_row(d_told, node * 4 + OWN, c, arriving, C, BLOCK_C)
+        if sums is not None:
+            number = tl.load(hats + nodes * tl.full([], C, tl.int64) + node)
+            less = number * constant + row(hats, node, c, C, BLOCK_C) * slope
+            by_source = row(d_told, node * 4 + SOURCE, c, C, BLOCK_C)
+            put_row(d_told, node * 4 + SOURCE, c, by_source - less, C, BLOCK_C)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gssc.ops.norm.naive import dropped
+from gssc.ops.random import dropped
 
 
 class Inputs(NamedTuple):

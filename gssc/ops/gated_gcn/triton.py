@@ -5,24 +5,23 @@
     forward     Z = eWᵀ + b                                                        a matrix product, where there is e
                 1  h_i = Σ_j σ(ℓ) ⊙ b_j / d_i,  d_i = Σ_j σ(ℓ) + ε, moments of ℓ   edges in the order of targets
                 2  e' = e + drop(ReLU(γℓ̂ + β)), if anybody needs it                in the order they came, over Z
-    backward    Z = eWᵀ + b
-                0  u = ∂h / d,  w = u ⊙ h                                          nodes
-                1  ∂b_j = Σ_i σ ⊙ u_i,  Σ_i (σ(1-σ) ⊙ (u_i ⊙ b_j - w_i) + γ/√(v+ε) g)
-                   Σ_i ℓ̂, Σ_i 1 per node; Σg, Σgℓ̂ over all; from these ∂s_j           sources; g = ∂(γℓ̂ + β)
-                2  ∂t_i = Σ_j ∂ℓ,  ∂ℓ over Z                                       targets
+    backward    Z = eWᵀ + b,  u = ∂h / d
+                1  ∂b_j = Σ_i σ ⊙ u_i,  Σ_i (σ(1-σ) ⊙ u_i ⊙ (b_j - h_i) + γ/√(v+ε) g)
+                   Σ_i ℓ̂, Σ_i 1 per node; Σg, Σgℓ̂ over all                           sources; g = ∂(γℓ̂ + β)
+                2  ∂t_i = Σ_j ∂ℓ,  ∂ℓ over Z;  from the sums of 1 also ∂s_i        targets
                    ∂W = ∂ℓᵀe,  ∂e = ∂ℓW + ∂e' piece by piece, over ∂ℓ              matrix products
 
-    ∂ℓ = σ(1-σ) ⊙ (u_i ⊙ b_j - w_i) + γ/√(v+ε) ⊙ (g - (Σg + ℓ̂ Σgℓ̂)/n)
+    ∂ℓ = σ(1-σ) ⊙ u_i ⊙ (b_j - h_i) + γ/√(v+ε) ⊙ (g - (Σg + ℓ̂ Σgℓ̂)/n)
 
-a + h is returned. t, s, b and a are tensors of their own, or columns of one, as one product makes them: then so are
-their gradients. Where memory is scarce, t, s and b are not kept but computed anew from x.
+a + h is returned. What nodes tell, t, s, b and a, are the columns of one tensor; so are their gradients. Where memory
+is scarce, it is not kept but computed anew from x.
 
 Sums over the edges of a node are made by one program, in order: no atomics. Where the backward pass is itself to be
 differentiated, it is made of PyTorch's ops.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,13 +32,13 @@ from gssc.ops.context import EdgePlan
 from gssc.ops.edges.launch import Grid
 from gssc.ops.gated_gcn.naive import Inputs
 from gssc.ops.gated_gcn.torch import composed
-from gssc.ops.launch import launch
-from gssc.ops.linears import MERGED, mergeable, op_of_linears
+from gssc.ops.launch import kernels_of, launch
+from gssc.ops.linears import mergeable, op_of_linears
+from gssc.ops.linears import triton as products
 from gssc.ops.norm import NormState
-from gssc.ops.norm import naive as random
-from gssc.ops.norm.triton import move_running_statistics, normalized_by
-from gssc.ops.op import composed_gradients, is_traced, op, unmodified, weight_and_bias
-from gssc.ops.triton_support import exporting
+from gssc.ops.norm.triton import composed_norm, move_running_statistics, norm_backward, norm_forward, normalized_by
+from gssc.ops.op import composed_gradients, is_traced, op, weight_and_bias
+from gssc.ops.random import dropped, rescale, threshold
 
 PIECE = 1 << 14  # edges of which the gradient is multiplied at a time, at least
 SPLIT = 1 << 12  # edges over which a product that sums over edges is one sum, at least
@@ -49,50 +48,52 @@ MERGED_MOMENTS = 256  # partial moments that one step merges
 
 @op("gssc::gated_messages")
 def _messages(
-    target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor,
-    edge_attr: Tensor | None, weight: Tensor | None, bias: Tensor | None, scale: Tensor | None, shift: Tensor | None,
-    fixed: Sequence[Tensor | None], origin: Sequence[Tensor], norm_eps: float, training: bool, residual: bool,
-    eps: float, dropout: float, site: int, parts: int, need_edges: bool,
-    batches: Tensor | None = None, momentum: float = 0.0,
+    told: Tensor, edge_attr: Tensor | None, weight: Tensor | None, bias: Tensor | None, scale: Tensor | None,
+    shift: Tensor | None, fixed: Sequence[Tensor | None], norm_eps: float, training: bool, residual: bool, eps: float,
+    dropout: float, site: int, need_edges: bool, batches: Tensor | None = None, momentum: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """H [N, C] and e' [E, C] or [0, C], then statistics [5, C], d and maybe h, which only the backward pass needs.
+    """H [N, C] and e' [E, C] or [0, C], then statistics [5, C], 1/d and h, which only the backward pass needs.
 
-    ``fixed`` are those without gradients: the plan, the edges, mask, seed, running mean and variance. ``origin`` is
-    what t, s and n are computed anew from. Statistics, where there is a norm, are the mean and 1/√(variance + ε) in
-    use, then mean, Σ(ℓ - mean)² and n of the batch. The last are d and h - a, not rounded, [2, N, C]. Where ``batches``
-    are given, running statistics move on; not where a program is traced.
+    ``told`` [N, 4C] has t, s, b and a as columns. ``fixed`` are those without gradients: the plan, the edges, mask,
+    seed, running mean and variance. Statistics, where there is a norm, are the mean and 1/√(variance + ε) in use, then
+    mean, Σ(ℓ - mean)² and n of the batch. The last are 1/d and h - a, not rounded, [2, N, C]. Where ``batches`` are
+    given, running statistics move on; not where a program is traced.
     """
-    from gssc.ops.gated_gcn import kernels
-    from gssc.ops.norm.kernels import forward_merge as merge_moments
-
+    kernels = kernels_of("gated_gcn")
     tensors: Any = fixed
     by_target, sources, target_ptr, _, _, _, edge_index, mask, seed, running_mean, running_variance = tensors
-    (nodes, c), edges = target.shape, edge_index.shape[1]
-    grid, projected = Grid(nodes, edges, c, target.device), None
-    out, new_edges, stats, kept = _empty_results(target, scale, edges if need_edges or weight is not None else 0)
+    (nodes, width), edges = told.shape, edge_index.shape[1]
+    c = width // 4
+    grid, projected = Grid(nodes, edges, c, told.device), None
+    out, new_edges, stats, kept = _empty_results(told, scale, edges if need_edges or weight is not None else 0)
     if edge_attr is not None and weight is not None and bias is not None:
         projected = _project(edge_attr, weight, bias, new_edges)
-    moments = stats.new_empty(grid.programs if training else 0, 3, c)
+    moments = stats.new_empty(grid.programs, 3, c) if training else None
+    at_rest = (None,) * 3 if scale is None or training else (running_mean, running_variance, stats)
+    if nodes == 0 and at_rest[2] is not None:
+        stats.zero_()
     grid.over_nodes(
-        kernels.forward_nodes, target, source, neighbor, own, projected, by_target, sources, target_ptr, mask, out,
-        kept, moments if training else None, eps, PARTS=parts,
+        kernels.forward_nodes, told, projected, by_target, sources, target_ptr, mask, out, kept, moments, *at_rest,
+        numbers=(eps, norm_eps), PARTS=4,
     )  # fmt: skip
-    if scale is not None:
+    if moments is not None:
         launch(
-            merge_moments, (1, -(-c // 32)), moments, running_mean, running_variance, batches, None, None, None, stats,
-            len(moments), EPS=norm_eps, MOMENTUM=momentum, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
+            kernels_of("norm").forward_merge, (1, -(-c // 32)), moments, running_mean, running_variance, batches,
+            None, None, None, stats,
+            numbers=(len(moments),), EPS=norm_eps, MOMENTUM=momentum, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
         )  # fmt: skip
     if need_edges:
         grid.over_rows(
-            kernels.forward_edges, edges, target, source, projected, edge_attr if residual else None,
-            edge_index, mask, stats, scale, shift, seed, new_edges,
-            random.threshold(dropout), random.scale(dropout), PARTS=parts, SITE=site,
+            kernels.forward_edges, edges, told, projected, edge_attr if residual else None, edge_index, mask, stats,
+            scale, shift, seed, new_edges, numbers=(threshold(dropout), rescale(dropout)), PARTS=4, SITE=site,
         )  # fmt: skip
     return out, new_edges if need_edges else new_edges.new_empty(0, c), stats, kept
 
 
 def _project(edge_attr: Tensor, weight: Tensor, bias: Tensor, into: Tensor) -> Tensor:
     """eWᵀ + b, of so many edges at a time that no product has 2³¹ numbers: where libraries count in 32 bits."""
+    if edge_attr.shape[0] <= products.MANY:
+        return products.forward(edge_attr, (weight,), (bias,))
     rows = max(LARGEST // edge_attr.shape[1], 1)
     if edge_attr.shape[0] <= rows:
         return torch.addmm(bias, edge_attr, weight.t(), out=into)
@@ -101,76 +102,63 @@ def _project(edge_attr: Tensor, weight: Tensor, bias: Tensor, into: Tensor) -> T
     return into
 
 
-def _empty_results(target: Tensor, scale: Tensor | None, edges: int) -> tuple[Tensor, ...]:
-    """Nodes, edges, statistics, and d with h - a."""
-    nodes, c = target.shape
-    stats = target.new_empty((0 if scale is None else 5, c), dtype=torch.float32)
-    return target.new_empty(nodes, c), target.new_empty(edges, c), stats, stats.new_empty(2, nodes, c)
+def _empty_results(told: Tensor, scale: Tensor | None, edges: int) -> tuple[Tensor, ...]:
+    """Nodes, edges, statistics, and 1/d with h - a."""
+    nodes, c = told.shape[0], told.shape[1] // 4
+    stats = told.new_empty((0 if scale is None else 5, c), dtype=torch.float32)
+    return told.new_empty(nodes, c), told.new_empty(edges, c), stats, stats.new_empty(2, nodes, c)
 
 
 @_messages.register_fake
-def _(target: Tensor, source: Tensor, neighbor: Tensor, own: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    scale, fixed, need_edges = others[3], others[5], others[14]
-    return _empty_results(target, scale, fixed[6].shape[1] if need_edges else 0)
+def _(told: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    scale, fixed, need_edges = others[3], others[5], others[12]
+    return _empty_results(told, scale, fixed[6].shape[1] if need_edges else 0)
 
 
 @op("gssc::gated_messages_backward")
 def _messages_backward(
     grad_nodes: Tensor, grad_edges: Tensor | None, saved: Sequence[Tensor | None],
-    training: bool, residual: bool, dropout: float, site: int, parts: int,
+    training: bool, residual: bool, dropout: float, site: int,
 ) -> list[Tensor]:  # fmt: skip
-    """∂t, ∂s and ∂b, or one tensor with them and ∂a as columns; with e ∂e, ∂W, ∂bias; with a norm ∂β, ∂γ in one."""
-    from gssc.ops.gated_gcn import kernels
-
+    """∂t, ∂s, ∂b and ∂a as columns of one tensor; with e ∂e, ∂W, ∂bias; with a norm ∂β, ∂γ in one."""
+    kernels = kernels_of("gated_gcn")
     tensors: Any = saved
-    target, source, neighbor, edge_attr, weight, bias, scale, shift, *plan, _, mask, seed, stats, kept = tensors
-    (nodes, c), edges = target.shape, plan[0].shape[0]
-    grid = Grid(nodes, edges, c, target.device)
-    gradients = _empty_gradients(target, parts)
-    d_t, d_s, d_b, *spare = gradients if parts == 1 else gradients[0].chunk(parts, dim=1)
+    told, edge_attr, weight, bias, scale, shift, *plan, _, mask, seed, stats, kept = tensors
+    (nodes, c), edges = kept.shape[1:], plan[0].shape[0]
+    grid, parts = Grid(nodes, edges, c, told.device), told.shape[1] // c
+    d_told = told.new_empty(nodes, 4 * c)
     grad = None if grad_edges is None else grad_edges.contiguous()
-    projected = None
-    if edge_attr is not None and edges <= PIECE:
-        projected = torch.addmm(bias, edge_attr, weight.t())
+    few, projected = edges <= products.MANY, None
+    if edge_attr is not None and few:
+        projected = products.forward(edge_attr, (weight,), (bias,))
     elif edge_attr is not None:
         # ∂e is written one piece before ∂ℓ: where a product has been read, so that the two share their memory.
         piece = max(PIECE, -(-edges // 64 // 64) * 64)  # aligned, and a small part of a large number
-        room = target.new_empty(edges + piece, c)
+        room = told.new_empty(edges + piece, c)
         projected = _project(edge_attr, weight, bias, room[piece:])
-    u, w = stats.new_empty(nodes, c), stats.new_empty(nodes, c)
-    start = (grad_nodes.contiguous(), kept, u, w, spare[0] if spare else None)
-    grid.over_rows(kernels.backward_start, nodes, *start, PARTS=parts)
-    hats = degrees = partial = sums = None
+    hats = partial = sums = None
     if grad is not None and scale is not None:
-        hats, degrees, partial = stats.new_empty(nodes, c), stats.new_empty(nodes), stats.new_empty(grid.programs, 2, c)
-    features = (target, source, neighbor, projected)
-    inner: tuple[Any, ...] = (u, w, grad, mask, stats, scale, shift, seed)
-    numbers, flags = (random.threshold(dropout), random.scale(dropout)), {"PARTS": parts, "SITE": site}
-    sums_of_edges = (d_s, d_b, hats, degrees, partial)
-    grid.over_nodes(kernels.backward_sources, *features, *plan[3:], *inner, *sums_of_edges, *numbers, **flags)
+        hats, partial = stats.new_empty(nodes, c + 1), stats.new_empty(grid.programs, 2, c)
+    inner: tuple[Any, ...] = (grad_nodes.contiguous(), kept, grad, mask, stats, scale, shift, seed, d_told, hats)
+    flags = {"PARTS": parts, "SITE": site, "numbers": (threshold(dropout), rescale(dropout))}
+    grid.over_nodes(kernels.backward_sources, told, projected, *plan[3:], *inner, partial, **flags)
     if partial is not None:
         sums = partial.sum(0)
-        if training:
-            grid.over_rows(kernels.finish_sources, nodes, d_s, hats, degrees, stats, scale, sums, PARTS=parts)
-    inner = (*inner, sums if training else None, d_t)
-    grid.over_nodes(kernels.backward_targets, *features, *plan[:3], *inner, *numbers, **flags)
+    grid.over_nodes(
+        kernels.backward_targets, told, projected, *plan[:3], *inner, sums if training else None, **flags
+    )  # fmt: skip
+    gradients = [d_told]
     if projected is not None:
-        d_weight = _summed_product(projected, edge_attr).to(weight.dtype)
         added = grad if residual else None
-        if edges <= PIECE:
-            d_edge = projected @ weight if added is None else torch.addmm(added, projected, weight)
+        if few:
+            gradients += products.backward(projected, edge_attr, (weight,), added=added)
         else:
+            d_weight = _summed_product(projected, edge_attr).to(weight.dtype)
             d_edge = _edge_gradient(room, projected, weight, added)
-        gradients += [d_edge, d_weight, d_t.sum(0, dtype=torch.float32).to(bias.dtype)]
+            gradients += [d_edge, d_weight, d_told[:, :c].sum(0, dtype=torch.float32).to(bias.dtype)]
     if scale is not None:
         gradients.append(stats.new_zeros(2, c) if sums is None else sums)
     return gradients
-
-
-def _empty_gradients(target: Tensor, parts: int) -> list[Tensor]:
-    """What holds the gradients of t, s and b: one tensor where these were columns of one."""
-    nodes, c = target.shape
-    return [target.new_empty(nodes, parts * c) for _ in range(3 if parts == 1 else 1)]
 
 
 def _summed_product(left: Tensor, right: Tensor) -> Tensor:
@@ -198,100 +186,161 @@ def _edge_gradient(room: Tensor, change: Tensor, weight: Tensor, grad: Tensor | 
 
 
 @_messages_backward.register_fake
-def _(grad_nodes: Tensor, grad_edges: Tensor | None, saved: Sequence[Any], *numbers: Any) -> list[Tensor]:
-    target, _, _, edge_attr, weight, bias, scale = saved[:7]
-    gradients = _empty_gradients(target, numbers[-1])
+def _(grad_nodes: Tensor, grad_edges: Tensor | None, saved: Sequence[Any], *_: Any) -> list[Tensor]:
+    edge_attr, weight, bias, scale = saved[1:5]
+    gradients = [grad_nodes.new_empty(grad_nodes.shape[0], 4 * grad_nodes.shape[1])]
     if edge_attr is not None:
         gradients += [tensor.new_empty(tensor.shape) for tensor in (edge_attr, weight, bias)]
     return gradients if scale is None else [*gradients, scale.new_empty((2, scale.shape[0]), dtype=torch.float32)]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *told, _, edge_attr, weight, bias, scale, shift, fixed, origin = inputs[:11]
-    ctx.numbers, ctx.dtype = inputs[11:18], told[0].dtype
+    ctx.numbers, fixed = inputs[7:13], inputs[6]
     _, _, stats, kept = output
-    ctx.save_for_backward(
-        *([None] * 3 if origin else told), edge_attr, weight, bias, scale, shift,
-        # Not the running statistics, which are changed in place after the op; what it used of them is in its results.
-        *fixed[:9], stats, kept, *origin,
-    )  # fmt: skip
+    # Not the running statistics, which are changed in place after the op; what it used of them is in its results.
+    ctx.save_for_backward(*inputs[:6], *fixed[:9], stats, kept)
     ctx.mark_non_differentiable(stats, kept)
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
     # Nothing in a list has a gradient, which ``torch.library`` wants to hear of each of its tensors.
-    absent = [[None] * len(need) if isinstance(need, list) else None for need in ctx.needs_input_grad[9:]]
+    absent = [[None] * len(need) if isinstance(need, list) else None for need in ctx.needs_input_grad[6:]]
     if grad_nodes is None and grad_edges is None:
-        return (*[None] * 9, *absent)
-    saved = list(ctx.saved_tensors)
-    origin = saved[19:]
-    del saved[19:]
-    if origin:  # t, s and n were not kept
-        x, *weights = (tensor.to(ctx.dtype) for tensor in origin)
-        saved[:3] = [F.linear(x, weights[place], weights[place + 1]) for place in (0, 2, 4)]
+        return (*[None] * 6, *absent)
+    saved = ctx.saved_tensors
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        gradients = _composed_gradients(ctx, saved, grad_nodes, grad_edges)
-        return (*gradients[:3], grad_nodes if ctx.needs_input_grad[3] else None, *gradients[3:], *absent)
-    _, training, residual, _, dropout, site, parts = ctx.numbers
+        return (*_composed_gradients(ctx, saved, grad_nodes, grad_edges), *absent)
+    _, training, residual, _, dropout, site = ctx.numbers
     if grad_nodes is None:
-        grad_nodes = saved[0].new_zeros(saved[0].shape)
-    results = _messages_backward(grad_nodes, grad_edges, saved, training, residual, dropout, site, parts)
-    d_told, others = (results[:3], results[3:]) if parts == 1 else (results[0].chunk(parts, dim=1), results[1:])
-    d_own = None
-    if ctx.needs_input_grad[3]:
-        d_own = grad_nodes if parts == 1 else d_told[3]
-    d_edges = others[:3] if saved[3] is not None else [None] * 3
+        grad_nodes = saved[0].new_zeros(saved[-1].shape[1:])
+    d_told, *others = _messages_backward(grad_nodes, grad_edges, saved, training, residual, dropout, site)
+    d_edges = others[:3] if saved[1] is not None else [None] * 3
     d_norm = [None, None]
-    if saved[6] is not None:
+    if saved[4] is not None:
         d_shift, d_scale = others[-1].unbind()
-        d_norm = [d_scale.to(saved[6].dtype), d_shift.to(saved[7].dtype)]
-    return (*d_told[:3], d_own, *d_edges, *d_norm, *absent)
+        d_norm = [d_scale.to(saved[4].dtype), d_shift.to(saved[5].dtype)]
+    return (d_told, *d_edges, *d_norm, *absent)
 
 
-def _composed_gradients(ctx: Any, saved: list[Any], *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of t, s, b, e, W, bias, γ and β by PyTorch's ops; a only adds its own."""
-    norm_eps, _, residual, eps, dropout, site, _ = ctx.numbers
-    edge_index, mask, seed, stats = saved[14:18]
+def _composed_gradients(ctx: Any, saved: Sequence[Any], *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Gradients of what nodes tell, e, W, bias, γ and β by PyTorch's ops."""
+    results = _composed(ctx.numbers, saved)
 
-    def function(t: Tensor, s: Tensor, b: Tensor, e: Any, weight: Any, bias: Any, scale: Any, shift: Any) -> Any:
+    def function(*inputs: Any) -> Any:
+        pairs = zip(results(*inputs), grads, strict=True)
+        return [result.to(grad.dtype) for result, grad in pairs if grad is not None]
+
+    needed = [bool(need) for need in ctx.needs_input_grad[:6]]
+    return composed_gradients(function, saved[:6], needed, [grad for grad in grads if grad is not None])
+
+
+def _composed(numbers: Any, saved: Sequence[Any]) -> Any:
+    """The op made of PyTorch's: a function of what nodes tell, e, W, bias, γ and β."""
+    norm_eps, _, residual, eps, dropout, site = numbers
+    edge_index, mask, seed, stats = saved[12:16]
+
+    def function(told: Tensor, e: Any, weight: Any, bias: Any, scale: Any, shift: Any) -> tuple[Tensor, Tensor]:
         def update(logits: Tensor) -> Tensor:
             if scale is not None:
                 logits = normalized_by(stats, logits, scale, shift, mask, norm_eps)
-            return random.dropped(logits.relu(), seed, site, dropout)
+            return dropped(logits.relu(), seed, site, dropout)
 
         def project(rows: Tensor) -> Tensor:
             return F.linear(rows, weight, bias)
 
-        results = composed(t, s, b, Inputs(t, (), edge_index, e, project, residual=residual, eps=eps), update)
-        return [result.to(grad.dtype) for result, grad in zip(results, grads, strict=True) if grad is not None]
+        t, s, b, own = told.chunk(4, 1)
+        nodes, edges = composed(t, s, b, Inputs(t, (), edge_index, e, project, residual=residual, eps=eps), update)
+        return nodes + own, edges
 
-    needed = [need for place, need in enumerate(ctx.needs_input_grad[:9]) if place != 3]
-    return composed_gradients(function, saved[:8], needed, [grad for grad in grads if grad is not None])
+    return function
 
 
 _messages.register_autograd(_backward, setup_context=_setup)
 
 
-def gated_messages(
-    inputs: Inputs, norm: NormState | None, plan: EdgePlan, need_edges: bool
-) -> tuple[Tensor, Tensor | None]:
-    """See ``gssc.ops.gated_gcn``; weights and the state of the norm are used without calling the modules.
+class Update(NamedTuple):
+    """What happens to nodes after the op: the norm, real rows, the seed of dropout, and the form as norms have it."""
 
-    Few nodes tell t, s, n and a as columns of one product; many by the modules, and tell them anew in backward.
+    norm: NormState
+    mask: Tensor | None
+    seed: Tensor | None
+    form: tuple[Any, ...]
+
+
+class _WithUpdate:
+    """The op with x_i + drop(ReLU(norm(h_i))) after it, where both are one step of autograd: its parts, as of an `Op`.
+
+    After the arguments of the op come x (``None``: it is not added), γ, β and an `Update`.
+    """
+
+    @staticmethod
+    def function(told: Tensor, *others: Any) -> tuple[Tensor, ...]:
+        *messages, x, scale, shift, update = others
+        nodes, edges, stats, kept = _messages.function(told, *messages)
+        norm, mask, seed, form = update
+        moving = (norm.batches, None, norm.momentum) if norm.training else ()
+        out, node_stats = norm_forward.function(
+            nodes, None, x, scale, shift, None, None, norm.mean, norm.variance, None, None, mask, seed, *form[:2],
+            norm.eps, *form[2:], norm.training, *moving,
+        )  # fmt: skip
+        return out, edges, stats, kept, nodes, node_stats
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *_, x, scale, shift, ctx.update = inputs
+        _, _, stats, kept, nodes, node_stats = output
+        _setup(ctx, inputs, (nodes, nodes, stats, kept))
+        ctx.save_for_backward(*ctx.saved_tensors, x, scale, shift, nodes, node_stats)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_edges: Tensor | None) -> tuple[Any, ...]:
+        *saved, x, scale, shift, nodes, node_stats = ctx.saved_tensors
+        norm, mask, seed, form = ctx.update
+        if torch.is_grad_enabled():  # somebody will differentiate the result
+            results, grads = _composed(ctx.numbers, saved), (grad, grad_edges)
+
+            def function(*inputs: Any) -> Any:
+                h, edges = results(*inputs[:6])
+                x, scale, shift = inputs[6:]
+                out = composed_norm(h, None, x, scale, shift, None, None, mask, seed, node_stats, norm.eps, form)
+                pairs = zip((out, edges), grads, strict=True)
+                return [result.to(grad.dtype) for result, grad in pairs if grad is not None]
+
+            needs = ctx.needs_input_grad
+            needed = [bool(need) for need in (*needs[:6], *needs[-4:-1])]
+            given = [grad for grad in grads if grad is not None]
+            gradients = composed_gradients(function, [*saved[:6], x, scale, shift], needed, given)
+            return (*gradients[:6], *[None] * (len(needs) - 10), *gradients[6:], None)
+        d_nodes = d_scale = d_shift = d_x = None
+        if grad is not None:
+            kept = (nodes, None, x, scale, shift, None, None, mask, seed, node_stats)
+            sums, d_nodes = norm_backward.function(grad, kept, *form)
+            d_shift, d_scale = (row.to(scale.dtype) for row in sums.unbind())
+            d_x = None if x is None else grad.to(x.dtype)
+        ctx.saved_tensors = saved
+        return (*_backward(ctx, d_nodes, grad_edges)[:-4], d_x, d_scale, d_shift, None)
+
+
+def gated_messages(
+    inputs: Inputs, norm: NormState | None, plan: EdgePlan, need_edges: bool, update: Update | None
+) -> tuple[Tensor, Tensor | None, bool]:
+    """See ``gssc.ops.gated_gcn``; weights and the state of norms are used without calling the modules.
+
+    Last, whether the ``update`` of nodes is done.
     """
     x, tell, edge_index, edge_attr, lin_edge, _, mask, residual, eps, dropout, seed, site = inputs
-    merged, modules = mergeable(x, *tell), list(tell)
+    state: Any = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
+    scale, shift, mean, variance, batches, norm_eps, momentum, training = state
+    moves = training and momentum is not None and not is_traced(x)  # with the op itself, as in ``norm``
+    merged, told = moves >= training and mergeable(x, *tell), x
     if merged:
         autocast = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
-        c: int = modules[0].out_features  # type: ignore[assignment]
+        c: int = tell[0].out_features  # type: ignore[assignment]
     else:
-        told = [module(x) for module in modules]
-        dtype, c = told[0].dtype, told[0].shape[1]
-        told = [rows.to(dtype).contiguous() for rows in told]
-    state: Any = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
-    scale, shift, mean, variance, batches, norm_eps, momentum, training = state
+        told = torch.cat([module(x) for module in tell], 1)
+        dtype, c = told.dtype, told.shape[1] // 4
     linear: Any = lin_edge
     weight, bias = weight_and_bias(linear) if linear is not None else (None, None)
     check_shapes(("lin_edge.weight", weight, (c, c)), ("norm.weight", scale, (c,)))
@@ -300,25 +349,18 @@ def gated_messages(
         edges = edge_attr.to(dtype).contiguous(), weight.to(dtype), bias.to(dtype)
     narrow_mask = None if mask is None else mask.contiguous().view(torch.uint8)
     fixed = [*plan, edge_index.contiguous(), narrow_mask, seed if dropout else None, mean, variance]
-    moves = training and momentum is not None and not is_traced(x)  # with the op itself, as in ``norm``
-    anew = [] if merged else _origin(x, modules[:3])
-    others = (
-        *edges, scale, shift, fixed, anew, norm_eps, training, residual, eps, dropout, site,
-        len(tell) if merged else 1, need_edges, *((batches, momentum) if moves else (None, 0.0)),
+    others: tuple[Any, ...] = (
+        *edges, scale, shift, fixed, norm_eps, training, residual, eps, dropout, site, need_edges,
+        *((batches, momentum) if moves else (None, 0.0)),
     )  # fmt: skip
     if merged:
-        weights, biases = zip(*map(weight_and_bias, modules), strict=True)
-        nodes, new_edges, stats, _ = op_of_linears(_messages, x, weights, biases, *others)
+        weights, biases = zip(*map(weight_and_bias, tell), strict=True)
+        step: Any = _messages
+        if update is not None:
+            step, others = _WithUpdate, (*others, x if residual else None, *update.norm[:2], update)
+        nodes, new_edges = op_of_linears(step, x, weights, biases, *others, reads=3, returned=2)
     else:
-        nodes, new_edges, stats, _ = _messages(*told, *others)
-    if training and not moves:
-        move_running_statistics(stats.unsqueeze(0), mean, variance, batches, None, None, None, momentum)
-    return nodes, new_edges if need_edges else None
-
-
-def _origin(x: Tensor, modules: Sequence[Any]) -> list[Any]:
-    """What t, s and n are computed anew from, x and weight and bias of each Linear; nothing where they are kept."""
-    # A limit on the nodes would become one of an exported program.
-    if exporting() or x.numel() <= MERGED or not unmodified(*modules, bias=True):
-        return []
-    return [x, *(tensor for module in modules for tensor in weight_and_bias(module))]
+        nodes, new_edges, stats, _ = _messages(told, *others)
+        if training and not moves:
+            move_running_statistics(stats.unsqueeze(0), mean, variance, batches, None, None, None, momentum)
+    return nodes, new_edges if need_edges else None, merged and update is not None

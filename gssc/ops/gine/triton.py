@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gssc.ops.edges.launch import Grid
 from gssc.ops.gine.naive import gathered_messages
-from gssc.ops.launch import contiguous
+from gssc.ops.launch import contiguous, kernels_of
 from gssc.ops.op import composed_gradients, empty_like, op
 
 
@@ -27,8 +27,7 @@ def gine_messages(
     """(1 + ε) x_i + Σ_j ReLU(x_j + e_ij) for every node i, [N, C]; what follows ``edge_index`` is an ``EdgePlan``."""
     out = empty_like(x)
     if x.numel():
-        from gssc.ops.gine import kernels
-
+        kernels = kernels_of("gine")
         grid = Grid(x.shape[0], edge_index.shape[1], x.shape[1], x.device)
         features = contiguous(x, edge_attr)
         grid.over_nodes(kernels.forward_nodes, *features, eps, by_target, sources, target_ptr, out, RELU=True)
@@ -45,8 +44,7 @@ def gine_messages_backward(grad: Tensor, saved: Sequence[Tensor | None], need_ed
     x, edge_attr, eps, edge_index, *by_source = tensors
     gradients = _empty_gradients(grad, saved, need_edges)
     if x.numel():
-        from gssc.ops.gine import kernels
-
+        kernels = kernels_of("gine")
         grid = Grid(x.shape[0], edge_index.shape[1], x.shape[1], x.device)
         features = contiguous(x, edge_attr, grad)
         d_x, d_attr = gradients if need_edges else (*gradients, None)
@@ -81,8 +79,7 @@ def neighbor_sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor
     """Σ_j x_j for every node i, [N, C]; of an ``EdgePlan``, the last two are what the backward pass sums by."""
     out = empty_like(x)
     if x.numel():
-        from gssc.ops.gine import kernels
-
+        kernels = kernels_of("gine")
         grid = Grid(x.shape[0], sources.shape[0], x.shape[1], x.device)
         tensors = (x.contiguous(), None, None, None, sources, target_ptr, out)
         grid.over_nodes(kernels.forward_nodes, *tensors, RELU=False)

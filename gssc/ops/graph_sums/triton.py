@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.graph_sums.torch import register_gradients
-from gssc.ops.launch import launch
+from gssc.ops.launch import kernels_of, launch
 from gssc.ops.op import op
 from gssc.ops.tiles import Tiles
 from gssc.ops.triton_support import multiprocessors, power_of_two, wants_exact
@@ -40,13 +40,12 @@ def to_state(vectors: Tensor, x: Tensor, ptr: Tensor, pairs: bool = False) -> Te
     state = _empty_state(vectors, x, ptr, pairs)
     if x.shape[0] == 0 or state.numel() == 0:
         return state.zero_()
-    from gssc.ops.graph_sums import kernels
-
+    kernels = kernels_of("graph_sums")
     tiles, constants = _tiles(x, ptr), _constants(vectors, x, pairs)
     partial, ptr = tiles.partial(state), ptr.contiguous()
     grid = (tiles.count, -(-state.shape[1] // BLOCK_S), -(-x.shape[1] // constants["BLOCK_C"]))
     tensors = (vectors.contiguous(), x.contiguous(), ptr, partial, state)
-    launch(kernels.to_state, grid, *tensors, *tiles.numbers, **tiles.kinds, **constants)
+    launch(kernels.to_state, grid, *tensors, numbers=tiles.numbers, **tiles.kinds, **constants)
     if partial is not None:
         tiles.reduce(partial, ptr, state)
     return state
@@ -64,12 +63,11 @@ def from_state(vectors: Tensor, state: Tensor, ptr: Tensor, pairs: bool = False)
     out = _empty_rows(vectors, state)
     if out.numel() == 0 or state.shape[1] == 0:
         return out.zero_()
-    from gssc.ops.graph_sums import kernels
-
+    kernels = kernels_of("graph_sums")
     tiles, constants = _tiles(out, ptr), _constants(vectors, state, pairs)
     grid = (tiles.count, -(-out.shape[1] // constants["BLOCK_C"]))
     tensors = (vectors.contiguous(), state.contiguous(), ptr.contiguous(), out)
-    launch(kernels.from_state, grid, *tensors, *tiles.numbers, **constants)
+    launch(kernels.from_state, grid, *tensors, numbers=tiles.numbers, **constants)
     return out
 
 
@@ -97,12 +95,11 @@ def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
     out = x.new_empty((ptr.shape[0] - 1, x.shape[1]), dtype=torch.float32)
     if x.shape[0] == 0 or out.numel() == 0:
         return out.zero_().to(x.dtype)
-    from gssc.ops.graph_sums.kernels import sum_tiles
-
     tiles, c, ptr = _tiles(x, ptr), x.shape[1], ptr.contiguous()
     block_c, partial = min(power_of_two(c, 16), 128), tiles.partial(out.unsqueeze(1))
     launch(
-        sum_tiles, (tiles.count, -(-c // block_c)), x.contiguous(), ptr, partial, out, *tiles.numbers,
+        kernels_of("graph_sums").sum_tiles, (tiles.count, -(-c // block_c)), x.contiguous(), ptr, partial, out,
+        numbers=tiles.numbers,
         C=c, BLOCK_N=16, BLOCK_C=block_c, **tiles.kinds,
     )  # fmt: skip
     if partial is not None:

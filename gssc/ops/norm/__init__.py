@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_probability, check_shape, check_shapes, fail
 from gssc.ops.context import SEED_WORDS, new_seeds
-from gssc.ops.norm import naive, rowwise, triton
+from gssc.ops.norm import degree as by_degree
+from gssc.ops.norm import naive, triton
 from gssc.ops.norm.feed_forward import residual_feed_forward as fused_feed_forward
 from gssc.ops.norm.naive import Branch, NormState
 from gssc.ops.op import is_traced, unmodified
@@ -232,7 +233,7 @@ def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor, ba
         if backend == "triton":
             check_on_gpu("x", x)
     if backend == "triton" or (backend == "auto" and x.is_cuda and can_fuse(x)):
-        return rowwise.degree_scale(x, scale, log_scale, degree)
+        return by_degree.degree_scale(x, scale, log_scale, degree)
     if backend == "naive":
         return naive.degree_scale(x, scale, log_scale, degree)
     return x * torch.addcmul(scale, log_scale, torch.log1p(degree.to(x.dtype)).unsqueeze(1))

@@ -1,7 +1,7 @@
 """A feed-forward network with its residual and its norm, as one step of autograd.
 
-    forward     u = x + drop(W₂ a + b₂),  a = drop(ReLU(W₁ x + b₁)),  y = norm(u)      2 products, 1 launch or 2
-    backward    ∂u from the norm, ∂a = W₂ᵀ drop(∂u), ∂x = ∂u + W₁ᵀ (∂a where a > 0)    4 products, 2 launches
+    forward     u = x + drop(W₂ a + b₂),  a = drop(ReLU(W₁ x + b₁)),  y = norm(u)      three launches for few rows
+    backward    ∂u from the norm, ∂a = W₂ᵀ drop(∂u), ∂x = ∂u + W₁ᵀ (∂a where a > 0)    three launches, with ∂W and ∂b
 
 Of what is between the products only a is kept: what was dropped, or negative, is zero there.
 """
@@ -11,33 +11,39 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gssc.ops.linears import triton as products
 from gssc.ops.norm import naive
 from gssc.ops.norm.naive import NormState
-from gssc.ops.norm.rowwise import relu_dropout
 from gssc.ops.norm.triton import composed_norm, move_running_statistics, norm_backward, norm_forward
 from gssc.ops.op import composed_gradients, is_traced, quick_apply, weight_and_bias
+
+
+def _forward(
+    x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, scale: Tensor, shift: Tensor, norm: NormState,
+    mask: Tensor | None, seed: Tensor | None, p: float, site: int,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Y, and what the backward pass needs: a, W₂ a + b₂ and statistics."""
+    narrow = x.to(w1.dtype)  # autocast has products in half precision, but not the residual
+    hidden = products.forward(narrow, (w1,), (b1,), activation=True, seed=seed, p=p, site=site)
+    rows = products.forward(hidden, (w2,), (b2,))
+    moves = norm.training and norm.momentum is not None
+    out, stats = norm_forward.function(
+        rows, None, x, scale, shift, None, None, norm.mean, norm.variance, None, None, mask, seed, (p, 0.0),
+        (True, False), norm.eps, False, site + 1, norm.training,
+        *((norm.batches, None, norm.momentum) if moves else ()),
+    )  # fmt: skip
+    if norm.training and not moves:
+        move_running_statistics(stats, norm.mean, norm.variance, norm.batches, None, None, None, norm.momentum)
+    return out, hidden, rows, stats
 
 
 class _FeedForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        x, w1, b1, w2, b2, scale, shift, norm, mask, seed, p, site = inputs
-        narrow = x.to(w1.dtype)  # autocast has products in half precision, but not the residual
-        if seed is None:
-            hidden = torch._addmm_activation(b1, narrow, w1.t())  # ReLU, in the product itself
-        else:
-            hidden = relu_dropout(torch.addmm(b1, narrow, w1.t()), None, seed, p, site)
-        rows = torch.addmm(b2, hidden, w2.t())
-        ctx.p, ctx.site, ctx.eps = p, site, norm.eps
-        ctx.form = ((p, 0.0), (True, False), False, site + 1)
-        moves = norm.training and norm.momentum is not None
-        out, stats = norm_forward.function(
-            rows, None, x, scale, shift, None, None, norm.mean, norm.variance, None, None, mask, seed, *ctx.form[:2],
-            norm.eps, False, site + 1, norm.training, *((norm.batches, None, norm.momentum) if moves else ()),
-        )  # fmt: skip
-        if norm.training and not moves:
-            move_running_statistics(stats, norm.mean, norm.variance, norm.batches, None, None, None, norm.momentum)
-        ctx.save_for_backward(x, w1, b1, w2, b2, scale, shift, mask, seed, hidden, rows, stats)
+        out, *kept = _forward(*inputs)
+        norm, mask, seed, ctx.p, ctx.site = inputs[7:]
+        ctx.eps, ctx.form = norm.eps, ((ctx.p, 0.0), (True, False), False, ctx.site + 1)
+        ctx.save_for_backward(*inputs[:7], mask, seed, *kept)
         return out
 
     @staticmethod
@@ -56,11 +62,10 @@ class _FeedForward(torch.autograd.Function):
             return *gradients, *[None] * 5
         saved = (rows, None, x, scale, shift, None, None, mask, seed, stats)
         sums, d_rows, d_x = norm_backward.function(grads[0], saved, *ctx.form)
-        d_hidden = relu_dropout(hidden, d_rows @ w2, seed, ctx.p, ctx.site)
-        d_shift, d_scale = (row.to(scale.dtype) for row in sums[:2])
-        d_first = d_hidden.t() @ x.to(w1.dtype), d_hidden.sum(0)
-        d_x = torch.addmm(d_x, d_hidden, w1) if d_x.dtype == w1.dtype else d_x + d_hidden @ w1
-        return d_x, *d_first, d_rows.t() @ hidden, d_rows.sum(0), d_scale, d_shift, *[None] * 5
+        d_hidden, *d_outer = products.backward(d_rows, hidden, (w2,), hidden=True, p=ctx.p)
+        d_x, *d_inner = products.backward(d_hidden, x.to(w1.dtype), (w1,), added=d_x)
+        d_shift, d_scale = (row.to(scale.dtype) for row in sums.unbind())
+        return d_x, *d_inner, *d_outer, d_scale, d_shift, *[None] * 5
 
 
 _quick_apply = quick_apply(_FeedForward)
@@ -74,5 +79,7 @@ def residual_feed_forward(
     weights: Any = (*weight_and_bias(inner), *weight_and_bias(outer))
     if torch.is_autocast_enabled(x.device.type):
         weights = [weight.to(torch.get_autocast_dtype(x.device.type)) for weight in weights]
-    apply = _FeedForward.apply if is_traced() else _quick_apply
-    return apply(x, *weights, norm.weight, norm.bias, norm, mask, seed if p else None, p, site)
+    inputs = (x, *weights, norm.weight, norm.bias, norm, mask, seed if p else None, p, site)
+    if not torch.is_grad_enabled():
+        return _forward(*inputs)[0]
+    return _FeedForward.apply(*inputs) if is_traced() else _quick_apply(*inputs)

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gssc.ops.launch import contiguous, launch
-from gssc.ops.norm import naive as random
-from gssc.ops.norm.naive import Branch, NormState
+from gssc.ops.launch import contiguous, kernels_of, launch
+from gssc.ops.norm.naive import Branch, NormState, composed
 from gssc.ops.op import composed_gradients, empty_like, is_traced, op, promoted
+from gssc.ops.random import rescale, threshold
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
 HELD = 2048  # rows that one program may hold
@@ -42,13 +42,19 @@ class _Job:
         self, rows: int, c: int, added: bool, seeded: bool, drops: Drops, adds: Adds, activation: bool, site: int
     ) -> None:
         self.rows, self.c = rows, c
-        self.numbers = (*map(random.threshold, drops), *map(random.scale, drops), rows)  # after their tensors
+        self.numbers = (*map(threshold, drops), *map(rescale, drops), rows)  # after their tensors
         self.flags = {"ACTIVATION": activation, "SITE": site}
         for branch, (drop, add) in enumerate(zip(drops, adds, strict=True), 1):
             self.flags |= {f"RESIDUAL{branch}": added and add, f"DROPOUT{branch}": seeded and drop > 0}
 
     def launch(
-        self, kernel: Any, *arguments: Any, held: bool = False, programs: int | None = None, **more: Any
+        self,
+        kernel: Any,
+        *tensors: Any,
+        held: bool = False,
+        programs: int | None = None,
+        numbers: tuple[int, ...] = (),
+        **more: Any,
     ) -> None:
         """Blocks of 64 rows by up to 64 channels; where they are held, all rows by few channels."""
         block_n, block_c = 64, min(power_of_two(self.c, 16), 64)
@@ -57,7 +63,7 @@ class _Job:
         grid = max(1, -(-self.rows // block_n)) if programs is None else programs, -(-self.c // block_c)
         warps = max(1, min(block_n * block_c // 512, 16))  # 16 numbers per thread: no spills
         launch(
-            kernel, grid, *arguments, *self.numbers,
+            kernel, grid, *tensors, numbers=(*numbers, *self.numbers),
             C=self.c, BLOCK_N=block_n, BLOCK_C=block_c, **self.flags, **more, num_warps=warps,
         )  # fmt: skip
 
@@ -84,8 +90,7 @@ def norm_forward(
 
     Where ``batches`` are given, running statistics move on; not where a program is traced.
     """
-    from gssc.ops.norm import kernels
-
+    kernels = kernels_of("norm")
     out, stats = _empty_results(first, second, x)
     if stats.numel() == 0:
         return out.zero_(), stats
@@ -95,10 +100,12 @@ def norm_forward(
         share = max(64, -(-job.rows // (SHARES * multiprocessors(first.device))))
         programs = -(-job.rows // share)
         partial = stats.new_empty(programs, len(stats), 3, job.c)
-        job.launch(kernels.forward_moments, *rows, partial, share, programs=programs)
+        job.launch(kernels.forward_moments, *rows, partial, numbers=(share,), programs=programs)
         norms = (mean, variance, batches, mean2, variance2, batches2)
         sizes = {"C": job.c, "ROWS": MERGED, "BLOCK_C": 16, "num_warps": 4}
-        launch(kernels.forward_merge, (1, -(-job.c // 16)), partial, *norms, stats, programs, **moves, **sizes)
+        launch(
+            kernels.forward_merge, (1, -(-job.c // 16)), partial, *norms, stats, numbers=(programs,), **moves, **sizes
+        )
         batches = batches2 = None
     tensors = (weight, bias, mean, variance, batches, weight2, bias2, mean2, variance2, batches2, stats, out)
     job.launch(kernels.forward_rows, *rows, *tensors, held=held, **moves, HELD=held, RUNNING=not training)
@@ -117,9 +124,8 @@ def norm_backward(
     grad: Tensor, saved: Sequence[Tensor | None],
     dropouts: Sequence[float], residuals: Sequence[bool], activation: bool, site: int,
 ) -> list[Tensor]:  # fmt: skip
-    """Σg and Σgû of both branches [4, C], ∂h of each, and ∂x where x was added before a norm."""
-    from gssc.ops.norm import kernels
-
+    """Σg and Σgû of each branch [2 B, C], ∂h of each, and ∂x where x was added before a norm."""
+    kernels = kernels_of("norm")
     tensors: Any = saved
     first, second, x, weight, bias, weight2, _, mask, seed, stats = tensors
     gradients = _empty_gradients(grad, saved, dropouts, residuals, activation)
@@ -134,9 +140,7 @@ def norm_backward(
         return gradients
     partial = stats.new_empty(-(-job.rows // 64), 4, job.c)
     job.launch(kernels.backward_rows, *inputs, partial, SUM=True, SPREAD=False)
-    # Without a second branch its rows of sums were not written.
-    parts = 4 if second is not None else 2
-    torch.sum(partial[:, :parts], 0, out=sums[:parts])
+    torch.sum(partial[:, : len(sums)], 0, out=sums)  # without a second branch its rows were not written
     job.launch(kernels.backward_rows, *inputs, sums, SUM=False, SPREAD=True)
     return gradients
 
@@ -148,7 +152,7 @@ def _empty_gradients(
     (first, second, x), stats = saved[:3], saved[-1]
     before = any(residuals) and not activation
     rows = [part for part in (first, second, x if before else None) if part is not None]
-    return [stats.new_empty(4, first.shape[1]), *map(empty_like, rows)]
+    return [stats.new_empty(2 * len(stats), first.shape[1]), *map(empty_like, rows)]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -177,12 +181,11 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     _, residuals, activation, _ = ctx.form
     if activation and x is not None and residuals[0]:
         d_x = grad.to(x.dtype)
-    # In the order of the sums: of the second branch only where there is one.
-    d_bias, d_weight, d_bias2, d_weight2 = (
-        None if parameter is None else row if row.dtype == parameter.dtype else row.to(parameter.dtype)
-        for parameter, row in zip((bias, weight, bias2, weight2), sums.unbind(), strict=True)
-    )
-    return d_first, d_second, d_x, d_weight, d_bias, d_weight2, d_bias2, *[None] * 15
+    d_bias, d_weight, *others = sums.unbind()
+    d_bias2, d_weight2 = others or (None, None)
+    parameters = ((d_weight, weight), (d_bias, bias), (d_weight2, weight2), (d_bias2, bias2))
+    d_norms = (d if d is None or d.dtype == like.dtype else d.to(like.dtype) for d, like in parameters)
+    return d_first, d_second, d_x, *d_norms, *[None] * 15
 
 
 def composed_norm(
@@ -196,7 +199,7 @@ def composed_norm(
         return normalized_by(stats[number], hidden, scale, shift, mask, eps)
 
     rows = [part.to(stats.dtype) for part in (first, second) if part is not None]
-    return random.composed(norm, x, rows, seed, *form)
+    return composed(norm, x, rows, seed, *form)
 
 
 def normalized_by(stats: Tensor, rows: Tensor, scale: Tensor, shift: Tensor, mask: Tensor | None, eps: float) -> Tensor:
@@ -219,12 +222,11 @@ def move_running_statistics(
     mean2: Tensor | None, variance2: Tensor | None, batches2: Tensor | None, momentum: float | None,
 ) -> None:  # fmt: skip
     """Running statistics of one or two norms take a batch into account, if it had two rows and more."""
-    from gssc.ops.norm import kernels
-
+    kernels = kernels_of("norm")
     c = stats.shape[2]
     if c:
         norms = (mean, variance, batches, mean2, variance2, batches2)
-        sizes = {"C": c, "BLOCK_C": power_of_two(c, 16), "num_warps": 1 if c <= 256 else 4}
+        sizes: dict[str, Any] = {"C": c, "BLOCK_C": power_of_two(c, 16), "num_warps": 1 if c <= 256 else 4}
         launch(kernels.move_running, (1 if mean2 is None else 2,), stats, *norms, MOMENTUM=momentum, **sizes)
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from gssc.ops.launch import launch
+from gssc.ops.launch import kernels_of, launch
 from gssc.ops.op import composed_gradients, is_traced, op
 from gssc.ops.phi import naive
 from gssc.ops.triton_support import exporting, multiprocessors, power_of_two, shared_memory, wants_exact
@@ -39,11 +38,11 @@ def fits(eigvals: Tensor, width: int) -> bool:
     return not eigvals.requires_grad and eigvals.dtype == torch.float32
 
 
-def _launch(backward: bool, kernel: Any, programs: int, *arguments: Any, k: int, width: int, **flags: Any) -> None:
-    rows, columns, precision = _rows(k), power_of_two(width, 16), "tf32x3" if wants_exact(arguments[0]) else "tf32"
+def _launch(backward: bool, kernel: Any, programs: int, *tensors: Any, k: int, width: int, **flags: Any) -> None:
+    rows, columns, precision = _rows(k), power_of_two(width, 16), "tf32x3" if wants_exact(tensors[0]) else "tf32"
     warps = WARPS.get((rows, columns), (4, 4))[backward]
-    shape = {"K": k, "KP": rows, "W": columns, "N": width, "PRECISION": precision}
-    launch(kernel, (programs,), *arguments, **shape, **flags, num_warps=warps, num_stages=1)
+    shape: dict[str, Any] = {"K": k, "KP": rows, "W": columns, "N": width, "PRECISION": precision}
+    launch(kernel, (programs,), *tensors, **shape, **flags, num_warps=warps, num_stages=1)
 
 
 def _rows(k: int) -> int:
@@ -55,8 +54,7 @@ def deep_set_forward(
     eigvals: Tensor, eigmask: Tensor, weights: Tensor, width: int, blocks: int, keep: bool
 ) -> tuple[Tensor, Tensor]:
     """Φ [G, K, C], and for backward the states [blocks, G, KP, W] (none unless ``keep``)."""
-    from gssc.ops.phi import kernels
-
+    kernels = kernels_of("phi")
     (graphs, k), (out, states) = eigvals.shape, _empty_results(eigvals, eigmask, weights, width, blocks, keep)
     if graphs:
         tensors = (weights, eigvals.contiguous(), eigmask.contiguous(), states, out)
@@ -76,15 +74,14 @@ def _empty_results(
 @op("gssc::deep_set_backward")
 def deep_set_backward(grad: Tensor, eigvals: Tensor, eigmask: Tensor, weights: Tensor, states: Tensor) -> Tensor:
     """Gradients of all weights in a row. Not differentiable."""
-    from gssc.ops.phi import kernels
-
+    kernels = kernels_of("phi")
     graphs, k, width = grad.shape
     programs = min(graphs, PROGRAMS * multiprocessors(grad.device))
     if programs == 0:
         return torch.zeros_like(weights)
     partial = weights.new_empty((programs, weights.shape[0]))
-    tensors = (weights, eigvals.contiguous(), eigmask.contiguous(), states, grad.contiguous(), partial, graphs)
-    sizes = {"SIZE": weights.shape[0], "BLOCKS": states.shape[0]}
+    tensors = (weights, eigvals.contiguous(), eigmask.contiguous(), states, grad.contiguous(), partial)
+    sizes = {"numbers": (graphs,), "SIZE": weights.shape[0], "BLOCKS": states.shape[0]}
     _launch(True, kernels.backward_graphs, programs, *tensors, k=k, width=width, **sizes)
     return partial.view(-1) if programs == 1 else partial.sum(0)
 
@@ -123,16 +120,18 @@ class _Flat(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> Tensor:
-        ctx.weights = weights
-        return _flatten_dense_tensors(weights)
+        ctx.sizes = [weight.shape for weight in weights]
+        return torch.cat([weight if weight.dim() == 1 else weight.reshape(-1) for weight in weights])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        return _unflatten_dense_tensors(grads[0], ctx.weights)
+        parts = grads[0].split([size.numel() for size in ctx.sizes])
+        return tuple(p if len(size) == 1 else p.view(size) for p, size in zip(parts, ctx.sizes, strict=True))
 
 
 def deep_set(eigvals: Tensor, eigmask: Tensor, weights: list[Tensor]) -> Tensor:
     """Φ [G, K, C] from the weights of all units, one after the other."""
-    flat: Tensor = _Flat.apply(*weights) if not is_traced() else torch.cat([weight.reshape(-1) for weight in weights])
+    differentiable = torch.is_grad_enabled() and not is_traced()
+    flat: Tensor = _Flat.apply(*weights) if differentiable else torch.cat([weight.reshape(-1) for weight in weights])
     keep = torch.is_grad_enabled() and flat.requires_grad
     return deep_set_forward(eigvals, eigmask, flat, weights[0].shape[0], naive.blocks_of(weights), keep)[0]

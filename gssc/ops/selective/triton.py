@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.graph_sums import triton as sums
-from gssc.ops.launch import contiguous, launch
+from gssc.ops.launch import contiguous, kernels_of, launch
 from gssc.ops.op import composed_gradients, op
 from gssc.ops.selective import torch as composition
 from gssc.ops.selective.naive import Weights, turn_names
@@ -44,11 +44,13 @@ def fits(x: Tensor, vectors: Tensor, ptr: Tensor, shared: bool) -> bool:
     return 0 < nodes <= MEAN_NODES * graphs and channels > 0
 
 
-def _launch(graphs: int, k: int, c: int, kernel: Any, *arguments: Any, **constants: Any) -> None:
+def _launch(
+    graphs: int, k: int, c: int, kernel: Any, *tensors: Any, nodes: int | None = None, **constants: Any
+) -> None:
     """One program per channel and graph: sizes are numbers that are known without a look at ``ptr``."""
     block = power_of_two(k, 16)
     launch(
-        kernel, (graphs * c,), *arguments, graphs,
+        kernel, (graphs * c,), *tensors, numbers=(graphs,) if nodes is None else (nodes, graphs),
         K=k, C=c, BLOCK_K=block, **constants, num_warps=WARPS[block], num_stages=1,
     )  # fmt: skip
 
@@ -70,18 +72,17 @@ def select(
     vectors: Tensor, ptr: Tensor, normalize: bool, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """H [N, C], and for backward E, V, T, T_a in ``dtype``, channels times pairs of all graphs, and k_valid [G]."""
-    from gssc.ops.selective import kernels
-
+    kernels = kernels_of("selective")
     (graphs, k, c), nodes = phi.shape, x.shape[0]
     run, blocks = partial(_launch, graphs, k, c), _node_blocks(x, x_o, x_s, vectors)
     encoded = x.new_empty((c, graphs * k**2), dtype=dtype)
     counts = x.new_empty(graphs, dtype=torch.float32)
-    run(kernels.encode_forward, x, vectors, phi, ptr, encoded, counts, nodes, **blocks)
+    run(kernels.encode_forward, x, vectors, phi, ptr, encoded, counts, nodes=nodes, **blocks)
     value = _product(dv.to(dtype), encoded)
     tensor, out = torch.empty_like(value), torch.empty_like(x)
     run(kernels.tame_forward, value, pair_gains, counts if normalize else None, tensor)
     turned = _product(turns.to(dtype), tensor)
-    run(kernels.mix_forward, x_o, x_s, vectors, ptr, turned, out, nodes, **blocks)
+    run(kernels.mix_forward, x_o, x_s, vectors, ptr, turned, out, nodes=nodes, **blocks)
     return out, encoded, value, tensor, turned, counts
 
 
@@ -99,8 +100,7 @@ def select_backward(
     grad: Tensor, inputs: Sequence[Tensor | None], results: Sequence[Tensor], normalize: bool
 ) -> list[Tensor]:
     """Gradients of what ``select`` was given, up to W_a: those that are there. Not differentiable."""
-    from gssc.ops.selective import kernels
-
+    kernels = kernels_of("selective")
     tensors: Any = inputs
     x, x_o, x_s, phi, pair_gains, dv, turns, vectors, ptr = tensors
     encoded, value, tensor, turned, counts = results
@@ -110,11 +110,11 @@ def select_backward(
     d_x, d_o, d_s, d_phi, d_pair = gradients
     d_turned, d_value, taming = torch.empty_like(turned), torch.empty_like(value), counts if normalize else None
     mixed = (grad.contiguous(), x_o, x_s, vectors, ptr, turned, d_o, d_s, d_turned)
-    run(kernels.mix_backward, *mixed, nodes, **blocks)
+    run(kernels.mix_backward, *mixed, nodes=nodes, **blocks)
     d_tensor = _product(turns.to(tensor.dtype).t(), d_turned)
     run(kernels.tame_backward, d_tensor, value, pair_gains, taming, d_value, d_pair)
     d_encoded = _product(dv.to(value.dtype).t(), d_value)
-    run(kernels.encode_backward, d_encoded, x, vectors, phi, ptr, d_x, d_phi, nodes, **blocks)
+    run(kernels.encode_backward, d_encoded, x, vectors, phi, ptr, d_x, d_phi, nodes=nodes, **blocks)
     gradients += [_product(d_value, encoded.t()).to(dv.dtype), _product(d_turned, tensor.t()).to(turns.dtype)]
     return [gradient for gradient in gradients if gradient is not None]
 

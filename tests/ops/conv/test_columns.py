@@ -103,19 +103,6 @@ def test_half_features_and_a_wide_bias():
     check(inputs, tolerance=2e-2)
 
 
-def test_gradients_stand_side_by_side_like_the_features():
-    """So that the Linears before them join both without a copy."""
-    inputs = make([4, 6])
-    x_o, x_s = inputs["both"].detach().chunk(2, 1)
-    x_o.requires_grad_()
-    x_s.requires_grad_()
-    rest = [inputs[name] for name in ("vectors", "gains", "self_gains", "ptr")]
-    out = ops.gssc_conv(x_o, x_s, *rest, projection=inputs["bias"], backend="triton")
-    d_o, d_s = torch.autograd.grad(out.sum(), (x_o, x_s))
-    assert d_o.stride() == d_s.stride() == (10, 1)
-    assert d_s.data_ptr() == d_o.data_ptr() + 5 * d_o.element_size()
-
-
 def test_x_o_is_not_kept_where_it_stands_alone():
     """Memory for large batches: backward reads the state, not the features."""
     inputs = conv_inputs([4, 6], 7, 5)

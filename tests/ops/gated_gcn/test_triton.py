@@ -16,6 +16,7 @@ from gssc.ops import linears as merging
 from gssc.ops.edges import launch
 from gssc.ops.gated_gcn import triton as kernels_form
 from gssc.ops.linears import mergeable
+from gssc.ops.linears import triton as products
 from gssc.testing import assert_close, assert_matches_reference
 
 pytest.importorskip("triton")
@@ -271,7 +272,7 @@ def test_a_seed_and_a_site_say_what_is_dropped():
 
 
 def test_what_nodes_tell_edges_is_computed_anew_where_memory_is_scarce(monkeypatch):
-    """Gradients, and gradients of gradients, in x and in weights are those of the op that keeps the three."""
+    """Gradients, and gradients of gradients, in x and in weights are those of the op that keeps it."""
     inputs = make("random", 5)
     x = torch.randn(inputs["target"].shape[0], 4, device=DEVICE, requires_grad=True)
     tell = [nn.Linear(4, 5).to(DEVICE) for _ in range(4)]
@@ -279,13 +280,10 @@ def test_what_nodes_tell_edges_is_computed_anew_where_memory_is_scarce(monkeypat
     leaves = [x, *(p for module in (*tell, lin_edge, norm) for p in module.parameters())]
     results = []
     for limit in (0, 1 << 21):
-        monkeypatch.setattr(kernels_form, "MERGED", limit)
         monkeypatch.setattr(merging, "MERGED", limit)
-        assert bool(kernels_form._origin(x, tell[:3])) == (limit == 0)
-        assert mergeable(x, *tell) == (limit > 0)
         edges = (inputs["edge_index"], inputs["edge_attr"], lin_edge, norm)
         nodes, new_edges = ops.gated_messages(x, tell, *edges, training=True, backend="triton")
-        kept = [t for t in nodes.grad_fn.saved_tensors if t is not None and t.shape == nodes.shape]
+        kept = [t for t in nodes.grad_fn.saved_tensors if t is not None and t.shape == (nodes.shape[0], 20)]
         assert (not kept) == (limit == 0)
         loss = nodes.square().sum() + new_edges.square().sum()
         first_order = torch.autograd.grad(loss, leaves, retain_graph=True)
@@ -294,9 +292,6 @@ def test_what_nodes_tell_edges_is_computed_anew_where_memory_is_scarce(monkeypat
         results.append([*first_order, *(torch.zeros(1) if g is None else g for g in twice)])
     for actual, expected in zip(*results, strict=True):
         assert_close(actual, expected, tolerance=1e-4)
-    monkeypatch.setattr(kernels_form, "MERGED", 0)
-    tell[1].register_forward_hook(lambda module, args, out: out)
-    assert kernels_form._origin(x, tell[:3]) == []
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -318,6 +313,44 @@ def test_modules_are_what_they_are_in_pytorch(norm):
         found.append([out, *plain, *first, *twice])
     for number, (actual, expected) in enumerate(zip(*found, strict=True)):
         assert_close(actual.double(), expected, str(number), tolerance=2e-3 if norm == "training" else 2e-4)
+
+
+@pytest.mark.parametrize("rest", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_with_the_update_of_nodes(masked, rest):
+    """In one step of autograd: outputs, statistics and gradients, once and twice, are those of the plain loop."""
+    inputs, found = make("random", 5, masked=masked), []
+    count = inputs["target"].shape[0]
+    modules = [*(nn.Linear(5, 5) for _ in range(5)), *(BatchNorm(5).train(not rest) for _ in range(2))]
+    start, seed = torch.randn(count, 5), ops.new_seeds(1, torch.device(DEVICE))[0]
+    more = {"training": not rest, "dropout": 0.2, "seed": seed, "site": 5, "node_site": 4}
+    if masked:  # edges of padding join padding
+        node_mask = torch.ones(count, dtype=torch.bool, device=DEVICE).index_fill(0, inputs["edge_index"][1, :1], False)
+        more |= {"mask": inputs["mask"], "node_mask": node_mask}
+    for backend, dtype in (("triton", torch.float32), ("naive", torch.float64)):
+        *tell, lin_edge, edge, node = (copy.deepcopy(part).to(DEVICE, dtype) for part in modules)
+        x, e = start.to(DEVICE, dtype).requires_grad_(), inputs["edge_attr"].to(dtype).requires_grad_()
+        parameters = (p for part in (*tell, lin_edge, edge, node) for p in part.parameters())
+        leaves = [x, e, *parameters]
+        if backend == "naive":  # which leaves the update to the other op: there it is made by hand
+            h, edges = ops.gated_messages(x, tell, inputs["edge_index"], e, lin_edge, edge, backend="naive", **more)
+            branch = ops.Branch(h, node, 0.2 if not rest else 0.0)
+            settings = {"training": not rest, "seed": None if rest else seed, "site": 4, "activation": True}
+            out = ops.residual_norm(x, [branch], more.get("node_mask"), backend="naive", **settings)
+        else:
+            out, edges = ops.gated_messages(
+                x, tell, inputs["edge_index"], e, lin_edge, edge, norm_node=node, backend="triton", **more
+            )
+            assert type(out.grad_fn).__name__ == "_OpOfLinearsBackward"
+        loss = out.square().sum() + edges.square().sum()
+        plain = torch.autograd.grad(loss, leaves, retain_graph=True)
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        twice = torch.autograd.grad(sum(g.square().sum() for g in first), leaves, allow_unused=True)
+        twice = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(twice, leaves, strict=True)]
+        buffers = [b.detach() for part in (edge, node) for b in part.buffers()]
+        found.append([out, edges, *buffers, *plain, *first, *twice])
+    for number, (actual, expected) in enumerate(zip(*found, strict=True)):
+        assert_close(actual.double(), expected.double(), str(number), tolerance=3e-3)
 
 
 def test_half_precision_by_autocast():
@@ -392,19 +425,17 @@ def test_compiles_whole():
             assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_opcheck(parts):
+def test_opcheck():
     inputs = make("random", 3, masked=True)
     plan = ops.edge_plan(inputs["edge_index"], inputs["target"].shape[0])
-    told = merged(inputs)["joint"].detach().chunk(4, 1)
-    told = [(rows if parts == 4 else rows.contiguous()).requires_grad_() for rows in told]
+    told = merged(inputs)["joint"].detach().requires_grad_()
     tensors = [inputs[name].requires_grad_() for name in LEAVES[3:]]
     running = [inputs["running_mean"], inputs["running_variance"]]
     fixed = [*plan, inputs["edge_index"], inputs["mask"].view(torch.uint8), None, *running]
-    others = (fixed, [], 1e-5, True, True, 1e-6, 0.0, 5, parts, True)
+    others = (fixed, 1e-5, True, True, 1e-6, 0.0, 5, True)
     # The moments carry no gradient, which is what opcheck's own comparison of gradients would ask for.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(torch.ops.gssc.gated_messages.default, (*told, *tensors, *others), test_utils=tests)
+    torch.library.opcheck(torch.ops.gssc.gated_messages.default, (told, *tensors, *others), test_utils=tests)
 
 
 def test_auto_on_the_cpu_is_torch():
@@ -459,7 +490,9 @@ def test_bad_input():
         run("fast", inputs)
 
 
-def test_edges_are_projected_piece_by_piece(monkeypatch):
-    """What keeps products below 2³¹ numbers, at 20."""
-    monkeypatch.setattr(kernels_form, "LARGEST", 20)
+@pytest.mark.parametrize("largest", [20, 1 << 30])
+def test_many_edges_are_projected_by_products_of_pytorch(monkeypatch, largest):
+    """Piece by piece, to keep products below 2³¹ numbers, or 20."""
+    monkeypatch.setattr(kernels_form, "LARGEST", largest)
+    monkeypatch.setattr(products, "MANY", 0)
     check("naive", make(next(iter(EDGES)), 5))

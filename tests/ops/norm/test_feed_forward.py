@@ -11,7 +11,8 @@ from gssc import ops
 from gssc.nn import BatchNorm
 from gssc.nn.layer import FeedForward
 from gssc.ops import norm as norm_ops
-from gssc.ops.norm import naive, rowwise
+from gssc.ops import random
+from gssc.ops.linears import triton as products
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")
@@ -46,6 +47,15 @@ def outcome(backend, x, network, norm, mask, dtype=torch.float32, **settings):
     return {name: value.detach().double() for name, value in results.items()}
 
 
+def compare(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        # A gradient that vanishes, as that of the last bias before statistics of the batch, is a sum of others.
+        alike = [other.abs().max() for key, other in expected.items() if key.split(",")[0] == name.split(",")[0]]
+        scale = max(1.0, float(max(alike)))
+        assert_close(actual[name] / scale, value / scale, name, 2e-3 if name.startswith("second") else 1e-4)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("statistics", ["of the batch", "running"])
 @pytest.mark.parametrize("p", [0.0, 0.3])
@@ -59,12 +69,7 @@ def test_matches_naive_in_float64(rows, channels, p, statistics, masked):
     more = {"training": True, "seed": new_seed(), "site": 4, "mask": mask}
     expected = outcome("naive", x, network, norm, dtype=torch.float64, **more)
     actual = outcome("triton", x, network, norm, **more)
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        # A gradient that vanishes, as that of the last bias before statistics of the batch, is a sum of others.
-        alike = [other.abs().max() for key, other in expected.items() if key.split(",")[0] == name.split(",")[0]]
-        scale = max(1.0, float(max(alike)))
-        assert_close(actual[name] / scale, value / scale, name, 2e-3 if name.startswith("second") else 1e-4)
+    compare(actual, expected)
 
 
 def test_float64_is_exact():
@@ -114,28 +119,27 @@ def test_autocast_leaves_the_residual_as_it_is():
         assert (actual - expected).norm() < 3e-2 * max(float(expected.norm()), 1.0)
 
 
-@pytest.mark.parametrize(("rows", "channels"), [(1, 1), (33, 5), (70, 130)])
-@pytest.mark.parametrize("p", [0.0, 0.3])
-def test_the_kernel_between_the_products_matches_naive(rows, channels, p):
-    x, seed = torch.randn(rows, channels, device=DEVICE), new_seed() if p else None
-    leaf, grad = x.clone().requires_grad_(), torch.randn(rows, channels, device=DEVICE)
-    expected = naive.dropped(leaf.relu(), seed, 4, p)
-    hidden = rowwise.relu_dropout(x, None, seed, p, 4)
-    assert_close(hidden, expected.detach(), tolerance=1e-6)
-    # From its own output as well as from its input: what was dropped or negative is zero there.
-    for rows_before in (x, hidden):
-        gradient = rowwise.relu_dropout(rows_before, grad, seed, p, 4)
-        assert_close(gradient, torch.autograd.grad(expected, leaf, grad, retain_graph=True)[0], tolerance=1e-6)
-
-
 def test_what_is_no_number_stays_so():
-    x = torch.tensor([[float("nan"), -1.0, 2.0]], device=DEVICE)
-    assert rowwise.relu_dropout(x, None, None, 0.0, 0).isnan().tolist() == [[True, False, False]]
+    x, weight = torch.tensor([[float("nan")], [-1.0], [2.0]], device=DEVICE), torch.ones(1, 1, device=DEVICE)
+    with torch.no_grad():
+        hidden = products.forward(x, (weight,), (torch.zeros(1, device=DEVICE),), activation=True)
+    assert hidden[:, 0].nan_to_num(7.0).tolist() == [7.0, 0.0, 2.0]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_many_rows_go_through_products_of_pytorch(p, monkeypatch):
+    """The same numbers, with the same seed, as from the kernels for few."""
+    network, norm = make(5, p)
+    x, seed, found = torch.randn(9, 5, device=DEVICE), new_seed(), []
+    for many in (0, products.MANY):
+        monkeypatch.setattr(products, "MANY", many)
+        found.append(outcome("triton", x, network, norm, None, training=True, seed=seed, site=4))
+    compare(*reversed(found))
 
 
 def test_bits_are_fair_and_differ_by_seed_site_row_and_channel():
     p, first, second = 0.3, new_seed(), new_seed()
-    masks = [naive.kept(first, 0, 400, 64, p), naive.kept(first, 1, 400, 64, p), naive.kept(second, 0, 400, 64, p)]
+    masks = [random.kept(first, 0, 400, 64, p), random.kept(first, 1, 400, 64, p), random.kept(second, 0, 400, 64, p)]
     masks += [masks[0].roll(1, 0), masks[0].roll(1, 1)]
     deviation = (p * (1 - p) / masks[0].numel()) ** 0.5
     for mask in masks[:3]:
@@ -149,8 +153,9 @@ def test_bits_are_fair_and_differ_by_seed_site_row_and_channel():
 
 
 def test_the_mean_stays():
-    x = torch.ones(400, 64, device=DEVICE)
-    dropped = rowwise.relu_dropout(x, None, new_seed(), 0.9, 0)
+    x, eye, zero = (t.to(DEVICE) for t in (torch.ones(400, 64), torch.eye(64), torch.zeros(64)))
+    with torch.no_grad():
+        dropped = products.forward(x, (eye,), (zero,), activation=True, seed=new_seed(), p=0.9)
     assert abs(float(dropped.mean()) - 1) < 5 * 3 / x.numel() ** 0.5
 
 

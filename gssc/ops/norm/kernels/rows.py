@@ -1,4 +1,4 @@
-"""Blocks of rows and channels, random bits by place, ReLU with dropout, scales by degree; imported where they run."""
+"""Blocks of rows and channels, random bits by place, scales by degree; imported where they run."""
 
 import triton
 import triton.language as tl
@@ -46,7 +46,7 @@ def mixed(x):
 
 @triton.jit
 def kept(seed, SITE: tl.constexpr, rows, c, threshold):
-    """Which entries of a block [rows, channels] dropout leaves: see ``naive.kept``."""
+    """Which entries of a block [rows, channels] dropout leaves: see ``gssc/ops/random.py``."""
     low = tl.load(seed).to(tl.uint32, bitcast=True)
     high = tl.load(seed + 1).to(tl.uint32, bitcast=True)
     site: tl.constexpr = (SITE * 0x9E3779B9) & 0xFFFFFFFF
@@ -79,26 +79,6 @@ def entering(
         if x is not None:
             u += load(x, rows, real, c, C, ACC)
     return u
-
-
-@triton.jit(do_not_specialize=["nodes", "threshold", "scale"])
-def relu_rows(
-    x, grad, seed, out, nodes, threshold, scale,
-    SITE: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """drop(ReLU(x)) of a block; with ``grad``, which is that of the output, the gradient of x."""
-    acc: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
-    rows, c = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), columns(BLOCK_C)
-    valid = rows < nodes
-    value = load(x, rows, valid, c, C, acc)
-    if grad is not None:
-        value = tl.where(value > 0.0, load(grad, rows, valid, c, C, acc), 0.0)
-    else:
-        # Not a maximum: what is not a number stays what it is, as in PyTorch.
-        value = tl.where(value <= 0.0, 0.0, value)
-    if seed is not None:
-        value = tl.where(kept(seed, SITE, rows, c, threshold), value * scale, 0.0)
-    store(out, rows, valid, c, value, C)
 
 
 @triton.jit(do_not_specialize=["nodes"])

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from gssc.ops.linears import empty_columns, joined, linears
+from gssc.ops.linears import linears
 from gssc.ops.op import unmodified
 from gssc.testing import assert_close
 
@@ -65,16 +65,3 @@ def test_a_watched_pruned_or_replaced_module_is_called(float64):
         for actual, value in zip(linears(x, *modules), expected, strict=True):
             assert_close(actual, value)
         assert len(calls) == (change == "hook")
-
-
-def test_gradients_that_stand_side_by_side_are_not_copied():
-    parts = empty_columns(torch.empty(5, 4), 3)
-    for number, part in enumerate(parts):
-        part.fill_(number)
-    with torch.no_grad():
-        whole = joined(parts)
-        assert whole.data_ptr() == parts[0].data_ptr()
-        assert torch.equal(whole, torch.cat(parts, 1))
-        for others in (parts[::-1], parts[:2], [part.clone() for part in parts]):
-            assert joined(tuple(others)).data_ptr() != parts[0].data_ptr()
-            assert torch.equal(joined(tuple(others)), torch.cat(list(others), 1))

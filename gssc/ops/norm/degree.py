@@ -1,8 +1,4 @@
-"""What happens row by row, in one Triton kernel each way: ReLU with dropout, scales by degree.
-
-Random bits are computed from a seed in both passes, so that no mask is kept. A backward pass that is itself
-differentiated is made of PyTorch's ops.
-"""
+"""Scales by degree, in one Triton kernel each way. A backward pass that is differentiated is made of PyTorch's ops."""
 
 from typing import Any
 
@@ -10,24 +6,9 @@ import torch
 from torch import Tensor
 
 from gssc.ops.launch import contiguous, launch
-from gssc.ops.norm import naive
 from gssc.ops.norm.triton import HELD, HELD_CHANNELS
 from gssc.ops.op import empty_like, op, promoted
 from gssc.ops.triton_support import power_of_two
-
-
-def relu_dropout(x: Tensor, grad: Tensor | None, seed: Tensor | None, p: float, site: int) -> Tensor:
-    """drop(ReLU(x)) or, from the gradient of that, the one of x."""
-    from gssc.ops.norm.kernels.rows import relu_rows
-
-    (rows, c), out = x.shape, empty_like(x)
-    if x.numel():
-        block_c = min(power_of_two(c, 16), 64)
-        launch(
-            relu_rows, (-(-rows // 32), -(-c // block_c)), x, grad, seed, out,
-            rows, naive.threshold(p), naive.scale(p), SITE=site, C=c, BLOCK_N=32, BLOCK_C=block_c, num_warps=4,
-        )  # fmt: skip
-    return out
 
 
 def _scale(x: Tensor, grad: Tensor | None, a: Tensor, b: Tensor, degree: Tensor, sums: Tensor | None) -> Tensor:
@@ -40,8 +21,8 @@ def _scale(x: Tensor, grad: Tensor | None, a: Tensor, b: Tensor, degree: Tensor,
         if sums is not None and sums.shape[0] == 1:
             block_n, block_c = power_of_two(rows, 16), HELD_CHANNELS
         launch(
-            scale_rows, (-(-rows // block_n), -(-c // block_c)), *contiguous(x, grad, a, b, degree), out, sums, rows,
-            C=c, BLOCK_N=block_n, BLOCK_C=block_c, num_warps=max(1, min(block_n * block_c // 512, 16)),
+            scale_rows, (-(-rows // block_n), -(-c // block_c)), *contiguous(x, grad, a, b, degree), out, sums,
+            numbers=(rows,), C=c, BLOCK_N=block_n, BLOCK_C=block_c, num_warps=max(1, min(block_n * block_c // 512, 16)),
         )  # fmt: skip
     elif sums is not None:
         sums.zero_()

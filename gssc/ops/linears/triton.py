@@ -1,0 +1,124 @@
+"""Linears of one input, and their gradients, in one launch each where there are few rows.
+
+    forward     Y = [x W₀ᵀ + b₀ | x W₁ᵀ + b₁ | …], or drop(ReLU(Y)) of one
+    backward    ∂x = Σ ∂Y W (+ what else reaches x), ∂W = ∂Yᵀ x, ∂b = Σ ∂Y
+
+Weights are read where modules keep them. Sums over rows are made by one program, in order, or over a share of the rows,
+and added in order: results repeat bit by bit. Where there are more rows, the host has time to copy weights side by
+side, and the products are cuBLAS's.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gssc.ops.launch import kernels_of, launch
+from gssc.ops.random import dropped, rescale, threshold
+from gssc.ops.triton_support import FLOATS, wants_exact
+
+FEW = 2048  # rows up to which one program sums over them; where there are more, each has a share
+MANY = 1 << 15  # rows from which on products are cuBLAS's
+BLOCK_N = 64  # rows of a block
+PARTS = 4  # the most Linears of one launch
+Tensors = tuple[Tensor, ...]
+
+
+class _Plan:
+    """How the work is cut: blocks of rows by 32 or 64 channels."""
+
+    def __init__(self, d: int, c: int, parts: int, exact: bool) -> None:
+        block = 64 if max(d, c) > 96 else 32
+        self.wide, self.blocks, self.empty = -(-d // block), -(-c // block) * parts, (None,) * (PARTS - parts)
+        precision = "tf32x3" if exact else "tf32"
+        self.constants = {"D": d, "C": c, "PARTS": parts, "BLOCK_N": BLOCK_N, "BLOCK": block, "PRECISION": precision}
+        self.effort = {"num_warps": 4, "num_stages": 2}
+
+
+_known = lru_cache(maxsize=256)(_Plan)
+
+
+def _plan(x: Tensor, weights: Tensors, many: bool = False) -> _Plan | None:
+    """None where there are ``many`` rows, which some do not mind, or where results are differentiated.
+
+    Nor where the kernels do not know the type.
+    """
+    parts, dtype, rows = len(weights), x.dtype, x.shape[0]
+    if torch.is_grad_enabled() or rows == 0 or (rows > MANY and not many) or parts > PARTS:
+        return None
+    if dtype not in FLOATS or weights[0].dtype != dtype:
+        return None
+    c, d = weights[0].shape
+    return _known(d, c, parts, wants_exact(x)) if c and d else None
+
+
+def forward(
+    x: Tensor, weights: Tensors, biases: Tensors = (), *, activation: bool = False, seed: Tensor | None = None,
+    p: float = 0.0, site: int = 0,
+) -> Tensor:  # fmt: skip
+    """Y [N, parts · C] of x [N, D], weights [C, D] and biases [C]; drop(ReLU(Y)) where there is an activation."""
+    plan = _plan(x, weights, many=seed is not None)  # there dropout would be a launch of its own
+    if plan is not None:
+        kernels = kernels_of("linears")
+        out = x.new_empty(x.shape[0], len(weights) * weights[0].shape[0])
+        told = biases if biases else (None,) * len(weights)
+        launch(
+            kernels.forward, (-(-x.shape[0] // BLOCK_N), plan.blocks), x.contiguous(), *weights, *plan.empty,
+            *told, *plan.empty,
+            seed, out, numbers=(threshold(p), rescale(p), x.shape[0]),
+            **plan.constants, ACTIVATION=activation, SITE=site, **plan.effort,
+        )  # fmt: skip
+        return out
+    weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+    if not biases:
+        return x @ weight.t()
+    bias = torch.cat(biases) if len(biases) > 1 else biases[0]
+    if activation and seed is None:
+        return torch._addmm_activation(bias, x, weight.t())  # ReLU, in the product itself
+    out = torch.addmm(bias, x, weight.t())
+    return dropped(out.relu(), seed, site, p) if activation else out
+
+
+def backward(
+    grad: Tensor, x: Tensor, weights: Tensors, *, biased: bool = True, need_x: bool = True,
+    added: Tensor | None = None, hidden: bool = False, p: float = 0.0,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """∂x [N, D], ∂W [parts · C, D] and ∂b [parts · C] from ∂Y; None for what is not asked for.
+
+    What is ``added`` [N, D] comes to ∂x, which has its type. Where x is ``hidden``, drop(ReLU(·)), ∂x is the gradient
+    of what stood before.
+    """
+    plan = _plan(x, weights)
+    if plan is not None:
+        kernels = kernels_of("linears")
+        like = x if added is None else added
+        d_x = torch.empty_like(like, memory_format=torch.contiguous_format) if need_x else None
+        rows = x.shape[0]
+        shares = -(-rows // FEW)
+        share = -(-rows // shares // BLOCK_N) * BLOCK_N
+        sums, dtype = (grad.shape[1],), x.dtype
+        if shares > 1:
+            sums, dtype = (shares, *sums), torch.float32  # type: ignore[assignment]
+        d_weight = x.new_empty((*sums, x.shape[1]), dtype=dtype)
+        d_bias = x.new_empty(sums, dtype=dtype) if biased else None
+        x = x.contiguous()
+        programs = ((-(-rows // BLOCK_N) if need_x else 0) + shares * plan.blocks) * plan.wide
+        launch(
+            kernels.backward, (programs,), grad.contiguous(), x, *weights, *plan.empty, added, x if hidden else None,
+            d_x, d_weight, d_bias, numbers=(rescale(p), share, rows), **plan.constants, **plan.effort,
+        )  # fmt: skip
+        if shares > 1:
+            d_weight = d_weight.sum(0).to(x.dtype)
+            d_bias = None if d_bias is None else d_bias.sum(0).to(x.dtype)
+        return d_x, d_weight, d_bias
+    d_x = None
+    if need_x:
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        if hidden:
+            d_x = torch.ops.aten.threshold_backward(grad @ (weight * rescale(p) if p else weight), x, 0)
+        elif added is not None and added.dtype == weight.dtype:
+            d_x = torch.addmm(added, grad, weight)
+        else:
+            d_x = grad @ weight if added is None else added + grad @ weight
+    return d_x, grad.t() @ x, grad.sum(0) if biased else None
