@@ -4,8 +4,9 @@ BIN := .venv/bin
 # The exact pin is the CPU build where one is offered; an open range would pull gigabytes of CUDA libraries.
 TORCH := torch==2.13.0
 
-# Where `make demo`, `make reproduce` and `make bench` write.
+# Where `make demo`, `make docs`, `make reproduce` and `make bench` write.
 demo: OUT ?= out/demo
+docs: OUT ?= out/site
 reproduce: OUT ?= out/reproduce/$(RECIPE)
 RESULTS ?= benchmarks/results.csv
 # Time of each measurement of `make bench`.
@@ -20,10 +21,14 @@ SEEDS ?= 0
 DEVICE ?= auto
 ARGS ?=
 
-.PHONY: demo test test-slow lint format bench bench-spectra reproduce results clean
+.PHONY: demo docs test test-slow lint format bench bench-spectra reproduce results clean
 
 demo: .venv/ready
 	$(BIN)/python examples/count_cycles.py --out $(OUT)
+
+# A site that needs no server and no network: open out/site/index.html.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir $(abspath $(OUT))
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -46,6 +46,11 @@ class GPS(nn.Module):
         return self.head(x)
 
 
+def edges_of(n: int) -> int:
+    """Directed edges of the random graph of n nodes."""
+    return n * n // (100 if n < 10_000 else 1000)
+
+
 def workload(name: str, device: torch.device) -> dict[str, Tensor]:
     """A batch with features, edges and eigenvectors; the latter are random, since only their size matters here."""
     torch.manual_seed(0)
@@ -55,7 +60,7 @@ def workload(name: str, device: torch.device) -> dict[str, Tensor]:
         graphs, n, degree = 32, 480, 5.6
     else:
         graphs, n = 1, int(name)
-        degree = n * (0.01 if n < 10_000 else 0.001)
+        degree = edges_of(n) / n
     edges = int(graphs * n * degree)
     graph = torch.randint(graphs, (edges,)).sort().values
     edge_index = torch.randint(n, (2, edges)) + graph * n

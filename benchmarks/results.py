@@ -77,7 +77,7 @@ def published_models() -> list[Measured]:
     """What the authors' code and GraphGPS take for whole models, as published figures: rows like those measured."""
     rows = []
     for row in csv.DictReader(PUBLISHED.read_text(encoding="utf-8").splitlines()):
-        workload = f"{int(row['nodes']):,} nodes, {_short(int(row['edges']))} edges"
+        workload = f"{int(row['nodes']):,} nodes, {short_count(int(row['edges']))} edges"
         for kind in ("training", "inference"):
             peak = float(row["peak_mb"]) if kind == "training" else None
             time = float(row[f"{kind}_ms"])
@@ -86,7 +86,8 @@ def published_models() -> list[Measured]:
     return rows
 
 
-def _short(edges: int) -> str:
+def short_count(edges: int) -> str:
+    """``250k``, ``1.6M``."""
     return f"{edges // 1000}k" if edges < 1_000_000 else f"{edges / 1e6:.1f}M"
 
 

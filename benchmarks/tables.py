@@ -1,11 +1,13 @@
 """The results file as Markdown tables, written between marks of a document."""
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.launched import SIZES, edges_of
 from benchmarks.plots import conv_rows, model_rows, sparse_rows
-from benchmarks.results import Measured, published_models, read_results
+from benchmarks.results import Measured, published_models, read_results, short_count
 from gssc.checks import check_choice, fail
 from gssc.files import write_atomic
 from tools.markers import fill
@@ -57,6 +59,66 @@ def training_table(rows: Sequence[Measured]) -> str:
     return _table([row for row in rows if row.benchmark in kinds], workload=True)
 
 
+def launched_table(rows: Sequence[Measured]) -> str:
+    """A loop of one's own beside PyG's GPSConv, training and inference."""
+    kinds = ("training", "inference")
+    headings = ["graphs", *(text for kind in kinds for text in (f"{kind}, gssc", "GPSConv", "ratio"))]
+    sizes = _sizes(rows)
+    lines = [[name, *(cell for kind in kinds for cell in _pair(rows, size, kind))] for size, name in sizes.items()]
+    return _lines(headings, lines, _origin(row for row in rows if row.benchmark == "launched" and row.gpu))
+
+
+def speed_table(rows: Sequence[Measured]) -> str:
+    """The same in short, for the README: training in a loop of one's own, and with steps that are replayed."""
+    sizes = _sizes(rows)
+    replayed = {row.workload: row for row in rows if row.variant == "gssc, training, replayed" and row.gpu}
+    shown = {size: name for size, name in sizes.items() if not size.isdecimal() or name in replayed}
+    lines = [
+        [name, *_pair(rows, size, "training"), _time(replayed[name].p50) if name in replayed else ""]
+        for size, name in shown.items()
+    ]
+    launched = [row for row in rows if row.benchmark == "launched" and row.gpu]
+    origin = (
+        _origin(launched) + " Replayed: " + _origin(row for row in replayed.values() if row.workload in shown.values())
+    )
+    return _lines(["training step, ms", "yours, gssc", "yours, `GPSConv`", "ratio", "gssc, replayed"], lines, origin)
+
+
+def _origin(rows: Iterable[Measured]) -> str:
+    """Devices, commits and dates."""
+    groups = dict.fromkeys(f"{row.device}, commit {row.commit}, {row.date}" for row in rows)
+    return f"{'; '.join(groups)}."
+
+
+def _sizes(rows: Sequence[Measured]) -> dict[str, str]:
+    """The workloads of `benchmarks.launched`, in its order, as people say them."""
+    measured = {row.workload.partition(", ")[0] for row in rows if row.benchmark == "launched" and row.gpu}
+    names = {"molecules": "32 molecules of 23 nodes", "480 nodes x 32": "32 graphs of 480 nodes"}
+    names |= {
+        size: f"{int(size):,} nodes, {short_count(edges_of(int(size)))} edges" for size in SIZES if size.isdecimal()
+    }
+    return {size: names[size] for size in SIZES if size in measured}
+
+
+def _pair(rows: Sequence[Measured], size: str, kind: str) -> list[str]:
+    """Milliseconds of ours and of GPSConv on a GPU, and their ratio."""
+    times = {}
+    for row in rows:
+        if (row.benchmark, row.workload, row.gpu) == ("launched", f"{size}, {kind}", True):
+            times[row.variant] = row
+    ours, theirs = times["gssc"], times["GPSConv"]
+    if ours.p50 is None or theirs.p50 is None or math.isnan(theirs.p50):
+        return [_time(ours.p50), theirs.note, ""]
+    return [_time(ours.p50), _time(theirs.p50), _time(theirs.p50 / ours.p50)]
+
+
+def _lines(headings: Sequence[str], rows: Sequence[Sequence[str]], origin: str) -> str:
+    if not rows:
+        return "Not measured yet.\n"
+    lines = [f"| {' | '.join(headings)} |", "|" + len(headings) * "---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + f"\n\n{origin}\n"
+
+
 def _table(rows: Sequence[Measured], workload: bool = False) -> str:
     if not rows:
         return "Not measured yet.\n"
@@ -83,4 +145,6 @@ TABLES: dict[str, Callable[[Sequence[Measured]], str]] = {
     "growth": growth_table,
     "spectra": spectra_table,
     "training": training_table,
+    "launched": launched_table,
+    "speed": speed_table,
 }

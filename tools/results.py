@@ -1,4 +1,4 @@
-"""From kept results to the pages that show them: docs/results.md, docs/ablations.md, and a table in the README.
+"""From kept results to the pages that show them: results, provenance and ablations in docs/, a table in the README.
 
 python -m tools.results results -o docs --readme README.md
 """
@@ -17,7 +17,7 @@ from tools.ablation_plots import comparison_plot
 from tools.ablations import SECTIONS, commands, comparison_table, comparisons
 from tools.errors import in_one_line
 from tools.markers import fill
-from tools.results_page import readme_table, results_parts
+from tools.results_page import provenance_parts, readme_table, results_parts
 from tools.rows import short_note
 
 FIGURES = "figures"
@@ -28,7 +28,7 @@ def write_documents(results: Path, docs: Path, readme: Path | None = None) -> li
 
     Args:
         results: What `tools.collect` keeps; ``notes.yaml`` in it has the footnotes.
-        docs: The folder of ``results.md`` and ``ablations.md``, and of their pictures.
+        docs: The folder of ``results.md``, ``provenance.md`` and ``ablations.md``, and of their pictures.
         readme: A file with the marks of the part ``results``.
     """
     pages = make_documents(results, docs, readme)
@@ -48,11 +48,18 @@ def make_documents(results: Path, docs: Path, readme: Path | None = None) -> dic
     path = docs / "results.md"
     titles = {
         "summary": "Every recipe",
-        "origin": "Where the numbers come from",
-        "protocols": "Other protocols",
+        "further": "Other runs of these recipes",
         "all-rows": "Every row of the paper's tables",
     }
     pages[path] = _filled(path, "# Results", results_parts(recorded, notes), titles)
+    path = docs / "provenance.md"
+    titles = {
+        "origin": "Where the numbers come from",
+        "data": "Data",
+        "runs": "How they were run",
+        "protocols": "Other protocols",
+    }
+    pages[path] = _filled(path, "# Provenance", provenance_parts(recorded, notes), titles)
     parts = {}
     for name, mine in comparisons(recorded).items():
         check_installed("make results", "matplotlib")
@@ -83,7 +90,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     folder: Annotated[Path, typer.Argument(help="What `tools.collect` keeps.")] = Path("results"),
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of results.md, ablations.md and their pictures.")
+        Path,
+        typer.Option("--output", "-o", help="Folder of results.md, provenance.md, ablations.md and their pictures."),
     ] = Path("docs"),
     readme: Annotated[
         Path | None, typer.Option(help="A file in which a part called results is marked, for a short table.")

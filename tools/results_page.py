@@ -1,7 +1,7 @@
-"""The page of results, and the table of the README: every recipe, ours beside the published numbers."""
+"""The pages of results and their provenance, and the table of the README: ours beside the published numbers."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe, recipe_names
@@ -26,52 +26,86 @@ class Footnotes:
         self.texts: list[str] = []
 
     def mark(self, *texts: str) -> str:
-        """`` [1] [2]``: the marks of these remarks; nothing for an empty one."""
-        marks = []
-        for text in texts:
-            if text and text not in self.texts:
-                self.texts.append(text)
-            if text:
-                marks.append(f" [{self.texts.index(text) + 1}]")
-        return "".join(marks)
+        """`` [1, 2]``: the marks of these remarks; nothing for an empty one."""
+        self.texts += [text for text in texts if text and text not in self.texts]
+        numbers = sorted(self.texts.index(text) + 1 for text in texts if text)
+        return f" [{', '.join(map(str, numbers))}]" if numbers else ""
 
     def lines(self) -> str:
-        """All remarks, one paragraph each."""
-        return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(self.texts, start=1))
+        """All remarks, one paragraph each, below what they belong to."""
+        return "".join(f"\n\n[{number}] {text}" for number, text in enumerate(self.texts, start=1))
 
 
 def results_parts(recorded: Sequence[Recorded], notes: Notes) -> dict[str, str]:
-    """The generated parts of ``docs/results.md``: summary, origin, protocols, and every row of the paper."""
+    """The generated parts of ``docs/results.md``: one row per recipe, further runs, every row of the paper."""
     ours = [one for one in recorded if not one.ablation]
-    footnotes = Footnotes()
-    lines = [heading("recipe", "metric", "ours", "seeds", "GSSC, published", "difference", "best in the paper")]
+    headings = ("recipe", "metric", "ours", "seeds", "GSSC, published", "difference", "best in the paper")
+    rows = _summary(ours, notes)
+    lines = [heading(*headings), *(line(*row) for row in rows.cells)]
+    further = [one for one in _own(ours) if one is not _main(ours, one.recipe)]
+    below = [heading("run", *headings[1:6])]
+    below += [line(f"{one.recipe}, {one.name}", *_cells(one.recipe, one)[1:6]) for one in further]
+    return {
+        "summary": "\n".join(lines) + rows.footnotes,
+        "further": "\n".join(below) if further else "None yet.",
+        "all-rows": _all_rows(ours),
+    }
+
+
+def provenance_parts(recorded: Sequence[Recorded], notes: Notes) -> dict[str, str]:
+    """The generated parts of ``docs/provenance.md``: commands, data, remarks on runs, further protocols."""
+    ours = [one for one in recorded if not one.ablation]
+    data: dict[str, list[str]] = {}
     for recipe in _recipes(ours):
-        mine: list[Recorded | None] = [one for one in ours if one.recipe == recipe and not is_rival(one)]
-        lines += [line(*_summary(recipe, one, footnotes, notes)) for one in mine or [None]]
-    summary = "\n".join(lines) + (f"\n\n{footnotes.lines()}" if footnotes.texts else "")
-    parts = {"summary": summary, "origin": _origin(ours), "protocols": _protocols(ours)}
-    return parts | {"all-rows": _all_rows(ours, notes)}
+        if text := notes.get(recipe, {}).get("data"):
+            data.setdefault(text, []).append(recipe)
+    remarks = [f"- **{one.recipe}, {one.name}**: {one.said('remarks')}" for one in ours if one.said("remarks")]
+    return {
+        "origin": _origin(ours),
+        "data": "\n".join(f"- **{', '.join(recipes)}**: {text}" for text, recipes in data.items()) or "Nothing noted.",
+        "runs": "\n".join(remarks) or "Nothing noted.",
+        "protocols": _protocols(ours),
+    }
 
 
 def readme_table(recorded: Sequence[Recorded], notes: Notes) -> str:
-    """The short table: ours, published, seeds."""
-    ours = [one for one in recorded if not one.ablation and not is_rival(one)]
-    if not ours:
+    """The short table: one row for each recipe that was run."""
+    ours = [one for one in recorded if not one.ablation]
+    if not _own(ours):
         return "No recipe has been run to its end yet: there are no accuracy figures here."
-    footnotes = Footnotes()
-    lines = [heading("recipe", "metric", "ours", "seeds", f"GSSC in {PAPER}")]
-    missing = []
-    for recipe in _recipes(ours):
-        mine = [one for one in ours if one.recipe == recipe]
-        if not mine:
-            missing.append(recipe)
-        for one in mine:
-            label, metric, text, seeds, published, *_ = _summary(recipe, one, footnotes, notes, short=True)
-            lines.append(line(label, metric, text, seeds, published))
-    text = "\n".join(lines)
-    if missing:
-        text += f"\n\nNot run: {', '.join(missing)}."
-    return text + (f"\n\n{footnotes.lines()}" if footnotes.texts else "")
+    rows = _summary(ours, notes)
+    lines = [heading("recipe", "metric", "ours", "seeds", f"GSSC in {PAPER}", "difference")]
+    lines += [line(*cells[:6]) for cells in rows.cells if cells[2] != NOT_RUN]
+    missing = [cells[0] for cells in rows.cells if cells[2] == NOT_RUN]
+    return "\n".join(lines) + (f"\n\nNot run: {', '.join(missing)}." if missing else "") + rows.footnotes
+
+
+class Summary(NamedTuple):
+    """One row of cells per recipe, and the footnotes that they refer to."""
+
+    cells: list[tuple[str, ...]]
+    footnotes: str
+
+
+def _summary(ours: Sequence[Recorded], notes: Notes) -> Summary:
+    recipes = {recipe: _main(ours, recipe) for recipe in _recipes(ours)}
+    epochs = [f"{recipe} {one.schedule}" for recipe, one in recipes.items() if one and one.schedule]
+    footnotes, shorter = Footnotes(), f"Epochs, where not the recipe's: {'; '.join(epochs).replace(' epochs', '')}."
+    cells = []
+    for recipe, one in recipes.items():
+        label, metric, text, *others = _cells(recipe, one)
+        marks = footnotes.mark(short_note(notes, recipe), shorter if one.schedule else "") if one else ""
+        cells.append((label, metric, text + marks, *others))
+    return Summary(cells, footnotes.lines())
+
+
+def _own(ours: Sequence[Recorded]) -> list[Recorded]:
+    return [one for one in ours if not is_rival(one)]
+
+
+def _main(ours: Sequence[Recorded], recipe: str) -> Recorded | None:
+    """The result of a recipe: ``main``, or the first of its runs where there is none."""
+    return next((one for one in _own(ours) if one.recipe == recipe), None)
 
 
 def _recipes(ours: Sequence[Recorded]) -> list[str]:
@@ -79,24 +113,17 @@ def _recipes(ours: Sequence[Recorded]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _summary(
-    recipe: str, one: Recorded | None, footnotes: Footnotes, notes: Notes, *, short: bool = False
-) -> tuple[str, ...]:
+def _cells(recipe: str, one: Recorded | None) -> tuple[str, ...]:
+    """Recipe, metric, ours, seeds, published, difference, best of the paper."""
     task = _task(recipe, one)
     published = published_gssc(task["dataset"], task["metric"])
     arrow = "↑" if task["higher_is_better"] else "↓"
     metric = f"{task['metric']} {arrow}" + (", %" if published and published.factor == 100 else "")
-    best = _best(published_rows(task["dataset"], task["metric"]))
-    last = (published.text if published else "", "", best)
+    best, printed = _best(published_rows(task["dataset"], task["metric"])), published.text if published else ""
     if one is None:
-        return (recipe, metric, NOT_RUN, "", *last)
-    note = short_note(notes, recipe) if short else notes.get(recipe, {}).get("data", "")
-    mark = footnotes.mark(note, one.said("remarks"))
+        return (recipe, metric, NOT_RUN, "", printed, "", best)
     row = our_row(one)
-    schedule = f" ({one.schedule})" if one.schedule else ""
-    text = spread_text(one.printed("test"), published) + mark + schedule
-    label = recipe if one.name == "main" else f"{recipe}, {one.name}"
-    return (label, metric, text, str(row.seeds or 0), last[0], row.judged, best)
+    return (recipe, metric, spread_text(one.printed("test"), published), str(row.seeds or 0), printed, row.judged, best)
 
 
 def _task(recipe: str, one: Recorded | None) -> dict[str, Any]:
@@ -146,23 +173,21 @@ def _protocols(ours: Sequence[Recorded]) -> str:
     return "\n".join(lines) if len(lines) > 1 else "No run has followed a second protocol."
 
 
-def _all_rows(ours: Sequence[Recorded], notes: Notes) -> str:
+def _all_rows(ours: Sequence[Recorded]) -> str:
     """A table for each recipe: ours, and every row of the paper's tables."""
     sections = []
     for recipe in _recipes(ours):
         mine = [one for one in ours if one.recipe == recipe]
         task = _task(recipe, mine[0] if mine else None)
-        footnotes = Footnotes()
         published = sorted(published_rows(task["dataset"], task["metric"]), key=lambda row: not row.own)
         rows = [(our_row(one), one) for one in mine]
         percent = ", %" if any(row.factor == 100 for row in published) else ""
         arrow = "↑" if task["higher_is_better"] else "↓"
         lines = [heading("model", f"{task['metric']} {arrow}{percent}", "seeds", "validation", "source")]
         for row, one in rows:
-            mark = footnotes.mark(notes.get(recipe, {}).get("data", ""), one.said("remarks"))
             name, text = (one.name, row.text) if is_rival(one) else (f"**ours, {one.name}**", f"**{row.text}**")
             name += f" ({one.schedule})" if one.schedule else ""
-            lines.append(line(name, f"{text}{mark}", str(row.seeds or ""), row.validation, "run here"))
+            lines.append(line(name, text, str(row.seeds or ""), row.validation, "run here"))
         if not rows:
             lines.append(line("**ours**", NOT_RUN, "", "", ""))
         gssc = next((row for row in published if row.own), None)
@@ -170,6 +195,5 @@ def _all_rows(ours: Sequence[Recorded], notes: Notes) -> str:
             row = published_row(printed, gssc)
             name = row.model + (" (the paper's own)" if row.own else "")
             lines.append(line(name, row.text, str(row.seeds or ""), "", f"published: {row.source}"))
-        below = f"\n\n{footnotes.lines()}" if footnotes.texts else ""
-        sections.append(f"### {recipe}\n\n" + "\n".join(lines) + below)
+        sections.append(f"### {recipe}\n\n" + "\n".join(lines))
     return "\n\n".join(sections)

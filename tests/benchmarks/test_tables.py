@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import pytest
 from benchmark_rows import write_results
 
+from benchmarks.harness import append
 from benchmarks.tables import TABLES, update_tables
 
 MARKS = "".join(f"before\n<!-- begin bench-{name} -->\nold\n<!-- end bench-{name} -->\n" for name in TABLES)
@@ -20,6 +23,41 @@ def test_what_stands_between_marks_is_replaced(tmp_path):
     assert "- growth, degree 10, 100,000 to 10,000,000 nodes, gssc, training: slope of log time" in text
     update_tables(results, document)
     assert document.read_text() == text
+
+
+def test_a_loop_of_ones_own(tmp_path):
+    results, document = tmp_path / "r.csv", tmp_path / "doc.md"
+    gpu = {"benchmark": "launched", "device": "NVIDIA H200", "commit": "0123456", "date": "2026-01-31"}
+    times = {"molecules": (10.0, 20.0), "2000": (8.0, 9.0), "60000": (50.0, float("nan"))}
+    rows = [
+        gpu
+        | {"workload": f"{size}, {kind}", "variant": variant, "p50_ms": time, "note": "out of memory" * (time != time)}
+        for size, pair in times.items()
+        for kind in ("training", "inference")
+        for variant, time in zip(("gssc", "GPSConv"), pair, strict=True)
+    ]
+    replayed = gpu | {"benchmark": "kernels", "variant": "gssc, training, replayed", "p50_ms": 7.0}
+    append(results, [*rows, replayed | {"workload": "60,000 nodes, 3.6M edges"}])
+    marks = (f"<!-- begin bench-{name} -->\n<!-- end bench-{name} -->\n" for name in ("launched", "speed"))
+    document.write_text("".join(marks))
+    update_tables(results, document)
+    launched, _, speed = document.read_text().partition("begin bench-speed")
+    assert "| 32 molecules of 23 nodes | 10 | 20 | 2 | 10 | 20 | 2 |" in launched
+    assert "| 2,000 nodes, 40k edges | 8 | 9 | 1.12 | 8 | 9 | 1.12 |" in launched
+    assert "| 60,000 nodes, 3.6M edges | 50 | out of memory |  | 50 | out of memory |  |" in launched
+    assert "\n\nNVIDIA H200, commit 0123456, 2026-01-31.\n" in launched
+    assert "| 60,000 nodes, 3.6M edges | 50 | out of memory |  | 7 |" in speed
+    assert "2,000 nodes, 40k" not in speed  # was not replayed
+
+
+def test_the_pages_of_this_repository_are_up_to_date(tmp_path):
+    """What is said in the docstring of `benchmarks.__main__` has been run since the last row."""
+    root = Path(__file__).parents[2]
+    for page in ("docs/benchmarks.md", "README.md"):
+        copy = tmp_path / "page.md"
+        copy.write_bytes((root / page).read_bytes())
+        update_tables(root / "benchmarks/results.csv", copy)
+        assert copy.read_bytes() == (root / page).read_bytes(), f"python -m benchmarks --table {page}"
 
 
 def test_a_kind_without_rows(tmp_path):

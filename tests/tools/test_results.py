@@ -1,6 +1,7 @@
 """From runs to pages: what is kept, what is printed, and what people wrote stays."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -87,24 +88,28 @@ def test_two_thousand_epochs_fit_into_a_hundred_kilobytes(tmp_path):
 
 
 def test_every_recipe_has_a_row(world):
-    text = (world / "docs/results.md").read_text()
+    text, provenance = ((world / f"docs/{name}.md").read_text() for name in ("results", "provenance"))
     summary = rows(part(text, "summary"))[2:]
     assert [row[0] for row in summary if row[2] == "not run"] == [
         name for name in [row[0] for row in summary] if name not in ("zinc-12k", "molhiv")
     ]
-    assert {row[0] for row in summary} == set(recipe_names())
+    assert sorted(row[0] for row in summary) == recipe_names()  # one row each
     ours = next(row for row in summary if row[0] == "zinc-12k")
     assert "± " in ours[2]
-    assert ours[2].endswith("[1] [2] (40 of 2,000 epochs)")
+    assert ours[2].endswith(" [1, 2]")
     assert ours[3:5] == ["3", "0.064 ± 0.002"]
+    assert ours[5].endswith(" (worse)")
     assert ours[6] == "0.059 ± 0.002 (Grit)"
-    assert "[1] Mind the draw.\n\n[2] A first try." in part(text, "summary")
-    origin = next(row for row in rows(part(text, "origin")) if row[0].startswith("zinc-12k"))
+    footnotes = "[1] A draw.\n\n[2] Epochs, where not the recipe's: zinc-12k 40 of 2,000."
+    assert part(text, "summary").endswith(f"\n\n{footnotes}\n")
+    assert part(provenance, "data").strip() == "- **zinc-12k**: Mind the draw."
+    assert part(provenance, "runs").strip() == "- **zinc-12k, main**: A first try."
+    origin = next(row for row in rows(part(provenance, "origin")) if row[0].startswith("zinc-12k"))
     assert origin[1:6] == [
         "`gssc train zinc-12k train.epochs=40 optim.warmup_epochs=4`",
         *("`0123456789`", "A processor of two cores", "12.6 min", "2026-01-31"),
     ]
-    selected, last = rows(part(text, "protocols"))[2:]
+    selected, last = rows(part(provenance, "protocols"))[2:]
     assert selected[:5] == ["zinc-12k, main", "running", "selected", "0.0500 ± 0.0000", "0.0610 ± 0.0010"]
     assert last[2:5] == ["last", "0.0700 ± 0.0000", "0.0800 ± 0.0000"]
 
@@ -116,7 +121,7 @@ def test_every_printed_cell_of_the_paper_is_on_the_page(world):
         assert any(line[0].startswith(row.model) and line[1] == row.text for line in rows(sections[row.recipe])), row
     assert text.count("published: arXiv 2406.05815") >= 140
     assert sections["voc-sp"].count("not run") == 1
-    assert "Mind the draw." in sections["zinc-12k"]
+    assert "**ours, main** (40 of 2,000 epochs)" in sections["zinc-12k"]
 
 
 def test_rivals_stand_among_the_rows_of_the_paper_alone(world, tmp_path):
@@ -124,10 +129,21 @@ def test_rivals_stand_among_the_rows_of_the_paper_alone(world, tmp_path):
         collect([world / "runs" / {"main": "zinc"}.get(name, name)], tmp_path / "results", name)
     pages = make_documents(tmp_path / "results", tmp_path / "docs")
     text = pages[tmp_path / "docs/results.md"].decode()
-    assert not [row for row in rows(part(text, "summary")) if "none" in row[0]]
+    assert not [row for name in ("summary", "further") for row in rows(part(text, name)) if "none" in row[0]]
     (rival,) = (row for row in rows(part(text, "all-rows")) if row[0].startswith("none"))
     assert rival[-1] == "run here"
     assert any(row[0].startswith("**ours, main**") for row in rows(part(text, "all-rows")))
+
+
+def test_a_second_run_of_a_recipe_is_no_second_row(world, tmp_path):
+    for name in ("taught", "main"):
+        collect([world / "runs/zinc"], tmp_path / "results", name)
+    pages = make_documents(tmp_path / "results", tmp_path / "docs")
+    text = pages[tmp_path / "docs/results.md"].decode()
+    assert [row[0] for row in rows(part(text, "summary"))].count("zinc-12k") == 1
+    (further,) = rows(part(text, "further"))[2:]
+    (shown,) = (row for row in rows(part(text, "summary")) if row[0] == "zinc-12k")
+    assert further == ["zinc-12k, taught", shown[1], shown[2].removesuffix(" [1]"), *shown[3:6]]
 
 
 def test_ablations(world):
@@ -198,7 +214,8 @@ def test_what_people_wrote_stays(world):
     assert all(page == read.read_bytes() for read, page in pages.items())
     readme = (world / "README.md").read_text()
     assert readme.startswith("# Mine\n\n<!-- begin results -->\n| recipe |")
-    assert "A draw." in readme
+    assert "[1] A draw." in readme
+    assert "\nNot run: cycles-3, " in readme
     assert readme.endswith("<!-- end results -->\n\nMore.\n")
 
 
@@ -266,7 +283,12 @@ def test_words_of_origin():
 
 def test_the_pages_of_this_repository_are_up_to_date():
     """`make results` has been run since the last result was kept."""
-    for path, content in make_documents(ROOT / "results", ROOT / "docs", ROOT / "README.md").items():
+    pages = make_documents(ROOT / "results", ROOT / "docs", ROOT / "README.md")
+    for path, content in pages.items():
         if path.suffix == ".md":
             assert path.read_bytes() == content, path
+    for path, name in ((ROOT / "README.md", "results"), (ROOT / "docs/results.md", "summary")):
+        footnotes = re.findall(r"^\[\d+\] .*", part(pages[path].decode(), name), flags=re.MULTILINE)
+        assert len(footnotes) <= 5
+        assert max(map(len, footnotes)) <= 120  # the rest is on the page of provenance
     assert set(read_notes(ROOT / "results/notes.yaml")) <= set(recipe_names())
