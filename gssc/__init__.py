@@ -1,7 +1,7 @@
 """Graph State Space Convolution for PyTorch Geometric."""
 
 from gssc import datasets, ops, pretrained, testing
-from gssc.environment import VERSION
+from gssc.distribution import VERSION, warn_of_namesake
 from gssc.model import GSSC, model_inputs
 from gssc.nn import (
     GINE,
@@ -10,6 +10,7 @@ from gssc.nn import (
     ElementwisePhi,
     GatedGCN,
     GraphContext,
+    GSSCBlock,
     GSSCLayer,
     GSSConv,
     PageRankPhi,
@@ -19,10 +20,12 @@ from gssc.nn import (
     TransformerPhi,
     graph_context,
 )
-from gssc.pretrained import load_pretrained
+from gssc.pretrained import load_pretrained, open_model
+from gssc.pretrained.fit import fit
 from gssc.replay import replayed
 from gssc.spectra import (
     Certificate,
+    DataLoader,
     EmptySpectrumWarning,
     LaplacianSpectrum,
     RandomFeatures,
@@ -32,15 +35,18 @@ from gssc.spectra import (
 )
 
 __version__ = VERSION
+warn_of_namesake()
 
 __all__ = [
     "GINE",
     "GSSC",
     "Certificate",
+    "DataLoader",
     "DeepSetPhi",
     "DiffusionPhi",
     "ElementwisePhi",
     "EmptySpectrumWarning",
+    "GSSCBlock",
     "GSSCLayer",
     "GSSConv",
     "GatedGCN",
@@ -55,9 +61,11 @@ __all__ = [
     "SpectrumError",
     "TransformerPhi",
     "datasets",
+    "fit",
     "graph_context",
     "load_pretrained",
     "model_inputs",
+    "open_model",
     "ops",
     "prepare",
     "pretrained",

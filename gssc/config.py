@@ -3,15 +3,19 @@
 Five sections, ``data``, ``spectrum``, ``model``, ``optim`` and ``train``; every key can be overridden on the command
 line as ``section.key=value``. Unknown keys and values of the wrong type are errors that name the nearest match. Keys
 that former versions knew (`RETIRED`) are skipped: in silence where their value changed nothing, else with a line.
+The remark behind a key is its meaning, as `describe_keys` lists it.
 """
 
 import dataclasses
+import inspect
+import json
+import re
 import sys
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 
@@ -57,12 +61,12 @@ class DataConfig(Section):
     generate: bool = False  # generate instead of download, where the dataset is a random model
     seed: Whole = 0  # seed of generated data and of random splits
     file: str | None = None  # own data: a .pt file of PyG graphs or a .csv file of molecules
-    split: Literal["official", "random", "scaffold"] = "official"
-    smiles_column: str = "smiles"  # of a .csv file
-    target_columns: str | None = None  # of a .csv file, separated by commas
+    split: Literal["official", "random", "scaffold"] = "official"  # into training, validation and test
+    smiles_column: str = "smiles"  # column of a .csv file that holds SMILES
+    target_columns: str | None = None  # columns of a .csv file to predict, separated by commas
     skip_invalid: bool = False  # leave out molecules that cannot be read, instead of an error
-    task: Literal["regression", "multiclass", "binary"] | None = None  # of own data; none: inferred
-    metric: str | None = None  # of own data; none: the usual one of its task
+    task: Literal["regression", "multiclass", "binary"] | None = None  # task of own data; null: inferred
+    metric: str | None = None  # metric of own data; null: the usual one of its task
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,9 @@ class SpectrumConfig(Section):
     """What is computed once per graph; see LaplacianSpectrum and RandomWalkSE."""
 
     k: Count = 16  # eigenpairs per graph
-    operator: Literal["sym", "combinatorial", "adjacency"] = "combinatorial"
-    zero_modes: Literal["keep", "drop"] = "drop"
-    truncation: Literal["eigenspace", "raw"] = "eigenspace"
+    operator: Literal["sym", "combinatorial", "adjacency"] = "combinatorial"  # of which; sym: the normalised Laplacian
+    zero_modes: Literal["keep", "drop"] = "drop"  # eigenvectors of eigenvalue 0
+    truncation: Literal["eigenspace", "raw"] = "eigenspace"  # whole eigenspaces, or k pairs whatever the basis
     rwse: Whole = 0  # random-walk steps; 0 for none
 
 
@@ -80,55 +84,56 @@ class SpectrumConfig(Section):
 class ModelConfig(Section):
     """The arguments of gssc.GSSC that a recipe sets; inputs and outputs follow from the dataset."""
 
-    layers: Count = 4
-    channels: Count = 64
-    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"
-    glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"
-    phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset"
-    phi_channels: Count | None = 32  # channels of phi; none: as many as the model
-    kernel: Literal["channel", "shared"] = "channel"
-    selective: bool = False
-    normalize: bool = True
-    self_term: bool = True
-    degree_scaling: bool = False
-    out_proj: bool = False
-    heads: Count = 4  # of attention
-    embedding_init: Literal["normal", "xavier"] = "normal"  # of the embeddings of categories
-    rwse_channels: Whole = 28
-    diagonal_channels: Whole = 0  # of the invariant spectral node encoding
-    dropout_local: Probability = 0.0
-    dropout_global: Probability = 0.0
-    dropout_ffn: Probability = 0.0
-    norm: Literal["batch", "layer", "none"] = "batch"
-    pool: Literal["sum", "mean", "max"] = "mean"
-    head: Literal["halving", "wide", "linear"] = "halving"
-    jumping_knowledge: bool = False
+    layers: Count = 4  # layers, each of a local part, a global part and a feed-forward network
+    channels: Count = 64  # features of a node inside the model
+    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"  # message passing
+    glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"  # global part; gsc: spectral convolution
+    phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset"  # encoding of eigenvalues
+    phi_channels: Count | None = 32  # channels of phi; null: as many as the model
+    kernel: Literal["channel", "shared"] = "channel"  # one learned kernel per channel, or one for all
+    selective: bool = False  # positions that depend on the features (Eq. 6)
+    normalize: bool = True  # with selective: keep magnitudes tame; false is Eq. 6 to the letter
+    self_term: bool = True  # the second term of Eq. 4, of a node to itself
+    degree_scaling: bool = False  # scale features by a learned function of the degree before the global part
+    out_proj: bool = False  # a Linear after the global part
+    heads: Count = 4  # heads of attention
+    embedding_init: Literal["normal", "xavier"] = "normal"  # first values of the embeddings of categories
+    rwse_channels: Whole = 28  # channels of the random-walk encoding; 0 for none
+    diagonal_channels: Whole = 0  # channels of the invariant spectral node encoding; 0 for none
+    dropout_local: Probability = 0.0  # dropout after the local part
+    dropout_global: Probability = 0.0  # dropout after the global part
+    dropout_ffn: Probability = 0.0  # dropout in the feed-forward network
+    norm: Literal["batch", "layer", "none"] = "batch"  # normalisation after each part
+    pool: Literal["sum", "mean", "max"] = "mean"  # from nodes to a graph
+    head: Literal["halving", "wide", "linear"] = "halving"  # last layers: width halved twice, kept, or one Linear
+    jumping_knowledge: bool = False  # the head sees the outputs of all layers
 
 
 @dataclass(frozen=True)
 class OptimConfig(Section):
     """AdamW with linear warm-up, then cosine to zero."""
 
-    lr: Number = 1e-3
-    weight_decay: Number = 0.0
+    lr: Number = 1e-3  # largest learning rate
+    weight_decay: Number = 0.0  # decoupled weight decay of AdamW
     clip: Number = 1.0  # largest gradient norm; 0 for none
-    warmup_epochs: Whole = 0
+    warmup_epochs: Whole = 0  # epochs in which the learning rate rises from 0
 
 
 @dataclass(frozen=True)
 class TrainConfig(Section):
     """The loop."""
 
-    epochs: Count = 100
-    batch_size: Count = 32
+    epochs: Count = 100  # passes over the training graphs
+    batch_size: Count = 32  # graphs per step
     start: str | None = None  # a trained model whose weights it begins with; see gssc.train.loaded
     teachers: Whole = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
     ema: Probability = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
-    precision: Precision = "float32"  # tf32: float32 with coarser products
+    precision: Precision = "float32"  # of all numbers; tf32: float32 with coarser products
     capture: bool = True  # on a GPU: replay whole steps as CUDA graphs
     kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: Count = 1  # epochs between evaluations on validation
+    select_over: Count = 1  # weights are selected by the median score of so many evaluations, the last of them theirs
     checkpoint_every: Count = 1  # epochs between checkpoints; short ones are not saved more often than stopping.py says
     checkpoint_minutes: Number = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
@@ -173,6 +178,39 @@ class Recipe:
         return parse_recipe(values)
 
 
+class Key(NamedTuple):
+    """One key of recipes, in words."""
+
+    name: str
+    values: str
+    default: str
+    meaning: str
+
+
+def describe_keys() -> list[Key]:
+    """Every key of every section, with the values that it takes, its default and its meaning."""
+    keys = []
+    for section, cls in SECTIONS.items():
+        hints = typing.get_type_hints(cls, include_extras=True)
+        meanings = dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), flags=re.MULTILINE))
+        for name, default in DEFAULTS[section].items():
+            shown = "" if default is dataclasses.MISSING else json.dumps(default).strip('"')
+            keys.append(Key(f"{section}.{name}", _values(hints[name]), shown, meanings.get(name, "")))
+    return keys
+
+
+def _values(hint: Any) -> str:
+    """What an annotation allows, in words."""
+    options = typing.get_args(hint)
+    if type(None) in options:
+        return f"{_values(options[0])}, or null"
+    if checks := getattr(hint, "__metadata__", ()):
+        return " ".join([KINDS[hint.__origin__], *(LIMITS.get(check, "") for check in checks)])
+    return " | ".join(map(str, options)) or KINDS[hint]
+
+
+KINDS: dict[Any, str] = {int: "an integer", bool: "true or false", str: "text", float: "a number"}
+LIMITS: dict[Any, str] = {check_positive: "from 1", check_at_least_zero: "from 0", check_probability: "in [0, 1)"}
 SECTIONS: dict[str, Any] = {part.name: part.type for part in dataclasses.fields(Recipe) if part.name != "name"}
 DEFAULTS = {name: {f.name: f.default for f in dataclasses.fields(section)} for name, section in SECTIONS.items()}
 
@@ -258,5 +296,5 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
         except (TypeError, ValueError):
             fail(name, "a number", repr(value))
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        fail(name, {int: "an integer", bool: "true or false", str: "text", float: "a number"}[hint], repr(value))
+        fail(name, KINDS[hint], repr(value))
     return value

@@ -12,17 +12,22 @@ from typing import Any
 
 import torch
 
-VERSION = "0.1.0"
-PACKAGES = ("gssc", "torch", "torch_geometric", "numpy", "scipy", "safetensors", "torchmetrics", "triton")
+from gssc.distribution import VERSION
+
+PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "safetensors", "torchmetrics", "triton")
 
 
 def describe(device: torch.device) -> dict[str, Any]:
     """Versions, commit, hardware, command and date, as plain values."""
     return {
-        "command": shlex.join(["gssc", *sys.argv[1:]]),
+        "command": _command(),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            "gssc": VERSION,
+            **{name: _version(name) for name in PACKAGES},
+        },
         "hardware": {
             "device": hardware(device.type),
             "cpu": hardware("cpu"),
@@ -60,6 +65,13 @@ def commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return head + ("+" if changed else "")
+
+
+def _command() -> str:
+    """What was typed; a program that is not ours is named."""
+    program = Path(sys.argv[0])
+    ours = program.stem == "gssc" or program.parts[-2:] == ("gssc", "__main__.py")
+    return shlex.join([*(["gssc"] if ours else ["python", program.name]), *sys.argv[1:]]).removesuffix(" ''")
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -12,9 +12,10 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -36,6 +37,22 @@ class DamagedFileError(ValueError):
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Replace a file by this content."""
     _replace({path: content.encode() if isinstance(content, str) else content})
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """A text file that is written piece by piece, and replaces what was there once it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:

@@ -1,6 +1,6 @@
 """The whole model: encoders → φ once → layers → head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
@@ -10,20 +10,15 @@ from torch_geometric.data import Data
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn import (
-    DeepSetPhi,
-    ElementwisePhi,
     FeatureEncoder,
     GraphContext,
     GraphHead,
     GSSCLayer,
     GSSConv,
     MLPHead,
-    Phi,
-    PolynomialPhi,
     RandomWalkEncoder,
     SoftmaxAttention,
     SpectralDiagonalEncoder,
-    TransformerPhi,
     graph_context,
     joint_gains,
 )
@@ -31,22 +26,19 @@ from gssc.nn.encoders import EmbeddingInit, Features, HeadForm, Level, Pool
 from gssc.nn.gssconv import Kernel
 from gssc.nn.local import Local, Source, copies, make_locals
 from gssc.nn.norm import NormName
+from gssc.nn.phi import make_phi
 from gssc.nn.recompute import recomputed_layers
+from gssc.nn.reset import Resets
 from gssc.padding import blank
+from gssc.spectra.attached import check_fresh
 from gssc.spectra.packed import edges_of
 
 Global = Literal["gssc", "gsc", "attention", "none"]
 Spectrum = tuple[Tensor | None, Tensor | None, Tensor | None]  # eigvals, eigvecs, eigmask
 GLOBALS = get_args(Global)
-PHIS: dict[str, Callable[[int], Phi]] = {
-    "deepset": DeepSetPhi,
-    "elementwise": ElementwisePhi,
-    "polynomial": PolynomialPhi,
-    "transformer": TransformerPhi,
-}
 
 
-class GSSC(nn.Module):
+class GSSC(Resets, nn.Module):
     """Message passing and graph state space convolutions, for predictions of nodes or of graphs.
 
     Encoders embed node and edge features, φ encodes the spectrum once for all layers, each layer is a ``GSSCLayer``,
@@ -329,21 +321,11 @@ class GSSC(nn.Module):
         return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
 
 
-def make_phi(phi: str | Source, channels: int) -> Phi:
-    """φ by name, as it is, or by a function of its channels."""
-    if isinstance(phi, str):
-        check_choice("phi", phi, PHIS)
-        return PHIS[phi](channels)
-    module = phi if isinstance(phi, nn.Module) else phi(channels)
-    if not isinstance(getattr(module, "channels", None), int):
-        fail("phi", "a module with an attribute channels, its number of channels", type(module).__name__)
-    return module  # type: ignore[return-value]
-
-
 def model_inputs(data: Data) -> dict[str, Any]:
     """The arguments of ``GSSC.forward`` that a PyG ``Data`` or ``Batch`` holds: ``model(**model_inputs(data))``."""
     if not isinstance(data, Data):
         fail("data", "a torch_geometric.data.Data or Batch", type(data).__name__)
+    check_fresh(data)
     names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "batch", "edge_attr", "rwse")
     inputs: dict[str, Any] = {name: getattr(data, name, None) for name in names}
     inputs["edge_index"] = edges_of(data)

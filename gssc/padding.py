@@ -89,7 +89,7 @@ class StaticBatch:
         # Two in turn, so that one is filled while the other is on its way.
         staged = [_allocate(layout, torch.device("cpu"), pin=True) for _ in range(2)] if device.type == "cuda" else []
         self._staged = [(*memory, torch.cuda.Event()) for memory in staged]
-        self.batch = Batch()
+        self.batch = type(example)(_base_cls=type(example))  # which is how PyG makes one of the same class
         self.batch._num_graphs = shape.graphs + 1
         self.batch.num_nodes = shape.nodes
         for name, tensor in self.tensors.items():

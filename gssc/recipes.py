@@ -1,7 +1,9 @@
 """The recipes that ship with the package: one YAML file for each published result."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gssc.checks import check_choice
 from gssc.config import DataConfig, ModelConfig, OptimConfig, Recipe, SpectrumConfig, TrainConfig, load_recipe
@@ -40,12 +42,24 @@ def for_large_graphs(recipe: Recipe, nodes: int, say: Callable[[str], None]) -> 
     return recipe.override(["spectrum.rwse=0"])
 
 
-def own_recipe(file: Path) -> Recipe:
-    """A start for data without a recipe: a model of moderate size that suits most graphs."""
+def own_recipe(
+    file: Path,
+    base: Recipe | None = None,
+    *,
+    split: str | None = None,
+    smiles_column: str | None = None,
+    target_columns: str | None = None,
+    skip_invalid: bool = False,
+) -> Recipe:
+    """The recipe for a file of one's own: that of ``base``, or a model of moderate size that suits most graphs."""
+    own: dict[str, Any] = {"dataset": "own", "file": str(file), "split": split or "random"}
+    own |= {"smiles_column": smiles_column or "smiles", "target_columns": target_columns, "skip_invalid": skip_invalid}
+    if base is not None:
+        return replace(base, data=replace(base.data, **own))
     return Recipe(
         name=file.stem,
-        data=DataConfig(dataset="own", file=str(file), split="random"),
-        spectrum=SpectrumConfig(k=16, rwse=16),
+        data=DataConfig(**own),
+        spectrum=SpectrumConfig(k=32, operator="sym", zero_modes="keep", rwse=16),  # as LaplacianSpectrum has them
         model=ModelConfig(layers=4, channels=64, rwse_channels=16, dropout_local=0.1, dropout_global=0.1),
         optim=OptimConfig(lr=1e-3, weight_decay=1e-5, warmup_epochs=5),
         train=TrainConfig(epochs=100, batch_size=32),

@@ -19,6 +19,7 @@ from torch_geometric.data import Batch, Data
 
 from gssc.checks import check_positive, fail
 from gssc.padding import Shape, StaticBatch, rounded_up, size_of
+from gssc.spectra.attached import check_fresh
 
 WARM_UP_STEPS = 3
 MOST_CHANGES = 3  # of settings of the optimiser that a captured step cannot follow
@@ -195,6 +196,7 @@ class ReplayedStep:
                 entries["step"] = entries["step"].to(self.device, torch.float32)
 
     def __call__(self, batch: Data) -> Any:
+        check_fresh(batch)  # a padded copy would not tell
         if self.reason is not None:
             return self.step(batch.to(self.device))
         self._tie_rates()

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 import gssc.cli
 from gssc.cli import app
+from gssc.config import describe_keys
 from gssc.datasets import cycles
 
 runner = CliRunner()
@@ -46,6 +47,12 @@ def test_recipes_are_listed():
     output = runner.invoke(app, ["recipes"], catch_exceptions=False).output
     assert "zinc-12k" in output
     assert "0.064" in output
+
+
+def test_keys_are_listed_one_per_line():
+    lines = runner.invoke(app, ["recipes", "--keys"], catch_exceptions=False).output.splitlines()
+    assert "spectrum.k=16  # eigenpairs per graph (an integer from 1)" in lines
+    assert len(lines) == len(describe_keys())
 
 
 def test_errors_are_one_line():

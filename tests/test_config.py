@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from gssc import config
-from gssc.config import SECTIONS, load_recipe, parse_recipe, with_defaults
+from gssc.config import SECTIONS, describe_keys, load_recipe, parse_recipe, with_defaults
 
 ROOT = Path(__file__).parents[1]
 
@@ -133,6 +133,19 @@ def test_other_values_of_retired_keys_are_ignored_with_a_line(capsys):
     }
     with pytest.raises(ValueError, match=r"override train: .* got 'alsoo'"):
         recipe.override(["train.alsoo=1"])
+
+
+def test_every_key_has_a_meaning_and_a_default_that_can_be_typed():
+    keys = {key.name: key for key in describe_keys()}
+    recipe = parse_recipe(MINIMAL)
+    assert list(keys) == [f"{name}.{key}" for name in SECTIONS for key in recipe.to_dict()[name]]
+    assert [key.name for key in keys.values() if len(key.meaning) < 10] == []  # a remark behind the key in config.py
+    typed = [f"{key.name}={key.default}" for key in keys.values() if key.default]
+    assert recipe.override(typed) == recipe
+    assert keys["spectrum.k"] == ("spectrum.k", "an integer from 1", "16", "eigenpairs per graph")
+    assert keys["model.phi_channels"].values == "an integer from 1, or null"
+    assert keys["model.kernel"].values == "channel | shared"
+    assert (keys["train.ema"].values, keys["data.file"].default) == ("a number in [0, 1)", "null")
 
 
 RECORDED = sorted([*ROOT.glob("results/*/*/seed-*/config.yaml"), *ROOT.glob("pretrained/*/config.yaml")])

@@ -1,6 +1,7 @@
 import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -46,6 +47,20 @@ def test_a_copy_without_history_may_be_told_its_commit(tmp_path, monkeypatch):
     assert commit() == "unknown"
     monkeypatch.setenv("GSSC_COMMIT", "abc123")
     assert commit() == "abc123"
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["/x/bin/gssc", "train", "zinc-12k", "a=b c"], "gssc train zinc-12k 'a=b c'"),
+        (["/x/gssc/__main__.py", "train"], "gssc train"),
+        (["/x/mine.py", "--fast"], "python mine.py --fast"),
+        ([""], "python"),
+    ],
+)
+def test_the_command_is_the_one_that_was_typed(argv, command, monkeypatch):
+    monkeypatch.setattr(sys, "argv", argv)
+    assert describe(torch.device("cpu"))["command"] == command
 
 
 def test_the_description_is_plain_values():

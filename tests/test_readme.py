@@ -4,12 +4,16 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from small_run import write_cycles
+from typer.testing import CliRunner
+
+from gssc.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,6 +22,7 @@ BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n(?:It )?[Pp]rints:\n\n```text\n(.
 PYTHON = [
     pytest.param(*block, id=f"{path.name}-{number}")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if path.name != "start.md"  # run as a whole below
     for number, block in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")))
 ]
 COMMANDS = [
@@ -45,6 +50,30 @@ def test_python_block(code, output):
         exec(compile(code, "README.md", "exec"), {})
     if output:
         assert printed.getvalue() == output
+
+
+def test_ten_minutes(tmp_path, monkeypatch):
+    """The page `start.md` from top to bottom as a user goes through it, with a smaller model for one epoch."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GSSC_CACHE", str(tmp_path / "cache"))
+    blocks = re.findall(r"```(python|text)\n(.*?)```", (ROOT / "docs/start.md").read_text(encoding="utf-8"), re.DOTALL)
+    asked = []
+    for kind, text in blocks:
+        if kind == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(text, "start.md", "exec"), {})
+        for line in text.splitlines() if kind == "text" else ():
+            if line.startswith("gssc "):
+                words = [*shlex.split(line)[1:], *(["train.epochs=1", "model.layers=2"] if " train " in line else [])]
+                asked.append(CliRunner().invoke(app, words, catch_exceptions=False))
+                assert asked[-1].exit_code == 0, line
+    said = "".join(result.output for result in asked)
+    (found,) = (text for _, text in blocks if text.startswith("trees: 400"))
+    assert all(line in said for line in found.splitlines()[:3])
+    assert printed.getvalue() == "torch.Size([3, 1])\n"
+    assert Path("predictions.csv").read_text().startswith("graph,prediction\n0,")
+    assert Path("report/report.html").exists()
+    assert Path("models/trees/README.md").exists()
 
 
 # What `make bench` runs has tests of its own; whole, it takes minutes.

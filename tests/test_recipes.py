@@ -11,6 +11,8 @@ from gssc.datasets import DATASETS
 from gssc.model import GLOBALS
 from gssc.nn.local import LOCALS
 from gssc.recipes import find_recipe, for_large_graphs, own_recipe, recipe_folder, recipe_names
+from gssc.spectra import LaplacianSpectrum
+from gssc.train.build import transforms
 
 # Layers, width, local, k, batch size, learning rate, weight decay: appendix of the paper.
 PAPER = {
@@ -77,6 +79,13 @@ def test_a_path_is_a_recipe_too(tmp_path):
 def test_unknown_name():
     with pytest.raises(ValueError, match=r"recipe: expected one of .* got 'zinc12k' \(did you mean 'zinc-12k'\?\)"):
         find_recipe("zinc12k")
+
+
+def test_own_data_have_the_spectra_of_the_transform():
+    recipe = own_recipe(Path("mine.pt"))
+    spectrum, walks = transforms(recipe.spectrum, recipe.model)
+    assert spectrum.wanted == LaplacianSpectrum().wanted
+    assert walks.steps == 16
 
 
 def test_own_large_graphs_have_no_random_walks():

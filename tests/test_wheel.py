@@ -23,6 +23,7 @@ print(gssc.GSSC(1, 8, 1)(**gssc.model_inputs(path)).shape, gssc.__version__)
 def test_wheel_in_an_empty_environment(tmp_path):
     subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)], check=True)
     (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.startswith("gssc_pyg-")
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "examples/", "benchmarks/", "tools/")) for name in names)
@@ -38,3 +39,7 @@ def test_wheel_in_an_empty_environment(tmp_path):
     subprocess.run([python, "-m", "pip", "install", "--quiet", pin, str(wheel)], check=True)
     used = subprocess.run([python, "-c", USE], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert used.stdout.startswith("torch.Size([1, 1])")
+    gssc = python.parent / "gssc"
+    version = subprocess.run([gssc, "--version"], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    stated = "from importlib.metadata import version; print('gssc-pyg', version('gssc-pyg'))"
+    assert version == subprocess.run([python, "-c", stated], check=True, capture_output=True, text=True).stdout

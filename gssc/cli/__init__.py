@@ -1,7 +1,7 @@
 """The command ``gssc``: thin files of sub-commands, which call the library."""
 
 import re
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -10,6 +10,7 @@ from torch import OutOfMemoryError
 
 from gssc.cli import data, tables, train, trained
 from gssc.datasets import DatasetError
+from gssc.distribution import NAME, VERSION, warn_of_namesake
 from gssc.spectra import SpectrumError
 from gssc.train.step import NonFiniteLossError
 
@@ -28,6 +29,21 @@ for command in COMMANDS:
     app.command()(command)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"{NAME} {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it, and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench() -> None:
     """No longer here."""
@@ -36,6 +52,7 @@ def bench() -> None:
 
 def main() -> None:
     """Run the command; errors meant for people are one line, without a traceback."""
+    warn_of_namesake()  # whose `import gssc` may be another package's
     try:
         app()
     except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:

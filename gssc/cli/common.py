@@ -1,19 +1,13 @@
-"""What sub-commands share: options, and what they do first (a device, a dataset, a model to start from, a deadline)."""
+"""What sub-commands share: options, and what they do first (a device, a deadline)."""
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
 
 from gssc.checks import check_choice, fail
-from gssc.config import DataConfig, Recipe
-from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
-from gssc.datasets.pack import read_pack
-from gssc.pretrained.find import find_folder, pretrained_names, seed_folders
-from gssc.train.display import plain_console
-from gssc.train.evaluate import default_dtype
 
 _RECIPE = typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
 RecipeName = Annotated[str, _RECIPE]
@@ -28,6 +22,17 @@ Cache = Annotated[
 Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu or cuda.")]
 Pack = Annotated[Path | None, typer.Option(help="A file that `gssc pack` wrote, instead of the dataset's own files.")]
 Split = Annotated[str, typer.Option(help="Which graphs: train, val or test.")]
+Data = Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")]
+Csv = Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")]
+SmilesColumn = Annotated[
+    str | None, typer.Option(help="Column of the .csv file that holds SMILES.", show_default="smiles")
+]
+TargetColumn = Annotated[
+    str | None, typer.Option(help="Column of the .csv file to predict; several separated by commas.")
+]
+OwnSplit = Annotated[
+    str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
+]
 SkipInvalid = Annotated[
     bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
 ]
@@ -51,47 +56,6 @@ def pick_device(name: str) -> torch.device:
     if colon and int(number) >= torch.cuda.device_count():
         fail("--device", f"cuda:0 to cuda:{torch.cuda.device_count() - 1}", repr(name))
     return torch.device(name)
-
-
-def open_for(recipe: Recipe, root: Path, pack: Path | None, quiet: bool = True) -> GraphDataset:
-    """The dataset of a recipe: from a pack, by name, or from a file of one's own, described unless ``quiet``."""
-    data = recipe.data
-    with default_dtype(recipe.train.precision):
-        if pack is not None:
-            return _open_pack(data, pack)
-        if data.file is None:
-            return open_dataset(data.dataset, root, data.seed, generate=data.generate)
-        dataset = _open_file(data, Path(data.file))
-    plain_console(quiet).print(describe(dataset))
-    return dataset
-
-
-def _open_pack(data: DataConfig, pack: Path) -> GraphDataset:
-    packed, generator = read_pack(pack)
-    if packed.name != data.dataset:
-        fail("--pack", f"a pack of {data.dataset}", f"one of {packed.name} ({pack})")
-    if data.generate and generator is None:
-        fail("--pack", "a pack of generated graphs, where data.generate=true", f"one of files ({pack})")
-    if generator is not None and generator.get("seed") != data.seed:
-        fail("--pack", f"a pack with data.seed={data.seed}", f"one with data.seed={generator.get('seed')} ({pack})")
-    return packed
-
-
-def _open_file(data: DataConfig, path: Path) -> GraphDataset:
-    split = "random" if data.split == "official" else data.split
-    how: dict[str, Any] = {"split": split, "seed": data.seed, "task": data.task, "metric": data.metric}
-    if path.suffix.lower() != ".csv":
-        return open_own(path, **how)
-    columns = [column.strip() for column in (data.target_columns or "").split(",")]
-    how |= {"smiles_column": data.smiles_column, "skip_invalid": data.skip_invalid}
-    return open_csv(path, target_columns=columns, **how)
-
-
-def find_start(source: str) -> Path:
-    """The folder that ``train.start`` means: of a model by name or URL, of a run, or OUT of `gssc train`."""
-    if source not in pretrained_names() and seed_folders(source):
-        return Path(source)
-    return find_folder(source)
 
 
 def parse_duration(text: str) -> float:

@@ -15,6 +15,7 @@ from gssc.recipes import find_recipe
 from gssc.train.build import prepare_graphs
 from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
+from gssc.train.opening import open_for
 
 
 def prepare(
@@ -35,7 +36,7 @@ def prepare(
     headings = ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty")
     table = Table(*(Column(name, justify="right") for name in headings), title=f"spectra of {settings.data.dataset}")
     with default_dtype(settings.train.precision):
-        dataset = common.open_for(settings, data_root, pack)
+        dataset = open_for(settings, data_root, pack)
         for split, graphs in dataset.splits.items():
             start = time.perf_counter()
             done = prepare_graphs(graphs.sorted_by_destination(), settings, place, cache or True, progress=True)

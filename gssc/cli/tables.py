@@ -8,7 +8,9 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from gssc.config import describe_keys
 from gssc.datasets.specs import SPECS
 from gssc.files import read_json
 from gssc.pretrained import find
@@ -23,12 +25,20 @@ CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; w
 STYLES = {"better": "green", "worse": "red"}
 
 
-def recipes() -> None:
+def recipes(
+    keys: Annotated[bool, typer.Option("--keys", help="List every key of a recipe instead, with its meaning.")] = False,
+) -> None:
     """List the recipes: dataset, metric (↑ higher is better, ↓ lower), and what the paper reports for GSSC.
 
-    Run one with `gssc train RECIPE`; every setting in it can be changed there. A wide terminal shows what it is about.
+    Run one with `gssc train RECIPE`; every setting in it can be changed there, as section.key=value: --keys lists them.
+    A wide terminal shows what a recipe is about.
     """
     console = Console()
+    if keys:
+        for key in describe_keys():
+            line = Text.assemble((f"{key.name}={key.default}", "bold"), f"  # {key.meaning} ({key.values})")
+            console.print(line, highlight=False, soft_wrap=True)
+        return
     wide = console.width >= WIDE
     table = Table(box=box.SIMPLE, caption="published: GSSC in arXiv 2406.05815, mean ± deviation over seeds")
     for heading in ("recipe", "dataset", "metric", "published", *(["about"] if wide else [])):

@@ -12,9 +12,11 @@ from gssc.checks import fail
 from gssc.cli import common
 from gssc.config import DataConfig, Precision, Recipe
 from gssc.datasets import GraphDataset
-from gssc.recipes import find_recipe, for_large_graphs, own_recipe
+from gssc.pretrained.find import find_start
+from gssc.recipes import find_recipe, own_recipe
 from gssc.tasks import spread_text
 from gssc.train.display import plain_console
+from gssc.train.opening import open_for, suited
 from gssc.train.processes import RunSettings, joined
 from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 from gssc.train.step import NonFiniteLossError
@@ -34,17 +36,11 @@ def train(
     ] = False,
     time_limit: common.TimeLimit = None,
     pack: common.Pack = None,
-    data: Annotated[Path | None, typer.Option(help="Own data instead of a recipe's: a .pt file of PyG graphs.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Own molecules: a .csv file with SMILES (needs RDKit).")] = None,
-    smiles_column: Annotated[
-        str | None, typer.Option(help="Column of the .csv file that holds SMILES.", show_default="smiles")
-    ] = None,
-    target_column: Annotated[
-        str | None, typer.Option(help="Column of the .csv file to predict; several separated by commas.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="How own data are split into 80/10/10 %: random, or scaffold for molecules.")
-    ] = None,
+    data: common.Data = None,
+    csv: common.Csv = None,
+    smiles_column: common.SmilesColumn = None,
+    target_column: common.TargetColumn = None,
+    split: common.OwnSplit = None,
     skip_invalid: common.SkipInvalid = False,
     cache: common.Cache = None,
     jobs: Annotated[
@@ -77,13 +73,13 @@ def train(
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        dataset = common.open_for(settings, data_root, pack, quiet)
-        asked = any(text.startswith("spectrum.rwse=") for text in (*(overrides or ()), recipe or ""))
-        if (recipe is None or "=" in recipe) and not asked:
-            settings = for_large_graphs(settings, dataset.largest(), plain_console(quiet).print)
+        dataset = open_for(settings, data_root, pack, quiet)
+        if recipe is None or "=" in recipe:
+            asked = [*(overrides or ()), recipe or ""]
+            settings = suited(settings, dataset, asked, plain_console(quiet).print)
         goes_on = resume or finish
         where = RunSettings(
-            place, cache or True, goes_on, finish, until, quiet, processes=processes, find_start=common.find_start
+            place, cache or True, goes_on, finish, until, quiet, processes=processes, find_start=find_start
         )
         results = train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
         if not processes.first:
@@ -130,17 +126,17 @@ def _recipe(
         return find_recipe(name).override(overrides)
     if csv is not None and target_column is None:
         fail("--target-column", "the column of the .csv file to predict", "none")
-    base = own_recipe(file) if name is None else find_recipe(name)
-    own: dict[str, Any] = {"file": str(file), "split": split or "random", "dataset": "own"}
-    own |= {"smiles_column": smiles_column or "smiles", "target_columns": target_column, "skip_invalid": skip_invalid}
-    return replace(base, data=replace(base.data, **own)).override(overrides)
+    base = None if name is None else find_recipe(name)
+    columns = {"smiles_column": smiles_column, "target_columns": target_column}
+    return own_recipe(file, base, split=split, skip_invalid=skip_invalid, **columns).override(overrides)
 
 
 def sweep(
-    recipe: common.RecipeName,
+    recipe: common.MaybeRecipeName = None,
     axes: Annotated[
-        list[str], typer.Argument(help="What varies, section.key=a,b,c or section.key=low..high (log:low..high).")
-    ],
+        list[str] | None,
+        typer.Argument(help="What varies, section.key=a,b,c or section.key=low..high (log:low..high)."),
+    ] = None,
     fixed: Annotated[
         list[str] | None, typer.Option("--set", help="A change to all variants, e.g. --set train.epochs=20.")
     ] = None,
@@ -151,11 +147,17 @@ def sweep(
     seeds: Annotated[str, typer.Option(help="Seeds of every variant: 0, 0-4 or 0,2,5.")] = "0",
     data_root: common.Root = Path("data"),
     pack: common.Pack = None,
+    data: common.Data = None,
+    csv: common.Csv = None,
+    smiles_column: common.SmilesColumn = None,
+    target_column: common.TargetColumn = None,
+    split: common.OwnSplit = None,
+    skip_invalid: common.SkipInvalid = False,
     device: common.Device = "auto",
     time_limit: common.TimeLimit = None,
     cache: common.Cache = None,
 ) -> None:
-    """Train variants of a recipe and rank them by validation score.
+    """Train variants of a recipe, or of the model for your own data, and rank them by validation score.
 
     The same command again goes on with a sweep that was stopped: finished runs are read, an unfinished one continues
     from its checkpoint. A variant that diverges has no score. OUT/sweep.json lists what was tried.
@@ -164,13 +166,19 @@ def sweep(
 
         gssc sweep zinc-12k model.glob=gssc,none,attention --set train.epochs=100 --seeds 0-1
         gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
+        gssc sweep --data my_graphs.pt model.local=gatedgcn,gine spectrum.k=16,32
     """
-    base = find_recipe(recipe).override(fixed or [])
+    own = recipe is None or "=" in recipe
+    if recipe is not None and own:  # the first axis stands where the recipe's name would
+        axes, recipe = [recipe, *(axes or [])], None
+    if not axes:
+        fail("axes", "one or more keys that vary, section.key=a,b,c", "none")
+    base = _recipe(recipe, fixed or [], data, csv, smiles_column, target_column, split, skip_invalid)
     parsed = [parse_axis(text, base) for text in axes]
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / f"{base.name}-sweep"
     place, until = common.pick_device(device), common.deadline(time_limit)
-    settings = RunSettings(place, cache or True, resume=True, deadline=until, quiet=True, find_start=common.find_start)
+    settings = RunSettings(place, cache or True, resume=True, deadline=until, quiet=True, find_start=find_start)
     console = plain_console()
     for axis in parsed:
         if pack is not None and axis.key.startswith("data."):
@@ -179,11 +187,13 @@ def sweep(
     @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
     def opened(data: DataConfig, precision: Precision) -> GraphDataset:
         variant = replace(base, data=data, train=replace(base.train, precision=precision))
-        return common.open_for(variant, data_root, pack, quiet=False)
+        return open_for(variant, data_root, pack, quiet=False)
 
     def trial(overrides: list[str], place: Path) -> dict[str, Any] | None:
         variant = base.override(overrides)
         dataset = opened(variant.data, variant.train.precision)
+        if own:
+            variant = suited(variant, dataset, [*(fixed or []), *overrides], console.print)
         try:
             results = train_seeds(variant, dataset, seed_folders(place, numbers), settings)
         except NonFiniteLossError as error:

@@ -1,20 +1,22 @@
 """``gssc evaluate``, ``predict``, ``explain`` and ``publish``: what is done with a trained model."""
 
 import csv
-import io
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
+from rich.console import Console
+from rich.progress import Progress
 from torch import Tensor
 
 from gssc.checks import check_choice, fail
 from gssc.cli import common
-from gssc.datasets.inputs import Inputs, open_inputs
+from gssc.datasets.inputs import Inputs, open_pieces
 from gssc.explain.write import make_subject, write_explanation
-from gssc.files import write_atomic
+from gssc.files import writing
 from gssc.pretrained import open_model
 from gssc.pretrained import publish as publishing
 from gssc.pretrained.find import open_seeds
@@ -22,6 +24,10 @@ from gssc.tasks import Task, score_text
 from gssc.train.build import build_store
 from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype, float32_products, raw_outputs, score
+from gssc.train.loaded import LoadedRun, predict_together
+from gssc.train.opening import open_for
+
+PIECE = 4096  # graphs that are in memory at once, about
 
 
 def evaluate(
@@ -45,7 +51,7 @@ def evaluate(
     models = open_seeds(run, console.print, device=place)
     recipe, task = models[0].recipe, models[0].task
     outputs = []
-    dataset = common.open_for(recipe, data_root, pack)
+    dataset = open_for(recipe, data_root, pack, beside=models[0].folder)
     with default_dtype(recipe.train.precision), float32_products():
         store = build_store(dataset.splits[split], recipe, task.level, place, cache or True)
         for model in models:
@@ -81,9 +87,10 @@ def predict(
     """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
     Writes one row per graph, or per node: values in the units of the data, probabilities of the classes and the most
-    probable one, or the probability of each label. Molecules keep their SMILES and, in a .smi file, the name behind it
-    on the same line. The same batches give the same bits as the run's own evaluation. For OUT of several seeds it is
-    the mean of what they predict.
+    probable one, or the probability of each label. Columns that a table of molecules has stay before them; graphs keep
+    their name, id or smiles. For OUT of several seeds it is the mean of what they predict, and columns _std have their
+    deviation. The same batches give the same bits as the run's own evaluation. Tables may be of any length: they are
+    read and written in pieces.
 
         gssc predict runs/rings/seed-0 new.pt
         gssc predict runs/rings new.pt
@@ -92,15 +99,28 @@ def predict(
     _check_out(out, graphs)
     console = plain_console()
     models = open_seeds(run, console.print, device=common.pick_device(device))
-    loaded = models[0]
+    loaded, written, skipped = models[0], 0, 0
+    batch_size = batch_size or loaded.recipe.train.batch_size
+    bars = Console(stderr=True)
+    size = batch_size * max(1, PIECE // batch_size)  # so that batches are those of the whole file
     with default_dtype(loaded.recipe.train.precision):
-        inputs = open_inputs(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid)
-        values = torch.stack([model.predict_flat(inputs.graphs, batch_size) for model in models]).mean(dim=0)
-    write_predictions(out, values, loaded.task, inputs)
+        pieces = open_pieces(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid, size=size)
+        first = next(pieces)  # no folder is made for a file that cannot be read
+        with writing(out) as file, Progress(console=bars, transient=True, disable=not bars.is_terminal) as bar:
+            task = bar.add_task("predicting", total=1.0)
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(_headings(first, loaded, len(models) > 1))
+            for piece in chain([first], pieces):
+                skipped += piece.skipped
+                if piece.rows:
+                    written += _write_piece(
+                        table, piece, predict_together(models, piece.graphs, batch_size), loaded.task
+                    )
+                bar.update(task, completed=piece.read)
     if skip_invalid:
-        console.print(f"{inputs.skipped:,} molecule{'s' * (inputs.skipped != 1)} left out that cannot be used")
+        console.print(f"{skipped:,} molecule{'s' * (skipped != 1)} left out that cannot be used")
     whose = f", the mean of {len(models)} seeds" if len(models) > 1 else ""
-    console.print(f"{values.shape[0]:,} predictions written to {out}{whose}")
+    console.print(f"{written:,} predictions written to {out}{whose}")
 
 
 def _check_out(out: Path, graphs: Path) -> None:
@@ -115,30 +135,36 @@ def _check_out(out: Path, graphs: Path) -> None:
         fail("-o", "a file in a folder that can be written", f"{out}: {folder} is none")
 
 
-def write_predictions(path: Path, values: Tensor, task: Task, inputs: Inputs) -> None:
-    """Write what `Task.predict` gives, [rows, outputs]: a row per graph, or per node with the number of its graph.
+def _headings(inputs: Inputs, loaded: LoadedRun, several: bool) -> list[str]:
+    """What tells a row, what the user's table has, the outputs by the names of their targets, and their deviations.
+
+    A heading that the table has already gets a line below it.
+    """
+    task = loaded.task
+    word = "prediction" if task.kind == "regression" else "probability"
+    outputs = [f"{word}_{name}" if name else word for name in loaded.target_names]
+    ours = ["class"] * (task.kind == "multiclass") + outputs + [f"{name}_std" for name in outputs if several]
+    keys = ["graph", *(["node"] if task.level == "node" else [])]
+    for names in (keys, ours):
+        names[:] = [name + "_" * (name in inputs.labels) for name in names]
+    return [keys[0], *inputs.labels, *keys[1:], *ours]
+
+
+def _write_piece(table: Any, inputs: Inputs, values: Tensor, task: Task) -> int:
+    """Rows of what several models predict, [models, rows, outputs], one per graph or node; returns how many.
 
     Numbers keep all their digits.
     """
-    keys = ["graph", *inputs.labels]
-    numbers: list[list[int | str]] = [list(row) for row in zip(inputs.rows, *inputs.labels.values(), strict=True)]
+    keys: list[list[Any]] = [list(row) for row in zip(inputs.rows, *inputs.labels.values(), strict=True)]
     if task.level == "node":
-        keys = [*keys, "node"]
         counts = inputs.graphs.ptr.diff().tolist()
-        numbers = [[*row, u] for row, count in zip(numbers, counts, strict=True) for u in range(count)]
+        keys = [[*row, u] for row, count in zip(keys, counts, strict=True) for u in range(count)]
+    mean = values.mean(0)
+    numbers = torch.cat([mean, values.std(0)], dim=1) if len(values) > 1 else mean
+    best = [[index] for index in mean.argmax(1).tolist()] if task.kind == "multiclass" else [[]] * len(mean)
     # The shortest decimals that read back as the same floating-point numbers.
-    rows = [[str(number) for number in row] for row in values.numpy()]
-    if task.kind == "multiclass":
-        names = ["class", *(f"probability_{i}" for i in range(task.outputs))]
-        rows = [[str(best), *row] for best, row in zip(values.argmax(1).tolist(), rows, strict=True)]
-    else:
-        word = "prediction" if task.kind == "regression" else "probability"
-        names = [word] if task.outputs == 1 else [f"{word}_{i}" for i in range(task.outputs)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*keys, *names])
-    writer.writerows([*number, *row] for number, row in zip(numbers, rows, strict=True))
-    write_atomic(path, text.getvalue())
+    table.writerows([*k, *b, *map(str, row)] for k, b, row in zip(keys, best, numbers.numpy(), strict=True))
+    return len(mean)
 
 
 def explain(
@@ -190,7 +216,7 @@ def explain(
     for key in ("name", "node_features", "edge_features", "standardize"):
         if runs[-1].about.get(key) != runs[0].about.get(key):
             fail("--against", f"a run on the data of {run}", f"one on data with another {key} ({against})")
-    dataset = common.open_for(runs[0].recipe, data_root, pack)
+    dataset = open_for(runs[0].recipe, data_root, pack, beside=runs[0].folder)
     subjects = [make_subject(loaded, dataset, split, graph, place) for loaded in runs]
     files, notes = write_explanation(
         subjects[0],

@@ -1,6 +1,6 @@
 """Graphs to predict for, brought into the form that a trained model expects: ``.pt``, ``.csv`` or ``.smi``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,26 +13,28 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about, pack_columns
 from gssc.datasets.infer import apply_scale, continuous
-from gssc.datasets.own import load_saved
-from gssc.datasets.smiles import Encoding, Table, read_lines, read_molecules, read_table
+from gssc.datasets.own import load_saved, per_graph
+from gssc.datasets.smiles import Encoding, Table, check_some, read_lines, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS, ZINC_ATOM, ZINC_BOND
 from gssc.nn.encoders import Features
 from gssc.tasks import Task
 
 ENDINGS = (".pt", ".pth", ".csv", ".smi")
+NAMES = ("name", "id", "smiles")  # what graphs are called in predictions, where they say it
 
 
 @dataclass(frozen=True)
 class Inputs:
     """Graphs to predict for; ``rows`` are their numbers in the file, ``labels`` its texts by heading.
 
-    ``skipped`` counts the molecules that were left out.
+    ``skipped`` counts the molecules that were left out, ``read`` is the part of the file that ends here, of 1.
     """
 
     graphs: FlatGraphs
     rows: list[int]
     labels: dict[str, list[str]]
     skipped: int = 0
+    read: float = 1.0
 
 
 def read_inputs(path: Path, about: Mapping[str, Any], smiles_column: str = "smiles") -> FlatGraphs:
@@ -60,7 +62,6 @@ def open_inputs(
     Returns:
         The graphs; targets that the file does not hold are NaN, unknown classes -1.
     """
-    dataset = from_about(about)
     if isinstance(source, str):
         source = Path(source) if Path(source).suffix.lower() in ENDINGS else [source]
     elif isinstance(source, Data):
@@ -68,38 +69,63 @@ def open_inputs(
     elif not isinstance(source, Path) and (isinstance(source, Mapping) or not hasattr(source, "__getitem__")):
         fail("graphs", "PyG graphs, SMILES, or the path of a file", type(source).__name__)
     if isinstance(source, Path):
-        ending = source.suffix.lower()
-        check_choice("input", ending, ENDINGS)
-        if ending in (".csv", ".smi"):
-            table = read_table(source, smiles_column) if ending == ".csv" else read_lines(source)
-            inputs = _molecules(table, str(source), dataset, skip_invalid)
-        else:
-            inputs = _graphs(load_saved(source), dataset)
-    elif len(source) == 0:
+        (whole,) = open_pieces(source, about, smiles_column, skip_invalid=skip_invalid)
+        return whole
+    dataset = from_about(about)
+    if len(source) == 0:
         fail("graphs", "one or more", "none")
-    elif isinstance(source[0], str):
+    if isinstance(source[0], str):
         smiles = [str(text) for text in source]
         table = Table(smiles, [f"molecule {number}" for number in range(len(smiles))], {"smiles": smiles}, [])
         inputs = _molecules(table, "SMILES", dataset, skip_invalid)
-    else:
-        inputs = _graphs(cast("Sequence[Data]", source), dataset)
+        check_some(len(inputs.rows), len(smiles))
+        return _prepared(inputs, dataset, about)
+    return _prepared(_graphs(cast("Sequence[Data]", source), dataset), dataset, about)
+
+
+def open_pieces(
+    path: Path,
+    about: Mapping[str, Any],
+    smiles_column: str = "smiles",
+    *,
+    skip_invalid: bool = False,
+    size: int | None = None,
+) -> Iterator[Inputs]:
+    """The graphs of a file, as for `open_inputs`, so many at a time, or all at once; of tables no more is read."""
+    dataset, ending = from_about(about), path.suffix.lower()
+    check_choice("input", ending, ENDINGS)
+    if ending not in (".csv", ".smi"):
+        whole = _prepared(_graphs(load_saved(path), dataset), dataset, about)
+        count, level = whole.graphs.num_graphs, dataset.task.level
+        for start in range(0, count, size or max(count, 1)):
+            stop = min(start + (size or count), count)
+            labels = {name: texts[start:stop] for name, texts in whole.labels.items()}
+            graphs = whole.graphs.part(start, stop, level)
+            yield Inputs(graphs, whole.rows[start:stop], labels, read=stop / count)
+        return
+    molecules = rows = 0
+    for table in read_tables(path, smiles_column, rows=size) if ending == ".csv" else read_lines(path, size):
+        inputs = _prepared(_molecules(table, str(path), dataset, skip_invalid), dataset, about)
+        yield replace(inputs, rows=[rows + row for row in inputs.rows], read=table.read)
+        rows, molecules = rows + len(table.smiles), molecules + len(inputs.rows)
+    check_some(molecules, rows)
+
+
+def _prepared(inputs: Inputs, dataset: GraphDataset, about: Mapping[str, Any]) -> Inputs:
+    """Columns checked against those of training, and scaled like them."""
+    flat = inputs.graphs
     # Runs on data of one's own that are older than these keys do not say whether there were weights.
     weighted, said = bool(about.get("edge_weights")), dataset.name in SPECS or {"edge_weights", "graphs"} & set(about)
-    if said and weighted != (inputs.graphs.weight is not None) and inputs.graphs.num_edges:
+    if said and weighted != (flat.weight is not None) and flat.num_edges:
         words = {True: "given", False: "none"}
         fail("edge_weight", f"{words[weighted]}, as in training", words[not weighted])
-    return replace(inputs, graphs=_prepared(inputs.graphs, dataset))
-
-
-def _prepared(flat: FlatGraphs, dataset: GraphDataset) -> FlatGraphs:
-    """Columns checked against those of training, and scaled like them."""
     columns: dict[str, Any] = {
         "x": _checked("x", flat.x, dataset.node_features),
         "edge_attr": _checked("edge_attr", flat.edge_attr, dataset.edge_features),
     }
     for name, (mean, std) in dataset.standardize.items():
         columns[name] = apply_scale(columns[name], mean, std)
-    return replace(flat, **columns)
+    return replace(inputs, graphs=replace(flat, **columns))
 
 
 def _graphs(graphs: InMemoryDataset | Sequence[Data], dataset: GraphDataset) -> Inputs:
@@ -110,7 +136,14 @@ def _graphs(graphs: InMemoryDataset | Sequence[Data], dataset: GraphDataset) -> 
     if y is not None:
         with suppress(ValueError):  # targets of another task, which predictions do not need
             targets = dataset.task.targets(y, rows)
-    return Inputs(replace(flat, y=targets), list(range(flat.num_graphs)), {})
+    found = {name: per_graph(graphs, name) or [] for name in NAMES}
+    labels = {name: [*map(str, words)] for name, words in found.items() if _are_names(words, flat.num_graphs)}
+    return Inputs(replace(flat, y=targets), list(range(flat.num_graphs)), labels)
+
+
+def _are_names(words: Sequence[Any], graphs: int) -> bool:
+    """Whether an attribute says something of every graph that a table can hold."""
+    return len(words) == graphs and all(isinstance(word, str | int | float) for word in words)
 
 
 def _molecules(table: Table, source: str, dataset: GraphDataset, skip_invalid: bool) -> Inputs:

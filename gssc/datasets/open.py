@@ -15,7 +15,7 @@ from gssc.datasets.sbm import GRAPHS as SBM_GRAPHS
 from gssc.datasets.sbm import generate_sbm
 from gssc.datasets.specs import SPECS, Spec
 
-DATASETS = tuple(SPECS)
+DATASETS = tuple(SPECS)  # the names of all datasets
 
 
 def load_dataset(

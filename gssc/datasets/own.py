@@ -20,7 +20,7 @@ from torch_geometric.utils import index_to_mask
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
-from gssc.datasets.smiles import Table, read_molecules, read_table
+from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
 from gssc.datasets.split import NAMES, SplitName, random_split, scaffold_split, split_graphs
 from gssc.nn.encoders import Features
@@ -93,8 +93,9 @@ def open_csv(
     target_columns = [target_columns] if isinstance(target_columns, str) else target_columns
     if not target_columns:
         fail("target_columns", "one or more headings", "none")
-    table = read_table(path, smiles_column, target_columns)
+    table = next(read_tables(path, smiles_column, target_columns))
     molecules = read_molecules(table.smiles, table.where, scaffolds=split == "scaffold", skip_invalid=skip_invalid)
+    check_some(len(molecules.rows), len(table.smiles))
     y = _numbers(table, target_columns)[molecules.rows]
     names = [f"column {heading}" for heading in target_columns]
     inferred, y = infer_task(_classes(y, table.cells) if task is None else y, "graph", task, metric, names)
@@ -181,7 +182,7 @@ def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: 
     masks = [collect(saved, f"{name}_mask")[0] for name in NAMES]
     if level == "node" and masks[0] is not None:
         return _masked(flat, masks)
-    words = _per_graph(saved, "split")
+    words = per_graph(saved, "split")
     if words is not None:
         for word in words:
             check_choice("split of a graph", word, SPLIT_WORDS)
@@ -191,7 +192,7 @@ def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: 
         if empty:
             fail("split", "graphs in each of train, val and test", f"none in {' and '.join(empty)}")
     elif split == "scaffold":
-        smiles = _per_graph(saved, "smiles")
+        smiles = per_graph(saved, "smiles")
         if smiles is None or not all(isinstance(text, str) for text in smiles):
             fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
         where = [f"smiles of graph {i}" for i in range(len(smiles))]
@@ -224,7 +225,7 @@ def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatG
     return {name: replace(flat, mask=mask) for name, mask in marked.items()}
 
 
-def _per_graph(saved: Graphs, name: str) -> list[Any] | None:
+def per_graph(saved: Graphs, name: str) -> list[Any] | None:
     """An attribute that is one word or number per graph."""
     values: Any = saved._data.get(name) if isinstance(saved, InMemoryDataset) else [graph.get(name) for graph in saved]
     values = values.tolist() if isinstance(values, Tensor) else values

@@ -5,9 +5,11 @@ trained on ZINC there is its own encoding, of one column each. RDKit is imported
 """
 
 import csv
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO
 
 import torch
 from torch_geometric.utils import cumsum
@@ -26,17 +28,23 @@ Encoding = Literal["ogb", "zinc"]
 
 
 class Table(NamedTuple):
-    """SMILES, what errors call each, e.g. "molecules.csv line 3", labels of predictions by heading, and targets."""
+    """SMILES, what errors call each, e.g. "molecules.csv line 3", labels of predictions by heading, and targets.
+
+    ``read`` is the part of the file that ends here, of 1.
+    """
 
     smiles: list[str]
     where: list[str]
     labels: dict[str, list[str]]
     cells: list[list[str]]
+    read: float = 1.0
 
 
-def read_table(path: Path, smiles_column: str, target_columns: Sequence[str] = ()) -> Table:
-    """The columns of a CSV file that these headings name."""
-    smiles, cells, where = [], [], []
+def read_tables(
+    path: Path, smiles_column: str, target_columns: Sequence[str] = (), rows: int | None = None
+) -> Iterator[Table]:
+    """A CSV file in pieces of so many rows, or in one: SMILES and targets by these headings, all columns as labels."""
+    empty = True
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
@@ -48,35 +56,48 @@ def read_table(path: Path, smiles_column: str, target_columns: Sequence[str] = (
                 if headings.count(heading) > 1:
                     fail(f"column of {path.name}", f"one {heading!r}", f"{headings.count(heading)}")
             smiles_at, *targets_at = (headings.index(heading) for heading in (smiles_column, *target_columns))
-            for row in filter(None, reader):
-                place = f"{path.name} line {reader.line_num}"
-                if not max([smiles_at, *targets_at]) < len(row) <= len(headings):
-                    fail(place, f"{len(headings)} cells", f"{len(row)}")
-                smiles.append(row[smiles_at].strip())
-                cells.append([row[column].strip() for column in targets_at])
-                where.append(place)
+            lines = ((row, f"{path.name} line {reader.line_num}") for row in reader if row)
+            while piece := list(islice(lines, rows)):
+                for row, place in piece:
+                    if not max([smiles_at, *targets_at]) < len(row) <= len(headings):
+                        fail(place, f"{len(headings)} cells", f"{len(row)}")
+                cells = [[cell.strip() for cell in row] for row, _ in piece]
+                columns = zip_longest(headings, *cells, fillvalue="")
+                labels = {heading: list(column) for heading, *column in columns}
+                targets = [[row[column] for column in targets_at] for row in cells]
+                yield Table(labels[smiles_column], [place for _, place in piece], labels, targets, _read(file))
+                empty = False
     except FileNotFoundError:
         fail("csv", "an existing file", str(path))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         fail("csv", "a CSV file in UTF-8", f"{path} ({error})")
-    if not smiles:
+    if empty:
         fail("csv", "one or more rows below the headings", f"no rows in {path}")
-    return Table(smiles, where, {"smiles": smiles}, cells)
 
 
-def read_lines(path: Path) -> Table:
-    """SMILES, one at the beginning of every line, and names after them."""
+def read_lines(path: Path, rows: int | None = None) -> Iterator[Table]:
+    """SMILES, one at the beginning of every line, and names after them, in pieces of so many lines, or in one."""
+    empty = True
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        with path.open(encoding="utf-8-sig") as file:
+            lines = ((line.split(maxsplit=1), number) for number, line in enumerate(file, 1) if line.strip())
+            while piece := list(islice(lines, rows)):
+                labels = {
+                    "smiles": [words[0] for words, _ in piece],
+                    "name": ["".join(words[1:]).strip() for words, _ in piece],
+                }
+                where = [f"{path.name} line {number}" for _, number in piece]
+                yield Table(labels["smiles"], where, labels, [], _read(file))
+                empty = False
     except (OSError, UnicodeDecodeError) as error:
         fail("input", "a file of SMILES", f"{path} ({error})")
-    words = [(line.split(maxsplit=1), number) for number, line in enumerate(lines, 1) if line.strip()]
-    if not words:
+    if empty:
         fail("input", "one or more SMILES", f"none in {path}")
-    smiles = [word[0] for word, _ in words]
-    names = [word[1].strip() if len(word) > 1 else "" for word, _ in words]
-    labels = {"smiles": smiles, **({"name": names} if any(names) else {})}
-    return Table(smiles, [f"{path.name} line {number}" for _, number in words], labels, [])
+
+
+def _read(file: TextIO) -> float:
+    """How much of a file has been read, of 1."""
+    return file.buffer.tell() / max(os.fstat(file.fileno()).st_size, 1)
 
 
 class Molecules(NamedTuple):
@@ -97,14 +118,14 @@ def read_molecules(
 ) -> Molecules:
     """Graphs of SMILES, which errors call ``where`` (e.g. "row 3"), and their Bemis-Murcko ``scaffolds`` if asked for.
 
-    ``skip_invalid`` leaves out what RDKit cannot read, or the encoding has no number for, instead of an error. The
-    encoding ``"zinc"`` has the types of atoms and bonds of ZINC (`gssc.datasets.zinc_atoms`).
+    ``skip_invalid`` leaves out what RDKit cannot read, or the encoding has no number for, instead of an error: all of
+    them, perhaps. The encoding ``"zinc"`` has the types of atoms and bonds of ZINC (`gssc.datasets.zinc_atoms`).
     """
     check_installed("SMILES", "rdkit")
     from rdkit import Chem, rdBase
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
-    encode, width = (zinc_columns, 1) if encoding == "zinc" else (_ogb_columns, len(OGB_BOND))
+    encode, *widths = (zinc_columns, 1, 1) if encoding == "zinc" else (_ogb_columns, len(OGB_ATOM), len(OGB_BOND))
     atoms: list[list[int]] = []
     bonds: list[list[int]] = []
     pairs: list[tuple[int, int]] = []
@@ -130,14 +151,19 @@ def read_molecules(
             atoms += its_atoms
             bonds += its_bonds
             pairs += [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
-    if not rows:
-        fail("SMILES", "one or more molecules", f"none among {len(smiles)} rows")
     ptr, edge_ptr = (cumsum(torch.tensor(counts)) for counts in (atom_counts, bond_counts))
     ends = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2)
     edge_index = torch.stack([ends, ends.flip(1)], dim=1).reshape(-1, 2).T.contiguous()
-    edge_attr = torch.tensor(bonds, dtype=torch.long).reshape(-1, width).repeat_interleave(2, dim=0)
-    graphs = FlatGraphs(ptr, edge_ptr, edge_index, torch.tensor(atoms), edge_attr, y=torch.empty(0))
+    edge_attr = torch.tensor(bonds, dtype=torch.long).reshape(-1, widths[1]).repeat_interleave(2, dim=0)
+    x = torch.tensor(atoms, dtype=torch.long).reshape(-1, widths[0])
+    graphs = FlatGraphs(ptr, edge_ptr, edge_index, x, edge_attr, y=torch.empty(0))
     return Molecules(graphs, all_scaffolds, rows)
+
+
+def check_some(molecules: int, rows: int) -> None:
+    """Fail where all were left out."""
+    if not molecules:
+        fail("SMILES", "one or more molecules", f"none among {rows} rows")
 
 
 def _ogb_columns(molecule: Any, _: str) -> tuple[list[list[int]], list[list[int]]]:

@@ -15,12 +15,17 @@ ACROSS = 4  # panels side by side
 
 
 def kernel_figure(
-    positions: np.ndarray, edge_index: np.ndarray, kernels: Sequence[tuple[str, np.ndarray]], node: int, title: str
+    positions: np.ndarray,
+    edge_index: np.ndarray,
+    kernels: Sequence[tuple[str, np.ndarray]],
+    node: int | None,
+    title: str,
+    symbols: Sequence[str] | None = None,
 ) -> Any:
     """The graph once for each kernel (its name, values [N]), nodes coloured by value, ``node`` marked by a ring.
 
     Each panel has its own symmetric scale, that of the other nodes: the value of ``node`` itself, often the largest by
-    far, is told above it.
+    far, is told above it. Nodes are called by their ``symbols``.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.colors import FuncNorm
@@ -28,7 +33,7 @@ def kernel_figure(
     columns = min(ACROSS, math.ceil(len(kernels) ** 0.5))
     figure, axes = panels(len(kernels), columns, 3.3, 3.4 * columns, above=0.5)
     figure.suptitle(title, fontsize=10)
-    others = np.arange(len(positions)) != node
+    others = np.arange(len(positions)) != (-1 if node is None else node)
     once = np.unique(np.sort(edge_index.T, axis=1), axis=0)  # both directions are one line
     segments = list(positions[once])
     size = float(np.clip(6_000.0 / max(len(positions), 1), 4.0, 120.0))
@@ -39,9 +44,14 @@ def kernel_figure(
         norm = FuncNorm((lambda v: np.sign(v) * np.sqrt(abs(v)), lambda v: v * abs(v)), vmin=-limit, vmax=limit)
         colours = {"c": values, "cmap": "RdBu_r", "norm": norm}
         drawn = axis.scatter(*positions.T, s=size, linewidths=0.3, edgecolors="#404040", zorder=2, **colours)
-        ring = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.4}
-        axis.scatter(*positions[[node]].T, s=3.2 * size, zorder=3, **ring)
-        axis.set_title(f"{name}, at the node itself {values[node]:.2g}", fontsize=8.5)
+        for place, value, symbol in zip(positions, values, symbols or (), strict=False):
+            text = {"fontsize": 0.55 * size**0.5, "color": "white" if abs(value) > 0.4 * limit else "black"}
+            axis.text(*place, symbol, ha="center", va="center", zorder=3, **text)
+        if node is not None:
+            ring = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.4}
+            axis.scatter(*positions[[node]].T, s=3.2 * size, zorder=3, **ring)
+            name = f"{name}, at the node itself {values[node]:.2g}"
+        axis.set_title(name, fontsize=8.5)
         axis.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12), aspect="equal")
         axis.axis("off")
         bar = figure.colorbar(drawn, ax=axis, shrink=0.75, pad=0.01, format="%.2g")

@@ -20,17 +20,19 @@ from gssc.checks import fail
 from gssc.explain.kernel import bare_graph, check_graph, check_number, layers_of
 from gssc.model import GSSC, model_inputs
 from gssc.nn.norm import in_eval_mode
+from gssc.train.display import tracked
 
 ROWS = 40_000  # nodes and edges of the copies that are differentiated at once, about
 
 
-def influence(model: GSSC, data: Data, node: int | Sequence[int]) -> Tensor:
+def influence(model: GSSC, data: Data, node: int | Sequence[int], progress: bool = False) -> Tensor:
     """I(u, ·) for a node u, [N], or for several, [nodes, N]; in evaluation mode, which is undone afterwards.
 
     Args:
         model: A trained model, with any global part or none; its weights stay as they are.
         data: One graph with all that the model reads of it.
         node: u, counted from 0.
+        progress: Show a progress bar, in a terminal.
     """
     count = check_graph(model, data)
     targets = [check_number("node", u, count, "a node") for u in ([node] if isinstance(node, int) else node)]
@@ -42,7 +44,8 @@ def influence(model: GSSC, data: Data, node: int | Sequence[int]) -> Tensor:
     jobs = torch.cartesian_prod(torch.tensor(targets), torch.arange(channels))
     copies = max(1, ROWS // max(1, count + int(data.num_edges or 0)))
     with in_eval_mode(model):
-        squares = [_squared_gradients(model, graph, count, piece) for piece in jobs.split(copies)]
+        pieces = tracked(jobs.split(copies), "influence", progress)
+        squares = [_squared_gradients(model, graph, count, piece) for piece in pieces]
     norms = torch.cat(squares).unflatten(0, (len(targets), channels)).sum(1).sqrt()
     return norms[0] if isinstance(node, int) else norms
 

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from gssc.checks import check_choice, check_installed, fail
 from gssc.datasets import GraphDataset
 from gssc.datasets.specs import SPECS
+from gssc.explain.atoms import atom_symbols, attributions
 from gssc.explain.draw import influence_figure, kernel_figure, rendered
 from gssc.explain.jacobian import Reach, by_distance, influence, without_global
 from gssc.explain.kernel import bare_graph, check_number, node_kernel
@@ -33,6 +34,7 @@ class Subject:
     data: Data
     split: str
     graph: int
+    atoms: list[str] | None = None  # of a molecule
 
     @property
     def nodes(self) -> int:
@@ -55,7 +57,7 @@ def make_subject(run: LoadedRun, dataset: GraphDataset, split: str, graph: int, 
     spec = SPECS.get(dataset.name)
     if spec is not None and spec.node[-1] == "pos" and one.x is not None:
         data.pos = one.x[:, -2:]
-    return Subject(run, data, split, number)
+    return Subject(run, data, split, number, atom_symbols(run.about, one.x))
 
 
 def write_explanation(
@@ -85,6 +87,8 @@ def write_explanation(
     notes = [] if has_kernel else [f"no kernel is drawn: the model has none (model.glob={subject.glob})"]
     influences, note = _influence(subject, against, sample(subject.nodes, nodes, u), f"influence-{place}")
     contents = kernels | influences
+    if subject.atoms is not None and subject.run.task.level == "graph":
+        contents |= _atoms(subject, subject.atoms, f"atoms-{subject.split}-{subject.graph}")
     write_files(folder, contents)
     return [folder / name for name in contents], [*notes, note]
 
@@ -95,6 +99,20 @@ def sample(count: int, wanted: int | None, node: int) -> list[int]:
         return list(range(count))
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).tolist()
     return sorted([node, *(v for v in order if v != node)][: max(wanted, 1)])
+
+
+def _atoms(subject: Subject, atoms: list[str], name: str) -> dict[str, bytes]:
+    """The files of what each atom adds to the predictions, in their units (logits of labels and classes)."""
+    run, data = subject.run, subject.data
+    added = attributions(run.model, data, progress=True).T
+    if run.task.kind == "regression":
+        added = run.task.predict(added) - run.task.predict(torch.zeros_like(added))  # a difference has no shift
+    values, names = added.double().cpu().numpy(), [name or "prediction" for name in run.target_names]
+    title = f"{run.recipe.name}: what each atom adds, graph {subject.graph} of {subject.split}"
+    panels = list(zip(names, values.T, strict=True))
+    figure = kernel_figure(layout(data), edges_of(data).cpu().numpy(), panels, None, title, atoms)
+    lines = [[v, atom, *row] for v, (atom, row) in enumerate(zip(atoms, values.tolist(), strict=True))]
+    return rendered(figure, name) | {f"{name}.csv": _csv(["v", "atom", *names], lines).encode()}
 
 
 def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str) -> dict[str, bytes]:
@@ -108,7 +126,7 @@ def _kernel(subject: Subject, u: int, name: str, layer: int | None, channel: str
         words = "shared by all channels"
         kernels = {number: (kernel[:, :1], weight[:1]) for number, (kernel, weight) in kernels.items()}
     title = f"{subject.run.recipe.name}: kernel K({u}, ·), graph {subject.graph} of {subject.split}, {words}"
-    figure = kernel_figure(layout(data), edges_of(data).cpu().numpy(), panels, u, title)
+    figure = kernel_figure(layout(data), edges_of(data).cpu().numpy(), panels, u, title, subject.atoms)
     return rendered(figure, name) | {f"{name}.csv": kernel_csv(kernels, u, hops_to(data, [u])[0]).encode()}
 
 
@@ -127,9 +145,11 @@ def _over_channels(kernel: Tensor, channel: str) -> np.ndarray:
 def _influence(subject: Subject, against: Subject | None, nodes: list[int], name: str) -> tuple[dict[str, bytes], str]:
     """The files of the influence on some nodes, and what it was compared with."""
     run, data = subject.run, subject.data
-    parts = {f"glob={subject.glob}": influence(run.model, data, nodes)}
+    parts = {f"glob={subject.glob}": influence(run.model, data, nodes, progress=True)}
     if against is not None:
-        parts[f"glob={against.glob}, a run of its own"] = influence(against.run.model, against.data, nodes)
+        parts[f"glob={against.glob}, a run of its own"] = influence(
+            against.run.model, against.data, nodes, progress=True
+        )
         note = "compared with a model that was trained by itself"
     elif subject.glob == "none":
         note = "not compared: the model has no global part"
@@ -137,7 +157,7 @@ def _influence(subject: Subject, against: Subject | None, nodes: list[int], name
         note = "not compared: the model has no local part that could stay (--against RUN gives another)"
     else:
         with without_global(run.model) as model:
-            parts["the same weights, global part switched off"] = influence(model, data, nodes)
+            parts["the same weights, global part switched off"] = influence(model, data, nodes, progress=True)
         note = "compared with the same weights, switched off: not a model that was trained without (--against)"
     arrays = {label: values.double().cpu().numpy() for label, values in parts.items()}
     hops = hops_to(data, nodes)

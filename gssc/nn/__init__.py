@@ -1,6 +1,7 @@
 """Layers with parameters. Each is a function of tensors; none reads a configuration."""
 
 from gssc.nn.attention import SoftmaxAttention
+from gssc.nn.block import GSSCBlock
 from gssc.nn.encoders import FeatureEncoder, GraphHead, MLPHead, RandomWalkEncoder, SpectralDiagonalEncoder
 from gssc.nn.gssconv import GSSConv, joint_gains
 from gssc.nn.layer import GSSCLayer
@@ -25,6 +26,7 @@ __all__ = [
     "DiffusionPhi",
     "ElementwisePhi",
     "FeatureEncoder",
+    "GSSCBlock",
     "GSSCLayer",
     "GSSConv",
     "GatedGCN",

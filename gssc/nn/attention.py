@@ -3,11 +3,12 @@
 from torch import Tensor, nn
 
 from gssc.checks import check_positive, check_shape, fail
+from gssc.nn.reset import Resets
 from gssc.ops.attention import attention
 from gssc.ops.context import GraphContext, graph_context, number_of_graphs
 
 
-class SoftmaxAttention(nn.Module):
+class SoftmaxAttention(Resets, nn.Module):
     r"""Multi-head softmax attention among all nodes of a graph, O(n²), called like ``GSSConv``.
 
     .. math:: h = W_o\, \mathrm{softmax}(Q K^\top / \sqrt{C / \mathrm{heads}})\, V

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
 from gssc.nn.norm import BatchNorm
+from gssc.nn.reset import Resets
 from gssc.ops import Branch, graph_pool, gssc_conv, residual_norm
 from gssc.ops.context import GraphContext
 from gssc.ops.op import is_traced, unmodified
@@ -27,7 +28,7 @@ HeadForm = Literal["halving", "wide", "linear"]
 Pool = Literal["sum", "mean", "max"]
 
 
-class FeatureEncoder(nn.Module):
+class FeatureEncoder(Resets, nn.Module):
     """Continuous columns through a Linear, categorical columns as a sum of embeddings, ``None`` as one learned vector.
 
     Args:
@@ -48,12 +49,12 @@ class FeatureEncoder(nn.Module):
         super().__init__()
         check_positive("channels", channels)
         check_choice("embedding_init", embedding_init, get_args(EmbeddingInit))
-        self.name = name
+        self.name, self.embedding_init = name, embedding_init
         self.linear: nn.Linear | None = None
         self.embeddings: nn.ModuleList | None = None
         self.constant: nn.Parameter | None = None
         if features is None:
-            self.constant = nn.Parameter(torch.randn(channels))
+            self.constant = nn.Parameter(torch.empty(channels))
         elif isinstance(features, int):
             check_positive(f"{name} features", features)
             self.linear = nn.Linear(features, channels)
@@ -65,9 +66,19 @@ class FeatureEncoder(nn.Module):
             for size in features:
                 check_positive(f"{name} vocabulary", size)
             self.embeddings = nn.ModuleList(nn.Embedding(size, channels) for size in features)
-            if embedding_init == "xavier":
-                for embedding in self.embeddings:
-                    nn.init.xavier_uniform_(embedding.weight)  # type: ignore[arg-type]
+        self._begin()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        super().reset_parameters()
+        self._begin()
+
+    def _begin(self) -> None:
+        """First values where they are not those of PyTorch's modules."""
+        if self.constant is not None:
+            nn.init.normal_(self.constant)
+        for embedding in self.embeddings or () if self.embedding_init == "xavier" else ():
+            nn.init.xavier_uniform_(embedding.weight)  # type: ignore[arg-type]
 
     def forward(self, raw: Tensor | None, rows: int) -> Tensor:
         if self.constant is not None:
@@ -124,7 +135,7 @@ def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleLi
         return ones @ torch.cat(tables)
 
 
-class RandomWalkEncoder(nn.Module):
+class RandomWalkEncoder(Resets, nn.Module):
     """Return probabilities [N, steps], normalised over the (real) nodes of the batch, then a Linear: [N, C]."""
 
     def __init__(self, steps: int, channels: int) -> None:
@@ -137,7 +148,7 @@ class RandomWalkEncoder(nn.Module):
         return self.linear(normed)
 
 
-class SpectralDiagonalEncoder(nn.Module):
+class SpectralDiagonalEncoder(Resets, nn.Module):
     r"""The diagonal of the learned kernels, :math:`(P \odot P) \Phi`, normalised, then a Linear: [N, C].
 
     A positional encoding of nodes that is invariant to signs and rotations of eigenvectors, unlike their raw entries.
@@ -158,7 +169,7 @@ class SpectralDiagonalEncoder(nn.Module):
         return self.linear(normed)
 
 
-class MLPHead(nn.Sequential):
+class MLPHead(Resets, nn.Sequential):
     """From C channels to the outputs, with ReLU between linear maps.
 
     Args:
@@ -180,7 +191,7 @@ class MLPHead(nn.Sequential):
         super().__init__(*steps, nn.Linear(widths[-1], out_channels))
 
 
-class GraphHead(nn.Module):
+class GraphHead(Resets, nn.Module):
     """Pool the nodes of every graph, then an MLP: [N, C] -> [G, out].
 
     Args:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_positive, check_shape, fail
+from gssc.nn.reset import Resets
 from gssc.ops import conv_features, conv_of_linears, degree_scale, frequency_gains, gssc_conv, selective_gssc_conv
 from gssc.ops.context import Gains, GraphContext, batch_to_ptr
 from gssc.ops.conv import Projection, joint_frequency_gains
@@ -14,7 +15,7 @@ from gssc.ops.conv import Projection, joint_frequency_gains
 Kernel = Literal["channel", "shared"]
 
 
-class GSSConv(nn.Module):
+class GSSConv(Resets, nn.Module):
     r"""Graph state space convolution: every node hears from every other, at linear cost.
 
     Eq. 4 of `What Can We Learn from State Space Models for Machine Learning on Graphs?
@@ -88,6 +89,13 @@ class GSSConv(nn.Module):
         self.degree_scale = nn.Parameter(torch.ones(channels)) if degree_scaling else None
         self.degree_log_scale = nn.Parameter(torch.zeros(channels)) if degree_scaling else None
         self.lin_out = nn.Linear(channels, channels) if out_proj else None
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        super().reset_parameters()
+        if self.degree_scale is not None and self.degree_log_scale is not None:
+            nn.init.ones_(self.degree_scale)
+            nn.init.zeros_(self.degree_log_scale)
 
     def forward(
         self,

@@ -8,13 +8,14 @@ from torch_geometric.nn import CGConv
 
 from gssc.checks import check_positive, check_probability, fail
 from gssc.nn.norm import NormName, make_norm
+from gssc.nn.reset import Resets
 from gssc.ops import Branch, dropout, residual_feed_forward, residual_norm
 from gssc.ops.context import GraphContext, graph_context, number_of_graphs
 
 LOCAL_ARGUMENTS = ("edge_attr", "edge_weight", "context")
 
 
-class GSSCLayer(nn.Module):
+class GSSCLayer(Resets, nn.Module):
     r"""Local message passing beside a global convolution, with residuals, norms and a feed-forward network.
 
     .. math::
@@ -114,7 +115,7 @@ class GSSCLayer(nn.Module):
         return residual_feed_forward(h, self.feed_forward, self.norm_ffn, mask, **settings), edge_attr
 
 
-class FeedForward(nn.Sequential):
+class FeedForward(Resets, nn.Sequential):
     """W₂ drop(ReLU(W₁ h + b₁)) + b₂ with C → 2C → C; the dropout after it is that of the residual it goes into."""
 
     def __init__(self, channels: int, dropout: float) -> None:

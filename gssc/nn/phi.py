@@ -5,18 +5,20 @@ equal rows: this is what makes the convolution independent of the basis chosen i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.checks import check_positive, check_shape, fail
+from gssc.checks import check_choice, check_positive, check_shape, fail
+from gssc.nn.local import Source
+from gssc.nn.reset import Resets
 from gssc.ops import deep_set
 
 
-class Phi(nn.Module, ABC):
+class Phi(Resets, nn.Module, ABC):
     """Base of all encodings: checks, and zeros where masked. Subclasses write ``encode``.
 
     Attributes:
@@ -223,3 +225,22 @@ class ResistancePhi(Phi):
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
         zero = eigvals == 0
         return torch.where(zero, 0.0, 1.0 / torch.where(zero, 1.0, eigvals)).unsqueeze(-1)
+
+
+PHIS: dict[str, Callable[[int], Phi]] = {
+    "deepset": DeepSetPhi,
+    "elementwise": ElementwisePhi,
+    "polynomial": PolynomialPhi,
+    "transformer": TransformerPhi,
+}
+
+
+def make_phi(phi: str | Source, channels: int) -> Phi:
+    """φ by name, as it is, or by a function of its channels."""
+    if isinstance(phi, str):
+        check_choice("phi", phi, PHIS)
+        return PHIS[phi](channels)
+    module = phi if isinstance(phi, nn.Module) else phi(channels)
+    if not isinstance(getattr(module, "channels", None), int):
+        fail("phi", "a module with an attribute channels, its number of channels", type(module).__name__)
+    return module  # type: ignore[return-value]

@@ -97,6 +97,13 @@ def find_folder(source: str | Path, sha256: str | None = None) -> Path:
     return folder
 
 
+def find_start(source: str) -> Path:
+    """The folder that ``train.start`` means: of a model by name or URL, of a run, or OUT of `gssc train`."""
+    if source not in pretrained_names() and seed_folders(source):
+        return Path(source)
+    return find_folder(source)
+
+
 def _find_shipped(name: str) -> Path:
     """The folder of a model that ships; errors say what else a source may be."""
     names, folder = pretrained_names(), Path(name)

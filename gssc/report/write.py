@@ -14,7 +14,7 @@ import yaml
 from markupsafe import Markup
 
 from gssc.checks import check_installed, fail
-from gssc.environment import VERSION
+from gssc.distribution import VERSION
 from gssc.files import write_files
 from gssc.report.figures import ablation_bars, learning_curves, predictions_plot
 from gssc.report.provenance import duration, provenance, results_markdown, time_per_seed

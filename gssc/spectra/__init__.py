@@ -1,5 +1,6 @@
 """From a graph to its spectrum: operators, solvers, truncation, random-walk encodings, and the PyG transforms."""
 
+from gssc.spectra.attached import DataLoader
 from gssc.spectra.cache import CacheWarning
 from gssc.spectra.certificate import Certificate, SpectrumError
 from gssc.spectra.dataset_spectra import PreparedSpectra, prepare, prepare_spectra
@@ -9,6 +10,7 @@ from gssc.spectra.transforms import EmptySpectrumWarning, LaplacianSpectrum, Ran
 __all__ = [
     "CacheWarning",
     "Certificate",
+    "DataLoader",
     "EmptySpectrumWarning",
     "LaplacianSpectrum",
     "PreparedSpectra",

@@ -26,7 +26,7 @@ from gssc.checks import fail
 from gssc.files import CHECKSUM, DIGITS, DamagedFileError, load_tensors, sync_folder
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
-SOLVER_VERSION = 7
+SOLVER_VERSION = 8
 CacheArgument = bool | str | os.PathLike[str] | None
 
 

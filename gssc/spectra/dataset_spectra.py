@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_device, fail
+from gssc.spectra.attached import SIZE, size_text
 from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, solve_batched
 from gssc.spectra.cache import CacheArgument, content_key, narrowed, open_cache
 from gssc.spectra.certificate import Certificate
@@ -26,10 +27,11 @@ Dataset = TypeVar("Dataset", bound=InMemoryDataset | Sequence[Data])
 
 @dataclass(frozen=True)
 class PreparedSpectra:
-    """Flat results for a dataset, where each graph's nodes begin (``ptr [G + 1]``), and certificates on request."""
+    """Flat results for a dataset, where each graph's nodes and edges begin, [G + 1], and certificates on request."""
 
     flat: BatchedSpectra
     ptr: Tensor
+    edge_ptr: Tensor
     by_graph: dict[int, Certificate]
 
     def certificate(self, graph: int) -> Certificate:
@@ -70,16 +72,17 @@ def prepare(
         dataset = dataset.copy()  # a subset gets storage of its own
     solved = prepare_spectra(dataset, spectrum, rwse, device=device, cache=cache, progress=progress)
     flat = solved.flat
-    new: dict[str, Tensor] = {"degree": flat.degree}
+    new: dict[str, Any] = {"degree": flat.degree}
     if spectrum is not None:
         new.update(eigvals=flat.eigvals, eigvecs=flat.eigvecs, eigmask=flat.eigmask)
+        new[SIZE] = [*map(size_text, solved.ptr.diff().tolist(), solved.edge_ptr.diff().tolist())]
         empty = int(((flat.available > 0) & ~flat.eigmask.any(1)).sum())
         if empty:
             warn_empty(empty, spectrum.k, stacklevel=3)
     if rwse is not None:
         new["rwse"] = flat.rwse
     per_graph = torch.arange(solved.ptr.numel())
-    slices = {name: per_graph if name in ("eigvals", "eigmask") else solved.ptr for name in new}
+    slices = {name: per_graph if name in ("eigvals", "eigmask", SIZE) else solved.ptr for name in new}
     return _attach(dataset, new, slices)
 
 
@@ -124,7 +127,7 @@ def prepare_spectra(
         if entry is not None:
             tensors, stored = entry
             certificates = {int(g): Certificate(**c) for g, c in stored["certificates"].items()}
-            return PreparedSpectra(BatchedSpectra(**tensors), graphs.ptr, certificates)
+            return PreparedSpectra(BatchedSpectra(**tensors), graphs.ptr, graphs.edge_ptr, certificates)
     with Progress(console=Console(quiet=not progress), disable=not progress) as bar:
         done = partial(bar.advance, bar.add_task("spectra", total=graphs.num_graphs))
         solved = _solve(graphs, spectrum, steps, reader.directed, device, done)
@@ -147,7 +150,9 @@ def _solve(
     wanted, dtype = spectrum and spectrum.wanted, torch.get_default_dtype()
     flat = solve_batched(graphs, wanted, steps, directed=directed, device=device, dtype=dtype, only=small, done=done)
     certificates: dict[int, Certificate] = {}
-    for graph in (~small).nonzero().view(-1).tolist():
+    # Too many components for k, see `gssc.spectra.zero_modes`: solved again, one by one.
+    crowded = (flat.available > 0) & ~flat.eigmask.any(1) if wanted and wanted.keeps_zeros_whole else ~small
+    for graph in (~small | crowded).nonzero().view(-1).tolist():
         rows = slice(int(graphs.ptr[graph]), int(graphs.ptr[graph + 1]))
         adjacency = graphs.adjacency(torch.tensor([graph]), rows.stop - rows.start, directed)
         flat.degree[rows] = torch.from_numpy(degrees(adjacency))
@@ -160,11 +165,11 @@ def _solve(
             flat.eigmask[graph] = torch.from_numpy(result.mask)
             flat.available[graph] = result.available
             certificates[graph] = result.certificate
-        done(1)
-    return PreparedSpectra(flat, graphs.ptr, certificates)
+        done(int(not small[graph]))
+    return PreparedSpectra(flat, graphs.ptr, graphs.edge_ptr, certificates)
 
 
-def _attach(dataset: Any, new: dict[str, Tensor], slices: dict[str, Tensor]) -> Any:
+def _attach(dataset: Any, new: dict[str, Any], slices: dict[str, Tensor]) -> Any:
     """A shallow copy of the dataset with more attributes; ``slices`` says where each graph's rows begin."""
     if isinstance(dataset, InMemoryDataset):
         out = copy.copy(dataset)
@@ -175,7 +180,8 @@ def _attach(dataset: Any, new: dict[str, Tensor], slices: dict[str, Tensor]) -> 
             out._data[name] = tensor
         return out
     graphs = [copy.copy(graph) for graph in dataset]
-    for name, tensor in new.items():
-        for graph, rows in zip(graphs, tensor.split(slices[name].diff().tolist()), strict=True):
+    for name, values in new.items():
+        of_graphs = values.split(slices[name].diff().tolist()) if isinstance(values, Tensor) else values
+        for graph, rows in zip(graphs, of_graphs, strict=True):
             graph[name] = rows
     return graphs

@@ -12,14 +12,16 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from gssc.checks import check_choice, check_device, check_positive
+from gssc.spectra.attached import SIZE, size_text
 from gssc.spectra.cache import CacheArgument, content_key, open_cache
 from gssc.spectra.certificate import Certificate
 from gssc.spectra.operators import DIRECTED, Directed, Operator, adjacency_matrix
-from gssc.spectra.packed import read_graph
+from gssc.spectra.packed import edges_of, read_graph
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
 from gssc.spectra.solver_choice import SOLVERS, Solver
 from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes
+from gssc.spectra.zero_modes import is_crowded, with_one_zero_mode
 
 
 class EmptySpectrumWarning(UserWarning):
@@ -63,12 +65,14 @@ class LaplacianSpectrum(GraphTransform):
 
     Sets ``data.eigvals [1, K]``, ``data.eigvecs [N, K]`` and ``data.eigmask [1, K]`` (True = valid), K = ``k``, so that
     PyG batches them to [G, K], [N, K] and [G, K]. Solved in float64, stored in the default dtype. Graphs with fewer
-    than ``k`` pairs (one node, no edges, n < k) are padded with zeros.
+    than ``k`` pairs (one node, no edges, n < k) are padded with zeros. ``data.eigsize`` tells of what graph it is the
+    spectrum: models refuse it once the graph has been cut, sampled or rewired.
 
     Args:
         k: Number of eigenpairs kept: the smallest λ, or the largest \|λ\| for ``operator="adjacency"``.
         operator: ``"sym"`` is I - D^-1/2 A D^-1/2, ``"combinatorial"`` is D - A, ``"adjacency"`` is A.
-        zero_modes: Whether to ``"keep"`` or ``"drop"`` λ = 0, one mode per connected component (Laplacians only).
+        zero_modes: Whether to ``"keep"`` or ``"drop"`` λ = 0, one mode per connected component (Laplacians only). Where
+            there are more than ``k``, one mode is kept for all, and the smallest λ > 0: something is always kept.
         truncation: ``"eigenspace"`` drops the eigenspace that straddles the cut, so that the result does not depend
             on the solver's choice of basis; ``"raw"`` cuts through it.
         directed: ``"symmetrize"`` a directed graph edge by edge, or ``"reject"`` it.
@@ -108,7 +112,9 @@ class LaplacianSpectrum(GraphTransform):
         if spectrum.available and not spectrum.mask.any():
             warn_empty(1, self.k, stacklevel=4)
         arrays = {"eigvals": spectrum.values[None], "eigvecs": spectrum.vectors, "eigmask": spectrum.mask[None]}
-        return attach(data, arrays)
+        data = attach(data, arrays)
+        data[SIZE] = size_text(data.num_nodes, edges_of(data).shape[1])
+        return data
 
     def spectrum(self, data: Any) -> Spectrum:
         """The truncated spectrum of a graph with its certificate, in float64, from the cache where it is there."""
@@ -132,7 +138,14 @@ class LaplacianSpectrum(GraphTransform):
 
     def solve(self, adjacency: sp.csr_array) -> Spectrum:
         """The truncated spectrum of a symmetric adjacency matrix, in float64."""
-        return solve(adjacency, **self.settings())
+        crowding = self.wanted.keeps_zeros_whole
+        # To count components first saves a solve; a GPU counts them itself, faster.
+        if not (crowding and str(self.device) == "cpu" and is_crowded(adjacency, self.k)):
+            spectrum = solve(adjacency, **self.settings())
+            if not crowding or spectrum.mask.any() or not spectrum.available:
+                return spectrum
+        others = solve(adjacency, **self.settings() | {"k": max(1, self.k - 1), "zero_modes": "drop"})
+        return with_one_zero_mode(others, adjacency, self.operator, self.k)
 
     @property
     def wanted(self) -> SpectrumSettings:

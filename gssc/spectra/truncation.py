@@ -51,6 +51,11 @@ class SpectrumSettings:
         """Whether λ = 0 is left out, of Laplacians only."""
         return self.zero_modes == "drop" and not self.by_magnitude
 
+    @property
+    def keeps_zeros_whole(self) -> bool:
+        """Whether λ = 0 is kept as a whole eigenspace, for which there may be too many components."""
+        return self.zero_modes == "keep" and self.truncation == "eigenspace" and not self.by_magnitude
+
 
 @dataclass(frozen=True)
 class Spectrum:

@@ -1,5 +1,7 @@
 """The complete state of a run in one file: safetensors with JSON, replaced atomically."""
 
+import math
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,18 @@ HABITS = ("checkpoint_every", "checkpoint_minutes", "tensorboard", "also", "also
 
 @dataclass
 class Best:
-    """The best epoch, its score on validation, and the weights that had it."""
+    """The best epoch, its score on validation (or the median of several), and the weights that had it."""
 
     epoch: int | None = None
     score: float | None = None
     weights: dict[str, Tensor] = field(default_factory=dict)
+    recent: list[float] = field(default_factory=list)  # the last scores
+
+    def median(self, score: float, over: int) -> float:
+        """Of the last ``over`` scores, this one among them; NaN where there are fewer, or one is none."""
+        self.recent = [*self.recent, score][-over:]
+        complete = len(self.recent) == over and all(map(math.isfinite, self.recent))
+        return statistics.median(self.recent) if complete else math.nan
 
 
 def save_checkpoint(path: Path, trainer: Trainer, position: Position, best: Best, about: dict[str, Any]) -> None:
@@ -39,6 +48,7 @@ def save_checkpoint(path: Path, trainer: Trainer, position: Position, best: Best
     state: dict[str, Any] = {"epoch": position.epoch - 1, "step": position.step}  # epochs done, steps of the next
     state["average_steps"] = 0 if average is None else int(average.steps)
     state |= {"best_epoch": best.epoch, "best_score": None if best.score is None else float(best.score).hex()}
+    state["recent_scores"] = [float(score).hex() for score in best.recent]
     save_tensors(path, tensors, {"format": FORMAT, "kind": "checkpoint", **state, **about})
 
 
@@ -55,7 +65,8 @@ def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> t
         score = None if about["best_score"] is None else float.fromhex(about["best_score"])
         losses = tensors["losses"].to(trainer.store.device, torch.get_default_dtype())
         position = Position(about["epoch"] + 1, about["step"], list(losses.unbind()))
-        return position, Best(about["best_epoch"], score, part(tensors, "best"))
+        recent = [float.fromhex(text) for text in about.get("recent_scores", ())]
+        return position, Best(about["best_epoch"], score, part(tensors, "best"), recent)
     except (KeyError, RuntimeError) as error:
         line = str(error).splitlines()[0]
         raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {line}") from None

@@ -2,10 +2,12 @@
 
 import math
 import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress import track
 from rich.table import Table
 
 from gssc.tasks import score_text
@@ -17,6 +19,12 @@ SECONDS_BETWEEN_LINES = 10.0
 def plain_console(quiet: bool = False) -> Console:
     """A console that prints text as it is: long lines stay whole, brackets in a path are no markup."""
     return Console(highlight=False, soft_wrap=True, markup=False, quiet=quiet)
+
+
+def tracked(items: Sequence[Any], what: str, wanted: bool = True) -> Iterable[Any]:
+    """The items, with a progress bar in a terminal while they are gone through."""
+    console = Console(stderr=True)
+    return track(items, what, console=console, transient=True, disable=not (wanted and console.is_terminal))
 
 
 class Display:

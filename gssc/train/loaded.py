@@ -13,7 +13,7 @@ from gssc.checks import fail
 from gssc.config import Recipe, load_recipe
 from gssc.datasets.flat import FlatGraphs, from_about
 from gssc.datasets.inputs import open_inputs
-from gssc.files import load_tensors, read_object, weights_file
+from gssc.files import load_tensors, read_object, replace_folder, weights_file
 from gssc.model import GSSC
 from gssc.tasks import Task
 from gssc.train.build import build_model, build_store
@@ -38,6 +38,13 @@ class LoadedRun:
         return from_about(self.about).task
 
     @property
+    def target_names(self) -> list[str]:
+        """What the outputs are called: by the headings of a table, or by their numbers; "" for a single one."""
+        data, count = self.recipe.data, self.task.outputs
+        named = [name.strip() for name in (data.target_columns or "").split(",")] if data.file else []
+        return named if len(named) == count and all(named) else [str(i) for i in range(count)] if count > 1 else [""]
+
+    @property
     def card(self) -> str | None:
         """What a published model says of itself, in Markdown; a run has none."""
         path = self.folder / "README.md"
@@ -56,14 +63,32 @@ class LoadedRun:
         with default_dtype(self.recipe.train.precision):
             return self.predict_flat(open_inputs(graphs, self.about).graphs, batch_size)
 
+    def save(self, folder: str | Path) -> None:
+        """Keep what the run has written, but for its checkpoints, in a new folder, and the graphs of a `gssc.fit`.
+
+        `gssc.load_pretrained` and `gssc.open_model` read it back, `gssc predict`, `evaluate` and `explain` take it.
+        """
+        out, data = Path(folder), Path(self.recipe.data.file or "")
+        if out.exists():
+            fail("folder", "a new one", out)
+        if weights_file(self.folder) is None:
+            fail("run", "a finished one", self.folder)
+        files = [*self.folder.iterdir(), *([data] if data.parent == self.folder.parent else [])]
+        replace_folder(out, {path.name: path.read_bytes() for path in files if path.is_file()})
+
     def predict_flat(self, graphs: FlatGraphs, batch_size: int | None = None) -> Tensor:
         """`predict` for graphs that `open_inputs` has read."""
-        recipe, device = self.recipe, next(self.model.parameters()).device
-        store = build_store(graphs, recipe, self.task.level, device, None)
-        size = batch_size or recipe.train.batch_size
-        with float32_products():  # like the scores of the run
-            raw = raw_outputs(self.model, store, size, recipe.train.precision)
-        return predictions(raw, store, self.task)["prediction"]
+        return predict_together([self], graphs, batch_size)[0]
+
+
+def predict_together(runs: Sequence[LoadedRun], graphs: FlatGraphs, batch_size: int | None = None) -> Tensor:
+    """What each of several runs of one recipe predicts, [runs, rows, outputs]; spectra are computed once."""
+    recipe, task, device = runs[0].recipe, runs[0].task, next(runs[0].model.parameters()).device
+    store = build_store(graphs, recipe, task.level, device, None)
+    size = batch_size or recipe.train.batch_size
+    with float32_products():  # like the scores of the run
+        raw = [raw_outputs(run.model, store, size, recipe.train.precision) for run in runs]
+    return torch.stack([predictions(outputs, store, task)["prediction"] for outputs in raw])
 
 
 def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:

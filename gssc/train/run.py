@@ -292,7 +292,7 @@ class RunState:
     def finish_epoch(self, scores: tuple[float, float] | None, start: float, graphs_per_second: float) -> None:
         """Take note of an epoch that began at ``start``, with its loss and score on validation, and go on to the next.
 
-        The weights that had the best score so far are kept.
+        The weights with the best score so far, or those at the end of the best ``train.select_over`` scores, are kept.
         """
         epochs, epoch, best = self.recipe.train.epochs, self.position.epoch, self.best
         self.position = Position(epoch + 1, 0, [])
@@ -303,8 +303,9 @@ class RunState:
         record["train_loss"] = self.train_loss
         if scores is not None:
             record |= zip(("val_loss", "val"), map(_for_json, scores), strict=True)
-            if self.dataset.task.better(scores[1], best.score):
-                best.epoch, best.score, best.weights = epoch, scores[1], self.trainer.weights()
+            found = best.median(scores[1], self.recipe.train.select_over)
+            if self.dataset.task.better(found, best.score):
+                best.epoch, best.score, best.weights = epoch, found, self.trainer.weights()
             elif epoch == epochs and not best.weights:
                 # No score was ever a number: the last weights stand for the run.
                 best.epoch, best.weights = epoch, self.trainer.weights()

@@ -2,8 +2,9 @@ import pytest
 import torch
 from small_run import small_dataset, small_recipe, write_cycles
 
-from gssc.cli.common import open_for, pick_device
+from gssc.cli.common import pick_device
 from gssc.datasets import write_pack
+from gssc.train.opening import open_for
 
 
 def test_devices():

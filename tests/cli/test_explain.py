@@ -126,3 +126,23 @@ def test_a_full_disk_leaves_what_was_there(root, tmp_path, monkeypatch):
         explained(root, "-o", str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == [NAMES[2]]
     assert (tmp_path / NAMES[2]).read_bytes() == b"earlier"
+
+
+def test_molecules_have_symbols_and_what_their_atoms_add(tmp_path, monkeypatch):
+    pytest.importorskip("rdkit")
+    monkeypatch.setenv("GSSC_CACHE", str(tmp_path / "cache"))
+    rows = [f"{'C' * n}Cl,{n}.5,{-n}" for n in range(1, 14)]
+    (tmp_path / "m.csv").write_text("\n".join(["smiles,size,loss", *rows]))
+    table = ["--csv", str(tmp_path / "m.csv"), "--target-column", "size,loss"]
+    small = ["train.epochs=1", "model.layers=1", "spectrum.rwse=0", "train.tensorboard=false"]
+    words = ["train", *table, *small, "--out", str(tmp_path / "out"), "--device", "cpu"]
+    assert runner.invoke(app, words, catch_exceptions=False).exit_code == 0
+    words = ["explain", str(tmp_path / "out/seed-0"), "-o", str(tmp_path / "there"), "--device", "cpu"]
+    said = runner.invoke(app, words, catch_exceptions=False).output
+    assert "atoms-test-0.png" in said
+    added = read(tmp_path / "there" / "atoms-test-0.csv")
+    assert list(added[0]) == ["v", "atom", "size", "loss"]
+    assert [row["atom"] for row in added][-1] == "Cl"
+    assert {row["atom"] for row in added} <= {"C", "Cl"}
+    assert any(float(row["size"]) for row in added)
+    assert (tmp_path / "there" / "atoms-test-0.svg").exists()

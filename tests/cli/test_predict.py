@@ -10,7 +10,8 @@ from graphs import cycle
 from torch_geometric.data import Data
 from typer.testing import CliRunner
 
-from gssc.cli import app
+from gssc.cli import app, trained
+from gssc.datasets.inputs import open_inputs
 from gssc.files import load_tensors, read_json
 
 runner = CliRunner()
@@ -186,3 +187,102 @@ def test_a_new_folder_for_the_predictions_waits_for_them(tmp_path):
     with pytest.raises(ValueError, match="no such model"):
         run("predict", "no such model", str(tmp_path / "own.smi"), "-o", str(tmp_path / "new" / "deep" / "p.csv"))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture(scope="module")
+def molecule_runs(tmp_path_factory):
+    """OUT of two seeds that predict two numbers of molecules."""
+    pytest.importorskip("rdkit")
+    folder = tmp_path_factory.mktemp("molecules")
+    rings_of = ("C1CC1", "C1CCC1", "C1CCCC1", "c1ccccc1", "c1ccncc1", "c1ccoc1")
+    smiles = ["C" * n + ring for n in range(1, 4) for ring in rings_of]
+    lines = [f"{text},{len(text)}.5,{text.count('c')}.5" for text in smiles]
+    (folder / "m.csv").write_text("structure,size,aromatic\n" + "\n".join(lines) + "\n")
+    words = ["--csv", str(folder / "m.csv"), "--smiles-column", "structure", "--target-column", "size, aromatic"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GSSC_CACHE", str(folder / "cache"))
+        run(
+            "train", *words, *SMALL, "train.epochs=1", "--seeds", "0-1", "--out", str(folder / "out"), "--device", "cpu"
+        )
+    return folder / "out"
+
+
+def predicted(source, inputs, out, *words):
+    shown = run("predict", str(source), str(inputs), "-o", str(out), *words, "--device", "cpu")
+    return table(out), shown
+
+
+def test_columns_of_ones_own_stay_and_outputs_have_names(molecule_runs, tmp_path):
+    rows = [["7", "CCO", " ethanol, pure ", "0.5"], ["8", "c1ccccc1", "benzene"], ["9", "CN", "", "x"]]
+    with (tmp_path / "new.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "Structure", "called", "prediction_size"], *rows])
+    words = ["--smiles-column", "Structure"]
+    found, _ = predicted(molecule_runs / "seed-0", tmp_path / "new.csv", tmp_path / "p.csv", *words)
+    assert list(found[0]) == [
+        "graph", "id", "Structure", "called", "prediction_size", "prediction_size_", "prediction_aromatic"
+    ]  # fmt: skip
+    assert [row["called"] for row in found] == ["ethanol, pure", "benzene", ""]
+    assert [row["prediction_size"] for row in found] == ["0.5", "", "x"]
+    assert all(float(row["prediction_size_"]) for row in found)
+
+
+def test_the_spread_over_seeds_is_told(molecule_runs, tmp_path):
+    (tmp_path / "new.smi").write_text("CCO\nc1ccccc1O phenol\n")
+    both, _ = predicted(molecule_runs, tmp_path / "new.smi", tmp_path / "p.csv")
+    outputs = ["prediction_size", "prediction_aromatic"]
+    assert list(both[0]) == ["graph", "smiles", "name", *outputs, *(f"{name}_std" for name in outputs)]
+    single = [predicted(molecule_runs / f"seed-{n}", tmp_path / "new.smi", tmp_path / f"{n}.csv")[0] for n in (0, 1)]
+    for name in outputs:
+        values = np.array([[float(row[name]) for row in rows] for rows in single])
+        for place, expected in ((name, values.mean(0)), (f"{name}_std", values.std(0, ddof=1))):
+            np.testing.assert_allclose([float(row[place]) for row in both], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("ending", ["csv", "smi", "pt"])
+def test_files_are_read_and_written_in_pieces(molecule_runs, tmp_path, monkeypatch, ending):
+    smiles = ["C" * n + "O" for n in range(1, 24)]
+    if ending == "pt":
+        flat = read_inputs_of(smiles, molecule_runs)
+        torch.save(flat, tmp_path / "new.pt")
+    else:
+        (tmp_path / f"new.{ending}").write_text("\n".join([*(["smiles"] if ending == "csv" else []), *smiles]))
+    whole, shown = predicted(molecule_runs, tmp_path / f"new.{ending}", tmp_path / "whole.csv", "--batch-size", "4")
+    together, sizes = trained.predict_together, []
+
+    def watched(models, graphs, batch_size):
+        sizes.append(graphs.num_graphs)
+        return together(models, graphs, batch_size)
+
+    monkeypatch.setattr(trained, "predict_together", watched)
+    monkeypatch.setattr(trained, "PIECE", 10)
+    pieces, _ = predicted(molecule_runs, tmp_path / f"new.{ending}", tmp_path / "pieces.csv", "--batch-size", "4")
+    assert sizes == [8, 8, 7]
+    assert pieces == whole
+    assert "23 predictions written" in shown
+    assert [row["smiles"] for row in whole] == smiles
+
+
+def read_inputs_of(smiles, source):
+    """PyG graphs of molecules, with their names."""
+    inputs = open_inputs(smiles, read_json(source / "seed-0" / "dataset.json")).graphs
+    graphs = []
+    for number, text in enumerate(smiles):
+        one = inputs.part(number, number + 1, "graph")
+        graphs.append(Data(x=one.x, edge_index=one.edge_index, edge_attr=one.edge_attr, smiles=text))
+    return graphs
+
+
+def test_pieces_without_a_molecule_are_passed_over(molecule_runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(trained, "PIECE", 2)
+    (tmp_path / "new.smi").write_text("C(\nC(\nCCO\nC(\nCN\n")
+    words = ["--skip-invalid", "--batch-size", "2"]
+    rows, shown = predicted(molecule_runs, tmp_path / "new.smi", tmp_path / "p.csv", *words)
+    assert [row["graph"] for row in rows] == ["2", "4"]
+    assert "3 molecules left out" in shown
+    (tmp_path / "new.smi").write_text("C(\nC(\nC(\n")
+    with pytest.raises(ValueError, match="SMILES: expected one or more molecules, got none among 3 rows"):
+        predicted(molecule_runs, tmp_path / "new.smi", tmp_path / "none.csv", *words)
+    (tmp_path / "new.smi").write_text("CCO\nCN\nC(\n")
+    with pytest.raises(ValueError, match=r"new\.smi line 3: expected a SMILES"):
+        predicted(molecule_runs, tmp_path / "new.smi", tmp_path / "none.csv", "--batch-size", "2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.smi", "p.csv"]

@@ -6,9 +6,11 @@ import torch
 from small_run import SMALL, small_recipe, write_cycles
 from typer.testing import CliRunner
 
-from gssc.cli import app, common
+from gssc.cli import app
+from gssc.config import load_recipe
 from gssc.datasets.cycles import cycle_counting
 from gssc.files import load_tensors, read_json
+from gssc.recipes import own_recipe
 from gssc.train.sweep import _distribution, parse_axis
 
 COMMAND = import_module("gssc.cli.train")
@@ -16,12 +18,13 @@ COMMAND = import_module("gssc.cli.train")
 runner = CliRunner()
 
 
-def sweep(tmp_path, *words):
+def sweep(tmp_path, *words, recipe="cycles-3"):
     write_cycles(tmp_path)
-    fixed = [part for text in (*SMALL, "train.epochs=1") for part in ("--set", text)]
+    small = (*SMALL, "train.epochs=1", "model.rwse_channels=4")
+    fixed = [part for text in small for part in ("--set", text)]
     common = ["--data-root", str(tmp_path), "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
     result = runner.invoke(
-        app, ["sweep", "cycles-3", *words, *fixed, *common, "--device", "cpu"], catch_exceptions=False
+        app, ["sweep", *filter(None, [recipe]), *words, *fixed, *common, "--device", "cpu"], catch_exceptions=False
     )
     assert result.exit_code == 0, result.output
     listed = tmp_path / "out" / "sweep.json"
@@ -138,8 +141,8 @@ def test_variants_have_their_own_data(tmp_path, monkeypatch):
         seeds.append(recipe.data.seed)
         return opening(recipe, *rest, quiet=quiet)
 
-    opening = common.open_for
-    monkeypatch.setattr(common, "open_for", open_for)
+    opening = COMMAND.open_for
+    monkeypatch.setattr(COMMAND, "open_for", open_for)
     own = [f"data.file={json.dumps(str(tmp_path / 'own.pt'))}", "data.dataset=own", "data.split=random"]
     _, results = sweep(
         tmp_path, "data.seed=1,2", "model.glob=gssc,none", *(part for text in own for part in ("--set", text))
@@ -151,6 +154,45 @@ def test_variants_have_their_own_data(tmp_path, monkeypatch):
     ]
     assert torch.equal(targets[0], targets[1])
     assert not torch.equal(targets[1], targets[2])
+
+
+def test_own_graphs_are_swept_as_they_are_trained(tmp_path):
+    torch.save(cycle_counting(20, 0), tmp_path / "mine.pt")
+    data = ["--data", str(tmp_path / "mine.pt")]
+    output, results = sweep(tmp_path, "model.glob=gssc,none", *data, recipe=None)
+    assert "mine: 2 variants by validation mae" in output
+    config = load_recipe(tmp_path / "out" / results[0]["folder"] / "seed-0" / "config.yaml")
+    assert config.data == own_recipe(tmp_path / "mine.pt").data
+    assert config.model.glob == "gssc"
+    _, results = sweep(tmp_path / "named", "model.glob=gssc,none", *data)  # with the model of a recipe
+    assert load_recipe(tmp_path / "named" / "out" / results[0]["folder"] / "seed-0" / "config.yaml").name == "cycles-3"
+
+
+def test_own_molecules_are_swept(tmp_path):
+    pytest.importorskip("rdkit")
+    rows = [f"{'C' * n}O,{n}.5" for n in range(1, 13)]
+    (tmp_path / "chains.csv").write_text("\n".join(["smiles,size", *rows]))
+    table = ["--csv", str(tmp_path / "chains.csv"), "--target-column", "size"]
+    output, results = sweep(tmp_path, "optim.lr=0.001,0.002", *table, recipe=None)
+    assert len(results) == 2
+    assert "chains: 12 graphs" in output
+
+
+def test_large_graphs_of_ones_own_have_no_walks_unless_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("gssc.recipes.MOST_NODES_FOR_WALKS", 3)
+    torch.save(cycle_counting(20, 0), tmp_path / "mine.pt")
+    data = ["--data", str(tmp_path / "mine.pt")]
+    for folder, axis, walks in (("a", "optim.lr=0.001,0.002", 0), ("b", "spectrum.rwse=2,3", 2)):
+        _, results = sweep(tmp_path / folder, axis, *data, recipe=None)
+        config = load_recipe(tmp_path / folder / "out" / results[0]["folder"] / "seed-0" / "config.yaml")
+        assert config.spectrum.rwse == walks
+
+
+def test_a_sweep_needs_an_axis_and_something_to_train(tmp_path):
+    with pytest.raises(ValueError, match="axes: expected one or more keys that vary"):
+        sweep(tmp_path)
+    with pytest.raises(ValueError, match="recipe: expected the name of a recipe, --data FILE or --csv FILE"):
+        sweep(tmp_path, "model.glob=gssc,none", recipe=None)
 
 
 def test_a_pack_has_no_other_data(tmp_path):

@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from small_run import run_small, small_dataset, small_recipe
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 
 import gssc
 from gssc.cli import app
+from gssc.datasets.cycles import cycle_counting
 from gssc.datasets.specs import OGB_ATOM
 from gssc.files import DamagedFileError, load_tensors, read_json
 from gssc.pretrained import find, open_model
@@ -76,6 +80,27 @@ def test_files_and_card(root):
         assert text in card
     assert "2 of " in card  # epochs, fewer than the recipe's
     assert "/here" not in "".join(path.read_text(errors="replace") for path in folder.iterdir())
+
+
+def test_the_card_works_as_printed(root, monkeypatch, tmp_path):
+    """Its command and its lines of Python, where a user has put the folder, with a file of the name that it says."""
+    shutil.copytree(root / "small-cycles", tmp_path / "small-cycles")
+    torch.save(cycle_counting(5, seed=1), tmp_path / "graphs.pt")
+    monkeypatch.chdir(tmp_path)
+    card = (tmp_path / "small-cycles/README.md").read_text()
+    (command,) = re.findall(r"```text\n(.*)\n```", card)
+    assert runner.invoke(app, shlex.split(command)[1:], catch_exceptions=False).exit_code == 0
+    (code,) = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    done: dict = {}
+    exec(code, done)
+    table = np.loadtxt("predictions.csv", delimiter=",", skiprows=1)
+    assert isinstance(done["model"], gssc.GSSC)
+    np.testing.assert_allclose(table[:, -1], done["predictions"][:, 0], rtol=1e-6)
+    for shipped in (Path(__file__).parents[2] / "pretrained").glob("*/README.md"):  # those work anywhere
+        (command,) = re.findall(r"```text\n(gssc .*)\n```", shipped.read_text())
+        assert shlex.split(command)[:3] == ["gssc", "predict", shipped.parent.name]
+        if shipped.parent.name == "cycles-3":
+            assert runner.invoke(app, shlex.split(command)[1:], catch_exceptions=False).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import pytest
 import torch
 from small_run import outcome, run_small, small_dataset, small_recipe
 
-from gssc.cli.common import find_start
-from gssc.pretrained.find import pretrained_folder
+from gssc.pretrained.find import find_start, pretrained_folder
 from gssc.pretrained.publish import publish
 from gssc.train import build_model, load_run
 from gssc.train.build import about_data

@@ -3,6 +3,7 @@ import math
 import os
 import shutil
 import signal
+import statistics
 import time
 
 import pytest
@@ -358,6 +359,7 @@ def test_losses_found_late_are_named_too():
         ("model.glob=none", "spectrum.rwse=4", "model.rwse_channels=4"),
         ("optim.clip=0",),
         ("train.batch_stats=reestimated",),
+        ("train.select_over=3",),
         ("model.local=pna",),
     ],
 )
@@ -448,6 +450,18 @@ def test_averaged_weights_are_those_that_are_selected(root, tmp_path):
     assert all(torch.equal(value, tensors[f"{sources[name]}:{name}"]) for name, value in averaged.items())
     assert all("running" in name or "num_batches" in name for name in sources if sources[name] == "model")
     assert any(not torch.equal(value, tensors[f"model:{name}"]) for name, value in averaged.items())
+
+
+def test_a_median_of_several_scores_selects(root, tmp_path):
+    """The end of the stretch with the best median; where there never were so many, the last weights stand."""
+    folder, summary = run_small(root, tmp_path / "whole", "train.select_over=3", "train.epochs=7")
+    scores = [line["val"] for line in lines(folder)]
+    medians = {epoch: statistics.median(scores[epoch - 3 : epoch]) for epoch in range(3, 8)}
+    assert summary["epoch_selected"] == min(medians, key=medians.get)
+    assert summary["validation"] == min(medians.values())
+    assert {line["best_epoch"] for line in lines(folder)[:2]} == {None}
+    _, few = run_small(root, tmp_path / "few", "train.select_over=9")
+    assert (few["epoch_selected"], few["validation"]) == (4, None)
 
 
 def test_tensorboard_events_are_written_where_it_is_installed(root, tmp_path):

@@ -1,0 +1,60 @@
+"""From a recipe to its dataset, and from a dataset of one's own to a recipe that suits it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gssc.checks import fail
+from gssc.config import DataConfig, Recipe
+from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
+from gssc.datasets.pack import read_pack
+from gssc.recipes import for_large_graphs
+from gssc.train.display import plain_console
+from gssc.train.evaluate import default_dtype
+
+
+def open_for(
+    recipe: Recipe, root: Path, pack: Path | None = None, quiet: bool = True, beside: Path | None = None
+) -> GraphDataset:
+    """The dataset of a recipe: from a pack, by name, or from a file of one's own, described unless ``quiet``.
+
+    A file that is not where the recipe says may lie ``beside`` it, in the folder of a run.
+    """
+    data = recipe.data
+    with default_dtype(recipe.train.precision):
+        if pack is not None:
+            return _open_pack(data, pack)
+        if data.file is None:
+            return open_dataset(data.dataset, root, data.seed, generate=data.generate)
+        file = Path(data.file)
+        inside = None if beside is None else beside / file.name
+        dataset = _open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
+    plain_console(quiet).print(describe(dataset))
+    return dataset
+
+
+def _open_pack(data: DataConfig, pack: Path) -> GraphDataset:
+    packed, generator = read_pack(pack)
+    if packed.name != data.dataset:
+        fail("--pack", f"a pack of {data.dataset}", f"one of {packed.name} ({pack})")
+    if data.generate and generator is None:
+        fail("--pack", "a pack of generated graphs, where data.generate=true", f"one of files ({pack})")
+    if generator is not None and generator.get("seed") != data.seed:
+        fail("--pack", f"a pack with data.seed={data.seed}", f"one with data.seed={generator.get('seed')} ({pack})")
+    return packed
+
+
+def _open_file(data: DataConfig, path: Path) -> GraphDataset:
+    split = "random" if data.split == "official" else data.split
+    how: dict[str, Any] = {"split": split, "seed": data.seed, "task": data.task, "metric": data.metric}
+    if path.suffix.lower() != ".csv":
+        return open_own(path, **how)
+    columns = [column.strip() for column in (data.target_columns or "").split(",")]
+    how |= {"smiles_column": data.smiles_column, "skip_invalid": data.skip_invalid}
+    return open_csv(path, target_columns=columns, **how)
+
+
+def suited(recipe: Recipe, dataset: GraphDataset, asked: Sequence[str], say: Callable[[str], None]) -> Recipe:
+    """A recipe of `gssc.recipes.own_recipe` as it suits these graphs, but for the overrides that were ``asked`` for."""
+    walks = any(text.startswith("spectrum.rwse=") for text in asked)
+    return recipe if walks else for_large_graphs(recipe, dataset.largest(), say)
