@@ -135,7 +135,7 @@ def test_more_edge_features_than_32_bits_count():
     """The last rows of edges, 2³¹ numbers from the first, and their gradients, by the equation itself."""
     if torch.cuda.get_device_properties(0).total_memory < 60e9:
         pytest.skip("edge features of more than 2^31 numbers and their gradients need a GPU with 60 GB")
-    nodes, edges, c, last = 50_000, 22_500_000, 96, 1000
+    nodes, edges, c, last = 50_000, 22_500_000, 96, 3000
     assert edges * c > 1 << 31
     half = {"device": "cuda", "dtype": torch.bfloat16}
     x, tell = torch.randn(nodes, c, **half), [torch.nn.Linear(c, c, **half).requires_grad_(False) for _ in range(4)]

@@ -7,15 +7,15 @@ from graphs import random_graph
 from gssc import GSSC, LaplacianSpectrum, model_inputs, ops
 
 
-def case():
-    graph = random_graph(20, 0.2)
-    graph.x, graph.edge_attr = torch.randn(20, 3), torch.randn(graph.num_edges, 2)
+def case(nodes=20):
+    graph = random_graph(nodes, 4 / nodes)
+    graph.x, graph.edge_attr = torch.randn(nodes, 3), torch.randn(graph.num_edges, 2)
     return model_inputs(LaplacianSpectrum(k=5)(graph))
 
 
-def trained(inputs, recompute, **form):
+def trained(inputs, recompute, layers=5, **form):
     torch.manual_seed(1)
-    model = GSSC(1, 8, 5, node_features=3, edge_features=2, recompute=recompute, **form)
+    model = GSSC(1, 8, layers, node_features=3, edge_features=2, recompute=recompute, **form).to(inputs["x"].device)
     torch.manual_seed(2)
     out = model(**inputs)
     grads = torch.autograd.grad(out.sum(), list(model.parameters()), allow_unused=True)
@@ -42,7 +42,9 @@ def test_with_kernels_too(recompute, local, pretend_gpu):
     """Where nested pieces are computed again, what a backward pass has kept can be asked for once only."""
     pytest.importorskip("triton")
     pretend_gpu(True, ops.norm, ops.gated_gcn, ops.conv, ops.gine)
-    inputs, form = case(), {"dropout_ffn": 0.1, "dropout_local": 0.2, "local": local}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    inputs = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in case(8).items()}
+    form = {"dropout_ffn": 0.1, "dropout_local": 0.2, "local": local, "layers": 3}
     results = [trained(inputs, level, **form) for level in (0, recompute)]
     for one, other in zip(*(grads for _, grads, _ in results), strict=True):
         assert (one is None) == (other is None)
