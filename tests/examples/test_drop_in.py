@@ -18,7 +18,7 @@ def run(source, *arguments):
 def test_the_transform_and_two_lines_are_changed():
     ours = [match[2] for match in CHANGED.finditer(PATH.read_text())]
     assert len(ours) == 3
-    assert [name for line, name in zip(ours, ("DataLoader", "Compose", "GSSCBlock"), strict=True) if name in line]
+    assert all(name in line for line, name in zip(ours, ("DataLoader", "Compose", "GSSCBlock"), strict=True))
     assert "GSSCBlock(" not in CHANGED.sub(r"\1\3", PATH.read_text())
 
 
