@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from rich.progress import track
@@ -26,7 +27,7 @@ from gssc.testing import permute_nodes, rotate_eigenspaces
 from tools.errors import in_one_line
 
 WIDTH, K = 24, 9
-MODELS: tuple[dict, ...] = (
+MODELS: tuple[dict[str, Any], ...] = (
     {"local": "gatedgcn", "level": "node"},
     {"local": "gine", "kernel": "shared", "degree_scaling": True, "out_proj": True},
     {"local": "gatedgcn", "selective": True},
@@ -227,8 +228,8 @@ def variants_of(graphs: list[Data], generator: torch.Generator) -> dict[str, tup
 def randomised_norms(model: nn.Module, generator: torch.Generator) -> None:
     """Running statistics as training leaves them, not zeros and ones."""
     for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm1d)):
-        norm.running_mean.copy_(torch.randn(norm.running_mean.shape, generator=generator) / 2)
-        norm.running_var.copy_(0.5 + torch.rand(norm.running_var.shape, generator=generator))
+        norm.running_mean = torch.randn(norm.num_features, generator=generator) / 2
+        norm.running_var = 0.5 + torch.rand(norm.num_features, generator=generator)
 
 
 def attack(device: torch.device, count: int, batch_size: int = 250, seed: int = 0, progress: bool = True) -> Errors:
@@ -240,7 +241,7 @@ def attack(device: torch.device, count: int, batch_size: int = 250, seed: int = 
     models = []
     for settings in MODELS:
         torch.manual_seed(seed)
-        features = {"node_features": WIDTH}
+        features: dict[str, Any] = {"node_features": WIDTH}
         if settings["local"] in ("gatedgcn", "gine"):
             features["edge_features"] = WIDTH
         model = GSSC(3, WIDTH, 3, **{"level": "graph"} | settings, **features)
