@@ -34,11 +34,11 @@ def test_runs_are_kept_done_once_and_drawn(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sizes, "TEST_GRAPHS", 16)
     sizes.data_of.cache_clear()
     out, picture = tmp_path / "sizes.csv", tmp_path / "sizes.svg"
-    words = ["--out", str(out), "--steps", "5", "--tasks", "distance", "--models", "ours", "attention"]
+    words = ["--out", str(out), "--steps", "5", "--tasks", "distance", "--models", "ours", "attention, walks"]
     sizes.main([*words, "--seeds", "1", "--largest", "2"])
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert {(row["model"], row["size"]) for row in rows} == {
-        (model, size) for model in ("ours", "ours, 32 pairs", "attention") for size in "12"
+        (model, size) for model in ("ours", "ours, 32 pairs", "attention, walks") for size in "12"
     }
     ours = {row["size"]: row["error"] for row in rows if row["model"] == "ours"}
     fewer = {row["size"]: row["error"] for row in rows if row["model"] == "ours, 32 pairs"}
