@@ -77,6 +77,7 @@ class SpectrumConfig(Section):
     k: Count = 16  # eigenpairs per graph
     operator: Literal["sym", "combinatorial", "adjacency"] = "combinatorial"  # of which; sym: the normalised Laplacian
     zero_modes: Literal["keep", "drop"] = "drop"  # eigenvectors of eigenvalue 0
+    which: Literal["low", "high", "both"] = "low"  # end of a Laplacian's spectrum; both: sym, with zero modes kept
     truncation: Literal["eigenspace", "raw"] = "eigenspace"  # whole eigenspaces, or k pairs whatever the basis
     rwse: Whole = 0  # random-walk steps; 0 for none
 
