@@ -22,6 +22,7 @@ import yaml
 from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
 
 Precision = Literal["float32", "tf32", "bf16", "float64"]
+Head = Literal["halving", "wide", "linear", "normalized-1", "normalized-2"]
 # Numbers with the check that `Section` makes of them.
 Count = Annotated[int, check_positive]
 Number = Annotated[float, check_at_least_zero]
@@ -76,6 +77,7 @@ class SpectrumConfig(Section):
     k: Count = 16  # eigenpairs per graph
     operator: Literal["sym", "combinatorial", "adjacency"] = "combinatorial"  # of which; sym: the normalised Laplacian
     zero_modes: Literal["keep", "drop"] = "drop"  # eigenvectors of eigenvalue 0
+    which: Literal["low", "high", "both"] = "low"  # end of a Laplacian's spectrum; both: sym, with zero modes kept
     truncation: Literal["eigenspace", "raw"] = "eigenspace"  # whole eigenspaces, or k pairs whatever the basis
     rwse: Whole = 0  # random-walk steps; 0 for none
 
@@ -96,16 +98,22 @@ class ModelConfig(Section):
     self_term: bool = True  # the second term of Eq. 4, of a node to itself
     degree_scaling: bool = False  # scale features by a learned function of the degree before the global part
     out_proj: bool = False  # a Linear after the global part
+    kernel_channels: Count | None = None  # width over which a shared kernel sums; null: that of the model
+    in_proj: bool = True  # the Linears of the features that the global part mixes and scales
+    degree_init: Literal["one", "small"] = "one"  # degree scaling begins as the identity, or with small random factors
+    degree: Literal["in", "undirected"] = "in"  # degrees that scale: edges that enter a node, or its neighbours
     heads: Count = 4  # heads of attention
     embedding_init: Literal["normal", "xavier"] = "normal"  # first values of the embeddings of categories
+    edge_embedding: bool = False  # one learned vector for all edges, where edges have no features
     rwse_channels: Whole = 28  # channels of the random-walk encoding; 0 for none
     diagonal_channels: Whole = 0  # channels of the invariant spectral node encoding; 0 for none
+    lappe_channels: Whole = 0  # channels of LapPE, eigenvectors with random signs as node input; 0 for none
     dropout_local: Probability = 0.0  # dropout after the local part
     dropout_global: Probability = 0.0  # dropout after the global part
     dropout_ffn: Probability = 0.0  # dropout in the feed-forward network
     norm: Literal["batch", "layer", "none"] = "batch"  # normalisation after each part
     pool: Literal["sum", "mean", "max"] = "mean"  # from nodes to a graph
-    head: Literal["halving", "wide", "linear"] = "halving"  # last layers: width halved twice, kept, or one Linear
+    head: Head = "halving"  # last layers: width halved twice, kept, one Linear, or hidden layers of unit length
     jumping_knowledge: bool = False  # the head sees the outputs of all layers
 
 

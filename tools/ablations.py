@@ -19,7 +19,11 @@ SECTIONS = (
     ("global", "Global part", ("model.glob",)),
     ("local", "Local part", ("model.local",)),
     ("kernel", "Kernel per channel or shared", ("model.kernel",)),
-    ("operator", "Operator and zero modes", ("spectrum.operator", "spectrum.zero_modes", "spectrum.truncation")),
+    (
+        "operator",
+        "Operator and zero modes",
+        ("spectrum.operator", "spectrum.zero_modes", "spectrum.truncation", "spectrum.which"),
+    ),
     ("phi", "Encoding of eigenvalues φ", ("model.phi",)),
     ("selection", "Selection", ("model.selective",)),
     ("frequencies", "Number of frequencies d", ("spectrum.k",)),

@@ -9,7 +9,7 @@ import typer
 
 from gssc.checks import check_choice, fail
 
-_RECIPE = typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
+_RECIPE = typer.Argument(help="Name of a recipe or of a variant (see `gssc recipes`), or path of a YAML file.")
 RecipeName = Annotated[str, _RECIPE]
 MaybeRecipeName = Annotated[str | None, _RECIPE]
 Overrides = Annotated[

@@ -14,7 +14,7 @@ from gssc.config import describe_keys
 from gssc.datasets.specs import SPECS
 from gssc.files import read_json
 from gssc.pretrained import find
-from gssc.recipes import find_recipe, recipe_folder, recipe_names
+from gssc.recipes import find_recipe, recipe_folder, recipe_names, recipe_variants
 from gssc.report import write_report
 from gssc.report.published import published_gssc
 from gssc.tasks import score_text, spread_text
@@ -22,6 +22,7 @@ from gssc.train.display import plain_console
 
 WIDE = 110  # columns of a terminal that has room for a description
 CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"
+CAPTION_OF_RECIPES = "published: GSSC in arXiv 2406.05815, mean ± deviation over seeds; a variant is RECIPE:VARIANT"
 STYLES = {"better": "green", "worse": "red"}
 
 
@@ -40,7 +41,7 @@ def recipes(
             console.print(line, highlight=False, soft_wrap=True)
         return
     wide = console.width >= WIDE
-    table = Table(box=box.SIMPLE, caption="published: GSSC in arXiv 2406.05815, mean ± deviation over seeds")
+    table = Table(box=box.SIMPLE, caption=CAPTION_OF_RECIPES)
     for heading in ("recipe", "dataset", "metric", "published", *(["about"] if wide else [])):
         table.add_column(heading, no_wrap=heading != "about")
     for name in recipe_names():
@@ -52,6 +53,8 @@ def recipes(
         first_line = (recipe_folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]
         about = first_line.lstrip("# ").partition(" Paper:")[0]
         table.add_row(name, dataset, metric, published, *([about] if wide else []))
+        for variant, (what, _) in recipe_variants(name).items():
+            table.add_row(f"  :{variant}", "", "", "", *([what] if wide else []))
     console.print(table)
 
 

@@ -67,7 +67,8 @@ def train(
     until = common.deadline(time_limit)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
-    folder = out or Path("runs") / settings.name
+    of_variant = recipe is not None and recipe.startswith(f"{settings.name}:")
+    folder = out or Path("runs") / (recipe.replace(":", "-") if recipe and of_variant else settings.name)
     place = common.pick_device(device)
     with joined(place.type) as processes:
         if processes.world > 1 and place.type == "cuda":

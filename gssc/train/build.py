@@ -46,9 +46,11 @@ def build_model(recipe: Recipe, about: Mapping[str, Any]) -> GSSC:
 
 def transforms(spectrum: SpectrumConfig, model: ModelConfig) -> tuple[LaplacianSpectrum | None, RandomWalkSE | None]:
     """What has to be computed for every graph; no spectrum where nothing in the model reads it."""
-    wanted = model.glob in ("gssc", "gsc") or model.diagonal_channels > 0
-    laplacian = LaplacianSpectrum(spectrum.k, spectrum.operator, spectrum.zero_modes, spectrum.truncation)
-    return laplacian if wanted else None, RandomWalkSE(spectrum.rwse) if spectrum.rwse else None
+    wanted = model.glob in ("gssc", "gsc") or model.diagonal_channels > 0 or model.lappe_channels > 0
+    settings = asdict(spectrum)
+    walks = settings.pop("rwse")
+    laplacian = LaplacianSpectrum(**settings)
+    return laplacian if wanted else None, RandomWalkSE(walks) if walks else None
 
 
 def prepare_graphs(
