@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import yaml
-
-from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
+from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail, shorten
+from gssc.readers import DamagedFileError, parse_yaml, read_yaml
 
 Precision = Literal["float32", "tf32", "bf16", "float64"]
 # Numbers with the check that `Section` makes of them.
@@ -171,10 +170,7 @@ class Recipe:
             check_choice("override section", section, SECTIONS)
             if path not in RETIRED:
                 check_choice(f"override {section}", key, DEFAULTS[section])
-            try:
-                values[section][key] = yaml.safe_load(value)
-            except yaml.YAMLError as error:
-                fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
+            values[section][key] = parse_yaml(value, f"override {path}", "a value in YAML")
         return parse_recipe(values)
 
 
@@ -230,13 +226,16 @@ def parse_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(path: Path) -> Recipe:
     """Read one YAML file."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         fail("recipe", "an existing YAML file", str(path))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail("recipe", "a YAML file", f"{path}: {str(error).splitlines()[0]}")
-    return parse_recipe(values)
+    try:
+        values = read_yaml(path)
+    except DamagedFileError as error:
+        fail("recipe", "a YAML file", error)
+    try:
+        return parse_recipe(values)
+    except ValueError as error:
+        raise ValueError(shorten(f"{path}: {error}")) from None
 
 
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,7 +274,7 @@ def _parse_section(section: str, values: Any) -> Any:
     for what, settings in ignored.items():
         if what not in _said:
             _said.add(what)
-            print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
+            print(f"{shorten(' '.join(settings))}: retired and ignored, it {what}", file=sys.stderr)
     for name, default in DEFAULTS[section].items():
         if default is dataclasses.MISSING and name not in parsed:
             fail(f"recipe section {section}", f"a key {name!r}", sorted(parsed))

@@ -14,7 +14,8 @@ from torch import Tensor
 from gssc.checks import fail
 from gssc.config import load_recipe
 from gssc.environment import describe
-from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
+from gssc.files import remove_leftovers, save_tensors, write_atomic, write_json
+from gssc.readers import DATASET, FINISHED, read_epochs, read_object
 from gssc.train.checkpoint import Best, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
 from gssc.train.step import Position, Trainer
 
@@ -50,9 +51,9 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any]:
         """The summary of a run that ended, if it is this one."""
-        summary: dict[str, Any] = read_json(self.path / "summary.json")
+        summary = read_object(self.path / "summary.json", FINISHED)
         there = {"recipe": load_recipe(self.path / "config.yaml").to_dict(), "seed": summary.get("seed")}
-        check_same_run(self.path, {**there, "dataset": read_json(self.path / "dataset.json")}, self.identity)
+        check_same_run(self.path, {**there, "dataset": read_object(self.path / "dataset.json", DATASET)}, self.identity)
         return summary
 
     def begin(self, trainer: Trainer, resume: bool) -> tuple[Position, Best]:
@@ -68,8 +69,9 @@ class RunFolder:
         if not self.writes:
             return position, best
         # Epochs that were logged after the checkpoint was written are trained again.
-        lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
-        write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[: position.epoch - 1]))
+        epochs = position.epoch - 1
+        lines = read_epochs(self.metrics, epochs) if epochs else []
+        write_atomic(self.metrics, "".join(f"{line}\n" for line in lines))
         write_atomic(self.path / "config.yaml", yaml.safe_dump(self.identity["recipe"], sort_keys=False))
         if not resumes:
             write_json(self.path / "dataset.json", self.identity["dataset"])
@@ -129,7 +131,7 @@ class RunFolder:
 
     def train_seconds(self) -> float:
         """The time of all epochs, over all lives of the run."""
-        return math.fsum(json.loads(line)["seconds"] for line in self.metrics.read_text().splitlines())
+        return math.fsum(json.loads(line)["seconds"] for line in read_epochs(self.metrics))
 
     def write_end(
         self, weights: dict[str, Tensor], test: Mapping[str, Tensor], summary: dict[str, Any], times: dict[str, Any]
