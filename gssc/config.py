@@ -37,6 +37,10 @@ RETIRED: dict[str, tuple[Any, str]] = {
     "train.also": (None, _FURTHER),
     "train.also_every": (5, _FURTHER),
 }
+# What a file must not ask for: memory is spent on it before anything can go wrong.
+MOST = {"spectrum.k": 100_000, "spectrum.rwse": 10_000, "model.layers": 1_000, "train.teachers": 1_000}
+MOST |= {f"model.{name}": 65_536 for name in ("channels", "phi_channels", "rwse_channels", "diagonal_channels")}
+MOST_OF_ANY = 10**9
 _said: set[str] = set()  # once per process, however many recipes are read
 
 
@@ -50,6 +54,9 @@ class Section:
             for option in (hint, *typing.get_args(hint)) if value is not None else ():
                 for check in getattr(option, "__metadata__", ()):
                     check(f"{section}.{name}", value)
+            most = MOST.get(f"{section}.{name}", MOST_OF_ANY)
+            if type(value) is int and value > most:
+                fail(f"{section}.{name}", f"at most {most:,}", shorten(repr(value), 40))
 
 
 @dataclass(frozen=True)
