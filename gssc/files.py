@@ -9,11 +9,14 @@ import errno
 import json
 import lzma
 import os
+import platform
+import re
 import shutil
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,7 +46,8 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 def writing(path: Path) -> Iterator[TextIO]:
     """A text file that is written piece by piece, and replaces what was there once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    _remove_dead(path.parent)
+    temporary = path.parent / f".{path.name}.{_mark()}.tmp"
     try:
         with temporary.open("w", newline="", encoding="utf-8") as file:
             yield file
@@ -67,11 +71,12 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _replace(contents: Mapping[Path, bytes]) -> None:
-    mark = uuid.uuid4().hex
+    mark = _mark()
     temporary = {path: path.parent / f".{path.name}.{mark}.tmp" for path in contents}
     folders = {path.parent for path in contents}
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
+        _remove_dead(folder)
     try:
         for path, content in contents.items():
             with temporary[path].open("wb") as file:
@@ -89,7 +94,7 @@ def _replace(contents: Mapping[Path, bytes]) -> None:
 
 def replace_folder(out: Path, contents: Mapping[str, bytes]) -> None:
     """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all."""
-    mark = uuid.uuid4().hex
+    mark = _mark()
     temporary, before = (out.parent / f".{out.name}.{mark}.{ending}" for ending in ("tmp", "old"))
     try:
         for file, data in contents.items():
@@ -111,6 +116,27 @@ def remove_leftovers(folder: Path) -> None:
     """Remove what writers that were killed left beside the places of their files."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
+
+
+def _mark() -> str:
+    """What tells a temporary file from others: machine and process, in hexadecimal, and chance."""
+    return f"{_machine():08x}{os.getpid():08x}{uuid.uuid4().hex[:16]}"
+
+
+def _machine() -> int:
+    return zlib.crc32(platform.node().encode())
+
+
+@lru_cache(maxsize=256)  # once, in a process
+def _remove_dead(folder: Path) -> None:
+    """Remove what processes of this machine that live no more have left unfinished in a folder."""
+    for path in folder.glob(f".*.{_machine():08x}*.tmp") if os.name == "posix" else ():
+        written_by = re.search(r"\.[0-9a-f]{8}([0-9a-f]{8})[0-9a-f]{16}\.tmp$", path.name)
+        if written_by and not Path(f"/proc/{int(written_by[1], 16)}").exists() and Path("/proc/self").exists():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def json_bytes(values: Any) -> bytes:

@@ -132,9 +132,9 @@ def _check_agreement(
             held = held | {"name": values["name"], "data": held["data"] | {"file": values["data"]["file"]}}
         if held is not None and (other := difference({key: held}, {key: values})):
             raise DamagedFileError(f"{folder / file}: expected what {weights.name} was saved with, got another {other}")
-    held = stored.get("summary") if summary is not None else None
-    for key in COMPARED if isinstance(held, dict) and summary is not None else ():
-        value, found = held.get(key), summary.get(key)
+    scored: dict[str, Any] = stored.get("summary") or {}
+    for key in COMPARED if scored and summary else ():
+        value, found = scored.get(key), (summary or {}).get(key)
         if value != found:
             expected = f"{key} = {value!r} as {weights.name} was saved with"
             raise DamagedFileError(f"{folder / 'summary.json'}: expected {expected}, got {found!r}")
