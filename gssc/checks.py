@@ -9,10 +9,21 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+LONGEST = 300  # characters of an error
+MOST_NEAR, LONGEST_NEAR = 1000, 100  # options, and their characters, among which the nearest one is sought
+
+
+def shorten(text: str, most: int = LONGEST) -> str:
+    """One line of printable characters; what is too long loses its middle."""
+    if len(text) > most:
+        end = most // 3
+        text = f"{text[: most - end - 3]} … {text[-end:]}"
+    return "".join(c if c.isprintable() else " " for c in text)
+
 
 def fail(argument: str, expected: str, got: object) -> NoReturn:
     """Raise the one-line ValueError that every check of the package ends in."""
-    raise ValueError(f"{argument}: expected {expected}, got {got}")
+    raise ValueError(shorten(f"{argument}: expected {expected}, got {got}"))
 
 
 def check_shape(argument: str, tensor: Tensor, *shape: int | None) -> None:
@@ -49,7 +60,8 @@ def check_choice(argument: str, value: object, choices: Iterable[object]) -> Non
     options = list(choices)
     if value in options:
         return
-    near = difflib.get_close_matches(str(value), [str(option) for option in options], n=1)
+    names = [str(option)[:LONGEST_NEAR] for option in options[:MOST_NEAR]]
+    near = difflib.get_close_matches(str(value)[:LONGEST_NEAR], names, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     fail(argument, "one of " + ", ".join(repr(option) for option in options), f"{value!r}{hint}")
 

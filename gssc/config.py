@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import yaml
-
-from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
+from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail, shorten
+from gssc.readers import DamagedFileError, parse_yaml, read_yaml
 
 Precision = Literal["float32", "tf32", "bf16", "float64"]
 Head = Literal["halving", "wide", "linear", "normalized-1", "normalized-2"]
@@ -39,6 +38,10 @@ RETIRED: dict[str, tuple[Any, str]] = {
     "train.also": (None, _FURTHER),
     "train.also_every": (5, _FURTHER),
 }
+# What a file must not ask for: memory is spent on it before anything can go wrong.
+MOST = {"spectrum.k": 100_000, "spectrum.rwse": 10_000, "model.layers": 1_000, "train.teachers": 1_000}
+MOST |= {f"model.{name}": 65_536 for name in ("channels", "phi_channels", "rwse_channels", "diagonal_channels")}
+MOST_OF_ANY = 10**9
 _said: set[str] = set()  # once per process, however many recipes are read
 
 
@@ -52,6 +55,9 @@ class Section:
             for option in (hint, *typing.get_args(hint)) if value is not None else ():
                 for check in getattr(option, "__metadata__", ()):
                     check(f"{section}.{name}", value)
+            most = MOST.get(f"{section}.{name}", MOST_OF_ANY)
+            if type(value) is int and value > most:
+                fail(f"{section}.{name}", f"at most {most:,}", shorten(repr(value), 40))
 
 
 @dataclass(frozen=True)
@@ -179,10 +185,7 @@ class Recipe:
             check_choice("override section", section, SECTIONS)
             if path not in RETIRED:
                 check_choice(f"override {section}", key, DEFAULTS[section])
-            try:
-                values[section][key] = yaml.safe_load(value)
-            except yaml.YAMLError as error:
-                fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
+            values[section][key] = parse_yaml(value, f"override {path}", "a value in YAML")
         return parse_recipe(values)
 
 
@@ -238,13 +241,16 @@ def parse_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(path: Path) -> Recipe:
     """Read one YAML file."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         fail("recipe", "an existing YAML file", str(path))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail("recipe", "a YAML file", f"{path}: {str(error).splitlines()[0]}")
-    return parse_recipe(values)
+    try:
+        values = read_yaml(path)
+    except DamagedFileError as error:
+        fail("recipe", "a YAML file", error)
+    try:
+        return parse_recipe(values)
+    except ValueError as error:
+        raise ValueError(shorten(f"{path}: {error}")) from None
 
 
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,7 +289,7 @@ def _parse_section(section: str, values: Any) -> Any:
     for what, settings in ignored.items():
         if what not in _said:
             _said.add(what)
-            print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
+            print(f"{shorten(' '.join(settings))}: retired and ignored, it {what}", file=sys.stderr)
     for name, default in DEFAULTS[section].items():
         if default is dataclasses.MISSING and name not in parsed:
             fail(f"recipe section {section}", f"a key {name!r}", sorted(parsed))

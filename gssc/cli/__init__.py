@@ -8,11 +8,13 @@ from rich.console import Console
 from rich.text import Text
 from torch import OutOfMemoryError
 
+from gssc.checks import shorten
 from gssc.cli import data, tables, train, trained
 from gssc.datasets import DatasetError
 from gssc.distribution import NAME, VERSION, warn_of_namesake
 from gssc.spectra import SpectrumError
 from gssc.train.step import NonFiniteLossError
+from gssc.train.stopping import status
 
 app = typer.Typer(
     help="Graph State Space Convolution for PyTorch Geometric.",
@@ -55,6 +57,8 @@ def main() -> None:
     warn_of_namesake()  # whose `import gssc` may be another package's
     try:
         app()
+    except SystemExit as end:
+        raise SystemExit(end.code or status()) from None
     except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:
         _say(str(error))
     except OSError as error:
@@ -71,6 +75,6 @@ def main() -> None:
 
 def _say(error: str) -> NoReturn:
     # As text: brackets in a path or a shape are no markup.
-    line = Text.assemble(("error:", "red"), " ", " ".join(error.split("\n")))
+    line = Text.assemble(("error:", "red"), " ", shorten(error))
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
     raise SystemExit(2) from None

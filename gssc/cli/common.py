@@ -58,16 +58,16 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, option: str = "--time-limit") -> float:
     """``90``, ``90s``, ``10m`` or ``2h`` in seconds."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, factor = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
     try:
         seconds = float(number) * factor
     except ValueError:
-        fail("--time-limit", "a time such as 90s, 10m or 2h", repr(text))
+        fail(option, "a time such as 90s, 10m or 2h", repr(text))
     if not seconds > 0:
-        fail("--time-limit", "a positive time", repr(text))
+        fail(option, "a positive time", repr(text))
     return seconds
 
 

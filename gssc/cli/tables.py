@@ -12,8 +12,8 @@ from rich.text import Text
 
 from gssc.config import describe_keys
 from gssc.datasets.specs import SPECS
-from gssc.files import read_json
 from gssc.pretrained import find
+from gssc.readers import FINISHED, SEEDS, read_object
 from gssc.recipes import find_recipe, recipe_folder, recipe_names, recipe_variants
 from gssc.report import write_report
 from gssc.report.published import published_gssc
@@ -73,7 +73,7 @@ def models() -> None:
         table.add_column(heading, no_wrap=True)
     for name in names:
         folder = find.pretrained_folder() / name
-        summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
+        summary, seeds = read_object(folder / "summary.json", FINISHED), read_object(folder / "seeds.json", SEEDS)
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
         spread = f"{spread_text(seeds['test'])} ({len(seeds['seeds'])})"
         table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters'] / 1000:,.0f} k")

@@ -46,6 +46,7 @@ def train(
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
     ] = 1,
+    rank_timeout: Annotated[str, typer.Option(help="How long processes of torchrun wait for each other.")] = "10m",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
     """Train a recipe, or a model for your own data, and score it on the test set.
@@ -70,7 +71,7 @@ def train(
     of_variant = recipe is not None and recipe.startswith(f"{settings.name}:")
     folder = out or Path("runs") / (recipe.replace(":", "-") if recipe and of_variant else settings.name)
     place = common.pick_device(device)
-    with joined(place.type) as processes:
+    with joined(place.type, common.parse_duration(rank_timeout, "--rank-timeout")) as processes:
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first

@@ -18,6 +18,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import index_to_mask
 
 from gssc.checks import check_choice, fail
+from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
@@ -117,6 +118,8 @@ def load_saved(path: Path) -> Graphs:
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
 
+    if path.is_file():
+        check_archive("data", EXPECTED, path)
     allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, NodeStorage, EdgeStorage]
     try:
         with torch.serialization.safe_globals(allowed):
@@ -130,7 +133,9 @@ def load_saved(path: Path) -> Graphs:
         lines = str(error).rpartition("WeightsUnpickler error:")[2].split("\n")
         text = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")
         fail("data", EXPECTED, f"{path}, which cannot be read ({type(error).__name__}{text})")
-    return _graphs(content, path)
+    graphs = _graphs(content, path)
+    check_claims(graphs, path)
+    return graphs
 
 
 def _graphs(content: Any, path: Path) -> Graphs:
@@ -138,7 +143,8 @@ def _graphs(content: Any, path: Path) -> Graphs:
         return [content]
     if isinstance(content, tuple) and len(content) in (2, 3) and isinstance(content[0], (dict, Data)):
         if len(content) == 3 and content[2] is not Data:
-            fail("data", "graphs of the class torch_geometric.data.Data", f"{path}: {content[2]!r}")
+            name = getattr(content[2], "__name__", type(content[2]).__name__)
+            fail("data", "graphs of the class torch_geometric.data.Data", f"{path}: {name}")
         stored = content[0] if isinstance(content[0], Data) else Data.from_dict(content[0])
         slices = content[1]
         if slices is None:

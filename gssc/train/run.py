@@ -23,7 +23,7 @@ from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
 from gssc.replay import ONE_AT_A_TIME
 from gssc.train import replayed, teachers
-from gssc.train.build import about_data, build_model, build_stores
+from gssc.train.build import about_data, build_model, build_stores, describe_weights
 from gssc.train.checkpoint import Best
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype, float32_products, predictions, raw_outputs, score
@@ -253,6 +253,7 @@ class RunState:
         """The model as the seed makes it, or as it was left by another run (``train.start``)."""
         with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
             torch.manual_seed(mix(self.seed))
+            describe_weights(self.recipe, self.about)  # before there are any
             model = build_model(self.recipe, self.about)
             start = self.recipe.train.start
             # A checkpoint has all weights: those that the run began with may be gone.
