@@ -1,12 +1,14 @@
 """From a recipe to its dataset, and from a dataset of one's own to a recipe that suits it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gssc.checks import fail
 from gssc.config import DataConfig, Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
+from gssc.datasets.negatives import are_ordered
 from gssc.datasets.pack import read_pack
 from gssc.recipes import for_large_graphs
 from gssc.train.display import plain_console
@@ -56,5 +58,8 @@ def _open_file(data: DataConfig, path: Path) -> GraphDataset:
 
 def suited(recipe: Recipe, dataset: GraphDataset, asked: Sequence[str], say: Callable[[str], None]) -> Recipe:
     """A recipe of `gssc.recipes.own_recipe` as it suits these graphs, but for the overrides that were ``asked`` for."""
-    walks = any(text.startswith("spectrum.rwse=") for text in asked)
-    return recipe if walks else for_large_graphs(recipe, dataset.largest(), say)
+    chosen = {text.partition("=")[0] for text in asked}
+    if dataset.task.level == "edge" and "model.ordered_pairs" not in chosen:
+        ordered = are_ordered(dataset.splits["train"])
+        recipe = replace(recipe, model=replace(recipe.model, ordered_pairs=ordered))
+    return recipe if "spectrum.rwse" in chosen else for_large_graphs(recipe, dataset.largest(), say)
