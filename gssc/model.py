@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gssc.checks import check_choice, check_positive, check_shape, fail
+from gssc.checks import check_choice, check_pairs, check_positive, check_shape, fail
 from gssc.nn import (
     EdgeHead,
     FeatureEncoder,
@@ -270,7 +270,8 @@ class GSSC(Resets, nn.Module):
                 outputs.append(h)
         h = torch.cat(outputs, dim=1) if self.jumping_knowledge else outputs[-1]
         if self.level == "edge":
-            return self.head(h, checked_pairs(edge_label_index, nodes))
+            check_pairs("edge_label_index", edge_label_index, nodes)
+            return self.head(h, edge_label_index)
         return self.head(h, context) if self.level == "graph" else self.head(h)
 
     def _sizes(
@@ -332,18 +333,6 @@ class GSSC(Resets, nn.Module):
         if self.diagonal_encoder is not None:
             pieces.append(self.diagonal_encoder(phi, eigvecs, context))
         return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
-
-
-def checked_pairs(pairs: Tensor | None, nodes: int) -> Tensor:
-    """Pairs of nodes [2, M] as they are; their numbers are looked at on a CPU (a GPU is not made to wait)."""
-    if pairs is None:
-        fail("edge_label_index", "pairs of nodes to predict, [2, M], for level='edge'", "None")
-    check_shape("edge_label_index", pairs, 2, None)
-    if pairs.device.type == "cpu" and not torch.compiler.is_compiling() and pairs.numel():
-        low, high = int(pairs.min()), int(pairs.max())
-        if low < 0 or high >= nodes:
-            fail("edge_label_index", f"node numbers in 0..{nodes - 1}", f"{low}..{high}")
-    return pairs
 
 
 def model_inputs(data: Data) -> dict[str, Any]:

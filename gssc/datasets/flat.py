@@ -16,6 +16,7 @@ from gssc.spectra.packed import PackedGraphs, pack
 from gssc.tasks import Task
 
 Graphs: TypeAlias = InMemoryDataset | Sequence[Data]
+Rows: TypeAlias = Tensor | slice
 DEGREE_PROFILE = "degree_profile"  # columns of ``x`` that are computed
 
 
@@ -92,13 +93,7 @@ class FlatGraphs:
         return self._taken(ptr, edge_ptr, nodes, edges, nodes if rows == "node" else slice(start, stop))
 
     def _taken(
-        self,
-        ptr: Tensor,
-        edge_ptr: Tensor,
-        nodes: Tensor | slice,
-        edges: Tensor | slice,
-        targets: Tensor | slice,
-        pair_ptr: Tensor | None = None,
+        self, ptr: Tensor, edge_ptr: Tensor, nodes: Rows, edges: Rows, targets: Rows, pair_ptr: Tensor | None = None
     ) -> "FlatGraphs":
         """These rows; where there is a ``pair_ptr``, targets are of pairs."""
         index = {"x": nodes, "edge_attr": edges, "weight": edges, "y": targets, "mask": targets}

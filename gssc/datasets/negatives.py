@@ -23,10 +23,9 @@ class NegativeSampler:
         known: Further pairs that are not drawn, by `keys`.
     """
 
-    def __init__(self, graphs: FlatGraphs, ordered: bool, known: Tensor | None = None) -> None:
+    def __init__(self, graphs: FlatGraphs, ordered: bool, *known: Tensor) -> None:
         self.graphs, self.ordered = graphs, ordered
-        taken = [edge_keys(graphs, ordered), pair_keys(graphs, ordered), *([] if known is None else [known])]
-        self.taken = torch.cat(taken).unique()
+        self.taken = torch.cat([edge_keys(graphs, ordered), pair_keys(graphs, ordered), *known]).unique()
 
     def draw(self, seed: int) -> tuple[Tensor, Tensor, Tensor]:
         """All pairs and, behind those of each graph, as many negatives, as `GraphStore.replace_pairs` takes them."""

@@ -21,7 +21,7 @@ from torch_geometric.utils import index_to_mask
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
-from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.infer import Level, infer_features, infer_level, infer_task, scale_to_training
 from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
@@ -61,7 +61,8 @@ def open_own(
         flat, raw_y = with_pairs(saved, flat, label)
     if raw_y is None:
         fail(label or "y", "a target for every graph, node or pair", f"no {label or 'y'} in {path}")
-    level, y = ("edge", raw_y) if label is not None else infer_level(raw_y, flat.num_graphs, flat.num_nodes)
+    of_pairs: tuple[Level, Tensor] = "edge", raw_y
+    level, y = of_pairs if label is not None else infer_level(raw_y, flat.num_graphs, flat.num_nodes)
     inferred, y = infer_task(y, level, task, metric)
     node_features, x = infer_features(flat.x, "x")
     edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")

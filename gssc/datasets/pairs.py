@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import cumsum
 
-from gssc.checks import check_shape, fail
+from gssc.checks import check_pairs, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect
 from gssc.datasets.negatives import (
     NegativeSampler,
@@ -27,7 +27,6 @@ from gssc.spectra.packed import stored_graphs
 from gssc.tasks import Task
 
 LABEL = "edge_label"
-UNSPLIT = "labels of all pairs in edge_label (RandomLinkSplit with split_labels=False)"
 
 
 def marked_parts(content: Any) -> Any:
@@ -36,29 +35,30 @@ def marked_parts(content: Any) -> Any:
     Three graphs in a list are the parts of one where they have labelled pairs of as many nodes. Anything else comes
     back as it is.
     """
-    if isinstance(content, list) and content and all(isinstance(item, tuple) and _are_three(item) for item in content):
+    triples = [isinstance(item, tuple) and len(item) == 3 and _are_graphs(item) for item in _items(content)]
+    if isinstance(content, list) and triples and all(triples):
         content = tuple(zip(*content, strict=True))  # each graph was split
-    if not isinstance(content, list | tuple) or len(content) != 3:
+    if len(_items(content)) != 3:
         return content
-    if _are_three(content):
-        sizes = {graph.num_nodes for graph in content if f"{LABEL}_index" in graph}
-        parts = [[graph] for graph in content] if isinstance(content, tuple) or len(sizes) == 1 else None
-    else:
-        parts = content if all(_are_graphs(part) for part in content) else None
-    if parts is None:
+    parts: Any = content
+    if _are_graphs(content):
+        sizes = {graph.num_nodes if f"{LABEL}_index" in graph else None for graph in content}
+        named = isinstance(content, tuple) or (len(sizes) == 1 and None not in sizes)
+        parts = [[graph] for graph in content] if named else []
+    if not parts or not all(_are_graphs(part) for part in parts):
         return content
-    marked = [(name, graph.clone()) for name, part in zip(NAMES, parts, strict=True) for graph in part]
-    for name, graph in marked:
+    marked = [graph.clone() for part in parts for graph in part]
+    for graph, name in zip(marked, [name for name, part in zip(NAMES, parts, strict=True) for _ in part], strict=True):
         graph.split = name
-    return [graph for _, graph in marked]
+    return marked
+
+
+def _items(content: Any) -> Any:
+    return content if isinstance(content, list | tuple) else ()
 
 
 def _are_graphs(part: Any) -> bool:
-    return isinstance(part, list | tuple) and len(part) > 0 and all(isinstance(graph, Data) for graph in part)
-
-
-def _are_three(part: Any) -> bool:
-    return _are_graphs(part) and len(part) == 3
+    return len(_items(part)) > 0 and all(isinstance(graph, Data) for graph in part)
 
 
 def label_name(saved: Graphs) -> str | None:
@@ -68,37 +68,29 @@ def label_name(saved: Graphs) -> str | None:
     ``_index``, such as ``RandomLinkSplit(key=...)`` makes them.
     """
     first = saved._data if isinstance(saved, InMemoryDataset) else saved[0]
-    names = sorted(name.removesuffix("_index") for name in first.keys() if name.endswith("_index"))  # noqa: SIM118
+    names = [name.removesuffix("_index") for name in first.to_dict() if name.endswith("_index")]
+    names = [name for name in names if name != "edge"]
     if f"pos_{LABEL}" in names:
-        fail(LABEL, UNSPLIT, f"pos_{LABEL}")
-    others = [name for name in names if name != "edge"]
-    if LABEL in others or "y" in first:
-        return LABEL if LABEL in others else None
-    if len(others) > 1:
-        fail(
-            f"{LABEL}_index", "one attribute that lists pairs of nodes", " and ".join(f"{one}_index" for one in others)
-        )
-    return others[0] if others else None
+        fail(LABEL, "labels of all pairs (RandomLinkSplit with split_labels=False)", f"pos_{LABEL}")
+    if LABEL in names or "y" in first or not names:
+        return LABEL if LABEL in names else None
+    if len(names) > 1:
+        fail(f"{LABEL}_index", "one list of pairs", " and ".join(f"{name}_index" for name in names))
+    return names[0]
 
 
 def with_pairs(saved: Graphs, flat: FlatGraphs, label: str) -> tuple[FlatGraphs, Tensor | None]:
     """The graphs with their pairs, and the labels of these as [M, T], where there are any."""
-    index = [graph.get(f"{label}_index") for graph in stored_graphs(saved)]
+    graphs = stored_graphs(saved)
+    index = [graph.get(f"{label}_index") for graph in graphs]
     for number, (pairs, nodes) in enumerate(zip(index, flat.ptr.diff().tolist(), strict=True)):
-        name = f"{label}_index of graph {number}"
-        check_shape(name, pairs, 2, None)
-        if pairs.is_floating_point() or pairs.dtype == torch.bool:
-            fail(name, "node numbers", pairs.dtype)
-        if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= nodes):
-            fail(name, f"node numbers in 0..{nodes - 1}", f"{int(pairs.min())}..{int(pairs.max())}")
+        check_pairs(f"{label}_index of graph {number}", pairs, nodes)
     counts = torch.tensor([pairs.shape[1] for pairs in index])
     flat = replace(flat, pair_index=torch.cat(index, dim=1).long(), pair_ptr=cumsum(counts))
-    labels, rows = collect(saved, label)
+    labels, rows = collect(graphs, label)
     if labels is None or rows is None:
         return flat, None
-    wrong = (rows != counts).nonzero().view(-1).tolist()
-    if wrong:
-        graph = wrong[0]
+    for graph in (rows != counts).nonzero().view(-1).tolist():
         fail(f"{label} of graph {graph}", f"{int(counts[graph])} labels, one for each pair", int(rows[graph]))
     if not len(labels):
         fail(f"{label}_index", "one or more pairs", "none")
@@ -116,18 +108,16 @@ def finished(splits: dict[str, FlatGraphs], task: Task, seed: int) -> dict[str, 
     for name, part in splits.items():
         if not len(part.y):
             fail(f"{LABEL}_index of the {name} part", "one or more pairs", "none")
-    ordered, links = are_ordered(splits["train"]), all(are_links(part, task) for part in splits.values())
+    parts = list(splits.values())
+    ordered, links = are_ordered(splits["train"]), all(are_links(part, task) for part in parts)
     # Of one graph in three parts, what another part knows is no negative.
-    one = {part.ptr.numel() for part in splits.values()} == {2} and len(
-        {part.num_nodes for part in splits.values()}
-    ) == 1
-    known = [found(part, ordered) for part in splits.values() for found in (edge_keys, pair_keys)] if one else []
+    one = parts[0].num_graphs == 1 and all(torch.equal(part.ptr, parts[0].ptr) for part in parts)
+    known = [found(part, ordered) for part in parts * one for found in (edge_keys, pair_keys)]
     for number, (name, part) in enumerate(splits.items()):
         if name != "train" and (task.kind, task.outputs) == ("binary", 1):
             _check_leak(name, part, links, ordered)
             if links:
-                sampler = NegativeSampler(part, ordered, torch.cat(known) if one else None)
-                index, ptr, y = sampler.draw(seed * len(NAMES) + number)
+                index, ptr, y = NegativeSampler(part, ordered, *known).draw(seed * len(NAMES) + number)
                 splits[name] = replace(part, pair_index=index, pair_ptr=ptr, y=y)
     return splits
 
@@ -162,10 +152,8 @@ def describe_pairs(dataset: GraphDataset) -> list[str]:
     back = replace(test, edge_index=test.edge_index.flip(0))
     if (dataset.task.kind, dataset.task.outputs) == ("binary", 1):
         yes = test.y[:, 0] == 1
-        reverse = int((torch.isin(pair_keys(test), edge_keys(back)) & yes).sum())
-        if 2 * reverse > int(yes.sum()):
-            found = (
-                f"note: {reverse} of the {int(yes.sum())} links to find in the test part are edges the other way round"
-            )
+        reverse, links = int((torch.isin(pair_keys(test), edge_keys(back)) & yes).sum()), int(yes.sum())
+        if 2 * reverse > links:
+            found = f"note: {reverse} of the {links} links to find in the test part are edges the other way round"
             lines.append(f"{found}; an undirected graph is split by RandomLinkSplit(is_undirected=True)")
     return lines

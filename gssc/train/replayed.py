@@ -29,11 +29,7 @@ MOST_SCORES, FEW_SCORES, MOST_PADDING = 2**28, 2**24, 16
 
 
 def why_not(
-    recipe: Recipe,
-    device: torch.device,
-    processes: Processes,
-    node_counts: Tensor | None = None,
-    level: str = "graph",
+    recipe: Recipe, device: torch.device, processes: Processes, node_counts: Tensor | None = None, level: str = "graph"
 ) -> str | None:
     """Why steps are not replayed, in a few words; None where they are. ``node_counts``: the sizes of all graphs."""
     reasons = {
