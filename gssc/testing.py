@@ -67,8 +67,7 @@ def assert_permutation_equivariant(
     tolerance: float | None = None,
     seed: int = 0,
 ) -> None:
-    """Permuting the nodes permutes the output (``level="node"``) or leaves it (``"graph"``, and ``"edge"``, where the
-    numbers in ``edge_label_index`` change with the nodes).
+    """Permuting the nodes permutes the output (``level="node"``) or leaves it (``"graph"``, ``"edge"``).
 
     ``transform`` (such as ``LaplacianSpectrum``) is applied after the permutation: preprocessing is part of the test.
     """

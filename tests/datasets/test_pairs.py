@@ -166,7 +166,7 @@ def test_errors_are_one_line(tmp_path, spoil, message):
 
 
 def test_labels_in_two_attributes_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="edge_label: expected labels of all pairs .*, got pos_edge_label"):
+    with pytest.raises(ValueError, match=r"edge_label: expected labels of all pairs .*, got pos_edge_label"):
         opened(link_split(near_graph(), split_labels=True), tmp_path)
 
 
