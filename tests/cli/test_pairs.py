@@ -17,6 +17,7 @@ from gssc.files import load_tensors
 from gssc.molecules.supported import why_not_model, why_not_run
 from gssc.recipes import own_recipe
 from gssc.train.build import build_model, build_stores
+from gssc.train.opening import suited
 from gssc.train.processes import Processes
 from gssc.train.step import Position, Trainer
 
@@ -119,6 +120,27 @@ def test_numbers_of_pairs_are_learned_and_kernels_that_cannot_say_why(tmp_path):
         (batch,) = DataLoader(prepared, batch_size=4)
         raw = run_of.model(**gssc.model_inputs(batch))
     torch.testing.assert_close(run_of.task.predict(raw), run_of.predict(graphs[:4]), rtol=1e-4, atol=1e-4)
+
+
+def test_settings_suit_pairs_unless_others_are_asked_for(tmp_path):
+    graph = near_graph()
+    said = []
+
+    def settled(content, *asked):
+        torch.save(content, tmp_path / "pairs.pt")
+        dataset = open_own(tmp_path / "pairs.pt")
+        return suited(own_recipe(tmp_path / "pairs.pt").override(asked), dataset, asked, said.append).model
+
+    model = settled(link_split(graph))
+    assert (model.layers, model.local, model.ordered_pairs) == (2, "gcn", False)
+    assert "pairs of nodes, in one graph: model.ordered_pairs=false model.layers=2" in said[0]
+    model = settled(link_split(graph, is_undirected=False), "model.layers=3")
+    assert (model.layers, model.local, model.ordered_pairs) == (3, "gcn", True)
+    assert not settled(link_split(graph, is_undirected=False), "model.ordered_pairs=false").ordered_pairs
+    graph.edge_attr = torch.randn(graph.num_edges, 2)
+    assert settled(link_split(graph)).local == "gatedgcn"  # which reads it
+    many = settled([link_split(near_graph(20, seed), seed) for seed in range(2)])
+    assert (many.layers, many.local) == (4, "gatedgcn")
 
 
 def test_teachers_do_not_answer_for_pairs_that_are_drawn(tmp_path):
