@@ -38,6 +38,19 @@ def check_shape(argument: str, tensor: Tensor, *shape: int | None) -> None:
         fail(argument, f"shape [{wanted}]", list(tensor.shape))
 
 
+def check_pairs(argument: str, pairs: Tensor | None, nodes: int) -> None:
+    """Fail unless these are pairs of node numbers, [2, M]; the numbers are looked at on a CPU (no GPU has to wait)."""
+    if pairs is None:
+        fail(argument, "pairs of nodes, [2, M]", "None")
+    check_shape(argument, pairs, 2, None)
+    if pairs.is_floating_point() or pairs.dtype == torch.bool:
+        fail(argument, "node numbers", pairs.dtype)
+    if pairs.device.type == "cpu" and not torch.compiler.is_compiling() and pairs.numel():
+        low, high = int(pairs.min()), int(pairs.max())
+        if low < 0 or high >= nodes:
+            fail(argument, f"node numbers in 0..{nodes - 1}", f"{low}..{high}")
+
+
 def check_device(argument: str, name: str | torch.device, *, present: bool = True) -> torch.device:
     """The device of this name; fail where there can be none, or, if it must be present, where there is none."""
     try:

@@ -120,6 +120,7 @@ class ModelConfig(Section):
     norm: Literal["batch", "layer", "none"] = "batch"  # normalisation after each part
     pool: Literal["sum", "mean", "max"] = "mean"  # from nodes to a graph
     head: Head = "halving"  # last layers: width halved twice, kept, one Linear, or hidden layers of unit length
+    ordered_pairs: bool = False  # for pairs of nodes: (u, v) and (v, u) are different
     jumping_knowledge: bool = False  # the head sees the outputs of all layers
 
 

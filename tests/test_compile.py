@@ -25,6 +25,7 @@ MODELS = {
     "default": {},
     "selective": {"selective": True, "kernel": "shared"},
     "attention": {"glob": "attention", "local": "gine"},
+    "pairs": {"level": "edge", "local": "gcn", "ordered_pairs": True},
     "encodings": {"rwse": 4, "rwse_channels": 4, "diagonal_channels": 4, "degree_scaling": True, "out_proj": True},
 }
 
@@ -34,6 +35,7 @@ def make_batch(sizes):
     for seed, n in enumerate(sizes):
         data = random_graph(n, 0.4, seed)
         data.x, data.edge_attr = torch.randn(n, 3), torch.randn(data.num_edges, 2)
+        data.edge_label_index = torch.randint(n, (2, n + 1))
         graphs.append(TRANSFORM(data))
     return Batch.from_data_list(graphs)
 
@@ -131,7 +133,7 @@ def test_model_exports_with_dynamic_nodes_edges_and_graphs(float64_model, settin
         return {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
 
     example = tensors([6, 9, 4])
-    nodes, edges, graphs = (torch.export.Dim(name, min=2) for name in ("nodes", "edges", "graphs"))
+    nodes, edges, graphs, pairs = (torch.export.Dim(name, min=2) for name in ("nodes", "edges", "graphs", "pairs"))
     shapes = {
         "x": {0: nodes},
         "edge_index": {1: edges},
@@ -141,6 +143,7 @@ def test_model_exports_with_dynamic_nodes_edges_and_graphs(float64_model, settin
         "batch": {0: nodes},
         "edge_attr": {0: edges},
         "rwse": {0: nodes},
+        "edge_label_index": {1: pairs},
     }
     program = torch.export.export(model, (), example, dynamic_shapes={name: shapes[name] for name in example})
     for sizes in ([6, 9, 4], [5, 5, 8, 12], [7, 3]):

@@ -15,6 +15,7 @@ from torch import Tensor
 from gssc.checks import check_choice, fail
 from gssc.cli import common
 from gssc.datasets.inputs import Inputs, open_pieces
+from gssc.datasets.negatives import owners, pairs_of
 from gssc.explain.write import make_subject, write_explanation
 from gssc.files import writing
 from gssc.pretrained import open_model
@@ -86,11 +87,11 @@ def predict(
 ) -> None:
     """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
-    Writes one row per graph, or per node: values in the units of the data, probabilities of the classes and the most
-    probable one, or the probability of each label. Columns that a table of molecules has stay before them; graphs keep
-    their name, id or smiles. For OUT of several seeds it is the mean of what they predict, and columns _std have their
-    deviation. The same batches give the same bits as the run's own evaluation. Tables may be of any length: they are
-    read and written in pieces.
+    Writes one row per graph, per node, or per pair of nodes in edge_label_index: values in the units of the data,
+    probabilities of the classes and the most probable one, or the probability of each label. Columns that a table of
+    molecules has stay before them; graphs keep their name, id or smiles. For OUT of several seeds it is the mean of
+    what they predict, and columns _std have their deviation. The same batches give the same bits as the run's own
+    evaluation. Tables may be of any length: they are read and written in pieces.
 
         gssc predict runs/rings/seed-0 new.pt
         gssc predict runs/rings new.pt
@@ -144,14 +145,14 @@ def _headings(inputs: Inputs, loaded: LoadedRun, several: bool) -> list[str]:
     word = "prediction" if task.kind == "regression" else "probability"
     outputs = [f"{word}_{name}" if name else word for name in loaded.target_names]
     ours = ["class"] * (task.kind == "multiclass") + outputs + [f"{name}_std" for name in outputs if several]
-    keys = ["graph", *(["node"] if task.level == "node" else [])]
+    keys = ["graph", *{"node": ["node"], "edge": ["source", "target"]}.get(task.level, [])]
     for names in (keys, ours):
         names[:] = [name + "_" * (name in inputs.labels) for name in names]
     return [keys[0], *inputs.labels, *keys[1:], *ours]
 
 
 def _write_piece(table: Any, inputs: Inputs, values: Tensor, task: Task) -> int:
-    """Rows of what several models predict, [models, rows, outputs], one per graph or node; returns how many.
+    """Rows of what several models predict, [models, rows, outputs], one per graph, node or pair; returns how many.
 
     Numbers keep all their digits.
     """
@@ -159,6 +160,9 @@ def _write_piece(table: Any, inputs: Inputs, values: Tensor, task: Task) -> int:
     if task.level == "node":
         counts = inputs.graphs.ptr.diff().tolist()
         keys = [[*row, u] for row, count in zip(keys, counts, strict=True) for u in range(count)]
+    elif task.level == "edge":
+        index, ptr = pairs_of(inputs.graphs)
+        keys = [[*keys[g], *pair] for g, pair in zip(owners(ptr).tolist(), index.t().tolist(), strict=True)]
     mean = values.mean(0)
     numbers = torch.cat([mean, values.std(0)], dim=1) if len(values) > 1 else mean
     best = [[index] for index in mean.argmax(1).tolist()] if task.kind == "multiclass" else [[]] * len(mean)

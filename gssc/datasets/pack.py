@@ -51,6 +51,8 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
         generator: The arguments of `open_dataset` that make this dataset from a seed: then only they are written.
     """
     parts = list(dataset.splits.values())
+    if dataset.task.level == "edge":
+        fail("dataset", "one of graphs or of nodes (pairs of nodes are not packed)", f"{dataset.name}, of pairs")
     # Parts that are masks of the same graphs hold these once.
     shared = parts[0].mask is not None and all(
         getattr(part, name) is getattr(parts[0], name) for part in parts for name in ARRAYS

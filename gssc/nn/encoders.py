@@ -24,7 +24,7 @@ MAX_ENTRIES = 2**25  # of the zeros and ones that stand for categories: 128 MB
 # What an embedding may do besides looking up rows.
 EXTRAS, NO_EXTRAS = attrgetter("padding_idx", "max_norm", "sparse", "scale_grad_by_freq"), (None, None, False, False)
 
-Level = Literal["node", "graph"]
+Level = Literal["node", "graph", "edge"]
 HeadForm = Literal["halving", "wide", "linear", "normalized-1", "normalized-2"]
 Pool = Literal["sum", "mean", "max"]
 
@@ -266,3 +266,36 @@ class GraphHead(Resets, nn.Module):
 
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
         return self.mlp(graph_pool(x, context.batch, context.ptr, self.pool))
+
+
+class EdgeHead(Resets, nn.Module):
+    r"""Score pairs (u, v) of nodes by the states of both ends: [N, C] and pairs [2, M] -> [M, out].
+
+    .. math:: s(u, v) = \mathrm{MLP}(h_u \odot h_v \,\|\, |h_u - h_v|)
+
+    which is the same for (v, u). Where pairs are ordered, :math:`h_u - h_v` stands in place of its absolute value, and
+    the score of (v, u) is another.
+
+    Args:
+        channels: C, width of the input.
+        out_channels: Number of outputs of every pair.
+        form: Of the MLP, whose input has 2 C channels, see ``MLPHead``; likewise ``narrowed``.
+        ordered: Whether (u, v) and (v, u) are different pairs.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        out_channels: int,
+        form: HeadForm = "halving",
+        ordered: bool = False,
+        narrowed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.ordered = ordered
+        self.mlp = MLPHead(2 * channels, out_channels, form, narrowed)
+
+    def forward(self, x: Tensor, pairs: Tensor) -> Tensor:
+        source, target = x.index_select(0, pairs[0]), x.index_select(0, pairs[1])
+        difference = source - target
+        return self.mlp(torch.cat([source * target, difference if self.ordered else difference.abs()], dim=1))

@@ -11,6 +11,7 @@ from torch import Tensor
 from gssc.checks import fail
 from gssc.config import ModelConfig, Recipe, SpectrumConfig
 from gssc.datasets.flat import FlatGraphs, GraphDataset
+from gssc.datasets.negatives import NegativeSampler, are_links
 from gssc.model import GSSC
 from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
 from gssc.spectra.batched import BATCHED_NODES
@@ -114,6 +115,12 @@ def build_store(
 def build_stores(
     dataset: GraphDataset, recipe: Recipe, device: torch.device, cache: CacheArgument
 ) -> dict[str, GraphStore]:
-    """A store for every split. Splits of one graph by masks share its spectrum through the cache."""
+    """A store for every split. Splits of one graph by masks share its spectrum through the cache.
+
+    Of links without negatives, training draws some for every epoch.
+    """
     level = dataset.task.level
-    return {split: build_store(graphs, recipe, level, device, cache) for split, graphs in dataset.splits.items()}
+    stores = {split: build_store(graphs, recipe, level, device, cache) for split, graphs in dataset.splits.items()}
+    if "train" in stores and are_links(dataset.splits["train"], dataset.task):
+        stores["train"].negatives = NegativeSampler(dataset.splits["train"], recipe.model.ordered_pairs)
+    return stores

@@ -19,6 +19,7 @@ from gssc import molecules
 from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
+from gssc.datasets.negatives import are_links
 from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
 from gssc.replay import ONE_AT_A_TIME
@@ -84,6 +85,8 @@ def _teach(run: "RunState") -> bool:
     recipe, folder = run.recipe, run.folder.path
     if run.settings.processes.world > 1:
         fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
+    if are_links(run.dataset.splits["train"], run.dataset.task):
+        fail("train.teachers", "0 where negative pairs are drawn in every epoch", recipe.train.teachers)
     if teachers.targets_file(folder).exists():
         return True
     alone, _, settings = teachers.announce(recipe, {run.seed: folder}, run.settings)
@@ -144,7 +147,7 @@ def choose_way(recipe: Recipe, dataset: GraphDataset, settings: RunSettings) -> 
     if against_kernels is None:
         return "kernels", "steps: the kernels for small graphs"
     no_kernels = f"the kernels for small graphs are not used, because {against_kernels}"
-    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts())
+    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts(), dataset.task.level)
     if against_replay is None:
         return "replayed", f"steps: replayed as CUDA graphs; {no_kernels}"
     no_replay = f"they are not replayed as CUDA graphs, because {against_replay}"
