@@ -37,6 +37,10 @@ SkipInvalid = Annotated[
     bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
 ]
 TimeLimit = Annotated[str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="CPU threads; the default is one per core, in training without cores that others use."),
+]
 _MODEL = "the name of a pretrained model (see `gssc models`), or a model's URL."
 Runs = Annotated[str, typer.Argument(help=f"OUT or OUT/seed-N of `gssc train`, {_MODEL}")]
 Run = Annotated[str, typer.Argument(help=f"OUT/seed-N of `gssc train`, {_MODEL}")]
@@ -56,6 +60,12 @@ def pick_device(name: str) -> torch.device:
     if colon and int(number) >= torch.cuda.device_count():
         fail("--device", f"cuda:0 to cuda:{torch.cuda.device_count() - 1}", repr(name))
     return torch.device(name)
+
+
+def take_threads(number: int | None) -> None:
+    """Use so many threads, where a number was asked for."""
+    if number is not None:
+        torch.set_num_threads(number)
 
 
 def parse_duration(text: str) -> float:

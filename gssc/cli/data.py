@@ -25,6 +25,7 @@ def prepare(
     pack: common.Pack = None,
     cache: common.Cache = None,
     device: Annotated[str, typer.Option(help="Where to solve: cpu, cuda.")] = "cpu",
+    threads: common.Threads = None,
 ) -> None:
     """Compute all spectra and encodings of a recipe's dataset into the cache, where `gssc train` finds them.
 
@@ -33,6 +34,7 @@ def prepare(
     """
     settings = find_recipe(recipe).override(overrides or [])
     place = common.pick_device(device)
+    common.take_threads(threads)
     headings = ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty")
     table = Table(*(Column(name, justify="right") for name in headings), title=f"spectra of {settings.data.dataset}")
     with default_dtype(settings.train.precision):

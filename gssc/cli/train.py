@@ -46,6 +46,7 @@ def train(
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
     ] = 1,
+    threads: common.Threads = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
     """Train a recipe, or a model for your own data, and score it on the test set.
@@ -65,6 +66,7 @@ def train(
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
     until = common.deadline(time_limit)
+    common.take_threads(threads)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / settings.name
@@ -79,7 +81,7 @@ def train(
             settings = suited(settings, dataset, asked, plain_console(quiet).print)
         goes_on = resume or finish
         where = RunSettings(
-            place, cache or True, goes_on, finish, until, quiet, processes=processes, find_start=find_start
+            place, cache or True, goes_on, finish, until, quiet, threads, processes=processes, find_start=find_start
         )
         results = train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
         if not processes.first:
@@ -156,6 +158,7 @@ def sweep(
     device: common.Device = "auto",
     time_limit: common.TimeLimit = None,
     cache: common.Cache = None,
+    threads: common.Threads = None,
 ) -> None:
     """Train variants of a recipe, or of the model for your own data, and rank them by validation score.
 
@@ -178,7 +181,10 @@ def sweep(
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / f"{base.name}-sweep"
     place, until = common.pick_device(device), common.deadline(time_limit)
-    settings = RunSettings(place, cache or True, resume=True, deadline=until, quiet=True, find_start=find_start)
+    common.take_threads(threads)
+    settings = RunSettings(
+        place, cache or True, resume=True, deadline=until, quiet=True, threads=threads, find_start=find_start
+    )
     console = plain_console()
     for axis in parsed:
         if pack is not None and axis.key.startswith("data."):

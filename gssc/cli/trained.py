@@ -37,6 +37,7 @@ def evaluate(
     pack: common.Pack = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
+    threads: common.Threads = None,
 ) -> None:
     """Score the selected weights of a run or of a pretrained model again, beside what was recorded.
 
@@ -47,6 +48,7 @@ def evaluate(
     """
     check_choice("--split", split, ("train", "val", "test"))
     place = common.pick_device(device)
+    common.take_threads(threads)
     console = plain_console()
     models = open_seeds(run, console.print, device=place)
     recipe, task = models[0].recipe, models[0].task
@@ -83,6 +85,7 @@ def predict(
     batch_size: Annotated[int | None, typer.Option(min=1, help="Graphs per batch; the default is the run's.")] = None,
     device: common.Device = "auto",
     skip_invalid: common.SkipInvalid = False,
+    threads: common.Threads = None,
 ) -> None:
     """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
@@ -97,6 +100,7 @@ def predict(
         gssc predict peptides-func peptides.smi -o out.csv
     """
     _check_out(out, graphs)
+    common.take_threads(threads)
     console = plain_console()
     models = open_seeds(run, console.print, device=common.pick_device(device))
     loaded, written, skipped = models[0], 0, 0
