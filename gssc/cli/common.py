@@ -1,13 +1,18 @@
-"""What sub-commands share: options, and what they do first (a device, a deadline)."""
+"""What sub-commands share: options, and what they do first (a device, a deadline).
+
+Here and in the sub-commands, what imports PyTorch is imported where it is used: help comes at once.
+"""
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
 from gssc.checks import check_choice, fail
+
+if TYPE_CHECKING:
+    import torch
 
 _RECIPE = typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
 RecipeName = Annotated[str, _RECIPE]
@@ -46,8 +51,10 @@ Runs = Annotated[str, typer.Argument(help=f"OUT or OUT/seed-N of `gssc train`, {
 Run = Annotated[str, typer.Argument(help=f"OUT/seed-N of `gssc train`, {_MODEL}")]
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str) -> "torch.device":
     """``auto`` means a GPU where there is one."""
+    import torch
+
     kind, colon, number = name.partition(":")
     if not colon:
         check_choice("--device", name, ("auto", "cpu", "cuda"))
@@ -64,6 +71,8 @@ def pick_device(name: str) -> torch.device:
 
 def take_threads(number: int | None) -> None:
     """Use so many threads, where a number was asked for."""
+    import torch
+
     if number is not None:
         torch.set_num_threads(number)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -11,16 +11,10 @@ from rich.table import Table
 from gssc.checks import fail
 from gssc.cli import common
 from gssc.config import DataConfig, Precision, Recipe
-from gssc.datasets import GraphDataset
-from gssc.pretrained.find import find_start
 from gssc.recipes import find_recipe, own_recipe
-from gssc.tasks import spread_text
-from gssc.train.display import plain_console
-from gssc.train.opening import open_for, suited
-from gssc.train.processes import RunSettings, joined
-from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
-from gssc.train.step import NonFiniteLossError
-from gssc.train.sweep import parse_axis, run_sweep
+
+if TYPE_CHECKING:
+    from gssc.datasets import GraphDataset
 
 
 def train(
@@ -65,6 +59,13 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
+    from gssc.pretrained.find import find_start
+    from gssc.tasks import spread_text
+    from gssc.train.display import plain_console
+    from gssc.train.opening import open_for, suited
+    from gssc.train.processes import RunSettings, joined
+    from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
+
     until = common.deadline(time_limit)
     common.take_threads(threads)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
@@ -171,6 +172,15 @@ def sweep(
         gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
         gssc sweep --data my_graphs.pt model.local=gatedgcn,gine spectrum.k=16,32
     """
+    from gssc.pretrained.find import find_start
+    from gssc.tasks import spread_text
+    from gssc.train.display import plain_console
+    from gssc.train.opening import open_for, suited
+    from gssc.train.processes import RunSettings
+    from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
+    from gssc.train.step import NonFiniteLossError
+    from gssc.train.sweep import parse_axis, run_sweep
+
     own = recipe is None or "=" in recipe
     if recipe is not None and own:  # the first axis stands where the recipe's name would
         axes, recipe = [recipe, *(axes or [])], None
@@ -191,7 +201,7 @@ def sweep(
             fail("--pack", "no axis of section data (a pack holds one dataset)", axis.key)
 
     @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
-    def opened(data: DataConfig, precision: Precision) -> GraphDataset:
+    def opened(data: DataConfig, precision: Precision) -> "GraphDataset":
         variant = replace(base, data=data, train=replace(base.train, precision=precision))
         return open_for(variant, data_root, pack, quiet=False)
 
