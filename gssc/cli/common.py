@@ -1,13 +1,18 @@
-"""What sub-commands share: options, and what they do first (a device, a deadline)."""
+"""What sub-commands share: options, and what they do first (a device, a deadline).
+
+Here and in the sub-commands, what imports PyTorch is imported where it is used: help comes at once.
+"""
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
 from gssc.checks import check_choice, fail
+
+if TYPE_CHECKING:
+    import torch
 
 _RECIPE = typer.Argument(help="Name of a recipe or of a variant (see `gssc recipes`), or path of a YAML file.")
 RecipeName = Annotated[str, _RECIPE]
@@ -37,13 +42,19 @@ SkipInvalid = Annotated[
     bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
 ]
 TimeLimit = Annotated[str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="CPU threads; the default is one per core, in training without cores that others use."),
+]
 _MODEL = "the name of a pretrained model (see `gssc models`), or a model's URL."
 Runs = Annotated[str, typer.Argument(help=f"OUT or OUT/seed-N of `gssc train`, {_MODEL}")]
 Run = Annotated[str, typer.Argument(help=f"OUT/seed-N of `gssc train`, {_MODEL}")]
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str) -> "torch.device":
     """``auto`` means a GPU where there is one."""
+    import torch
+
     kind, colon, number = name.partition(":")
     if not colon:
         check_choice("--device", name, ("auto", "cpu", "cuda"))
@@ -56,6 +67,14 @@ def pick_device(name: str) -> torch.device:
     if colon and int(number) >= torch.cuda.device_count():
         fail("--device", f"cuda:0 to cuda:{torch.cuda.device_count() - 1}", repr(name))
     return torch.device(name)
+
+
+def take_threads(number: int | None) -> None:
+    """Use so many threads, where a number was asked for."""
+    import torch
+
+    if number is not None:
+        torch.set_num_threads(number)
 
 
 def parse_duration(text: str, option: str = "--time-limit") -> float:

@@ -68,10 +68,16 @@ class RunSettings:
     finish: bool = False  # end where the checkpoint stands, with the weights selected so far
     deadline: float | None = None  # on time.monotonic()
     quiet: bool = False
+    threads: int | None = None  # that keep their number; by default, all cores but those that other programs use
     live: bool = True  # a display that moves, in a terminal
     called: str = "seed"  # what the display calls a run, before its number
     processes: Processes = field(default_factory=Processes)
     find_start: Callable[[str], Path] = Path  # the folder that ``train.start`` means, where that may be a name or a URL
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the threads of operations may become fewer, which changes rounding."""
+        return self.threads is None and self.device.type == "cpu" and self.processes.world == 1
 
 
 @contextmanager

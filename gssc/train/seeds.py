@@ -72,7 +72,7 @@ def train_seeds(
         return _in_turn(recipe, dataset, folders, settings, together=1 if recipe.train.teachers else jobs)
     threads = way == "replayed"
     # New processes divide the cores; neither CUDA nor threads survive a fork.
-    cores = max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
+    cores = settings.threads or max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
     spawn = multiprocessing.get_context("spawn")
     pool = ThreadPoolExecutor(jobs) if threads else ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (cores,))
     with default_dtype(recipe.train.precision), passing_on(), pool:
