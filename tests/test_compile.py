@@ -54,12 +54,23 @@ def gradients(module, output):
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS.keys())
 def test_model_compiles_whole_with_dynamic_shapes(float64_model, settings):
-    check_compiled(float64_model(**settings), "aot_eager")
+    check_compiled(float64_model(layers=1 if settings else 2, **settings), "aot_eager")
 
 
+@pytest.mark.slow  # half a minute of a C++ compiler, most of it for the backward pass
 @pytest.mark.parametrize("backend", [inductor])
 def test_model_compiles_to_native_code(float64_model, backend):
     check_compiled(float64_model(layers=1), backend)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("backend", [inductor])
+def test_inference_compiles_to_native_code(float64_model, backend):
+    model = float64_model(layers=1).eval()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    for sizes in ([6, 9, 4], [5, 5, 8, 12]):
+        inputs = model_inputs(make_batch(sizes))
+        assert_close(compiled(**inputs), model(**inputs))
 
 
 def check_compiled(model, backend):

@@ -72,6 +72,8 @@ def test_pairs_are_numbered_through_a_batch_and_checked(batch):
         {"node_features": 3, "degree_scaling": True, "out_proj": True, "jumping_knowledge": True, "pool": "sum"},
         {"node_features": 3, "jumping_knowledge": True, "head": "wide"},
         {"node_features": 3, "head": "linear"},
+        {"node_features": 3, "glob": "none", "lappe_channels": 4, "edge_embedding": True, "head": "normalized-1"},
+        {"kernel": "shared", "kernel_channels": 5, "in_proj": False, "jumping_knowledge": True, "head": "normalized-2"},
     ],
     ids=lambda s: "-".join(map(str, s.values())) or "default",
 )
@@ -201,7 +203,10 @@ def test_empty_batch():
         ({"phi": "deepsets"}, "phi: expected one of .*did you mean 'deepset'"),
         ({"level": "edge"}, "level: expected one of 'node', 'graph', got 'edge'"),
         ({"local": "none", "glob": "none"}, "local: expected a convolution"),
-        ({"rwse": 5, "rwse_channels": 64}, "rwse_channels . diagonal_channels: expected less than channels"),
+        (
+            {"rwse": 5, "rwse_channels": 64},
+            "rwse_channels . diagonal_channels . lappe_channels: expected less than channels",
+        ),
         ({"local": "pna"}, "degree_histogram: expected that of the training set, for local='pna', got None"),
         ({"dropout_ffn": 1.5}, r"dropout_ffn: expected a probability in \[0, 1\), got 1.5"),
     ],

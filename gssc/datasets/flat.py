@@ -1,6 +1,7 @@
 """Many graphs as flat tensors with features and targets: the form in which a dataset is packed and trained on."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias
@@ -10,8 +11,9 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import cumsum, degree, scatter
 
-from gssc.checks import check_shape, fail
+from gssc.checks import check_choice, check_shape, fail
 from gssc.nn.encoders import Features
+from gssc.readers import DATASET, parse_json
 from gssc.spectra.packed import PackedGraphs, pack
 from gssc.tasks import Task
 
@@ -154,11 +156,17 @@ class GraphDataset:
 
 def from_about(about: Mapping[str, Any]) -> GraphDataset:
     """The dataset that `GraphDataset.about` describes, without any graphs."""
+    about = parse_json(json.dumps(about, default=list), "dataset.json", DATASET)
     task, node, edge = (about[name] for name in ("task", "node_features", "edge_features"))
+    for name in task:
+        check_choice("dataset.json, key of task", name, [field.name for field in fields(Task)])
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in task.items()}
+    for name in ("shift", "scale"):
+        if isinstance(numbers := values.get(name), tuple) and len(numbers) != values["outputs"]:
+            fail(f"dataset.json, task.{name}", f"{values['outputs']} numbers", len(numbers))
     node, edge = (tuple(features) if isinstance(features, list) else features for features in (node, edge))
     standardize = {name: (list(mean), list(std)) for name, (mean, std) in about["standardize"].items()}
-    return GraphDataset(str(about["name"]), Task(**values), node, edge, {}, standardize)
+    return GraphDataset(about["name"], Task(**values), node, edge, {}, standardize)
 
 
 def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:

@@ -126,7 +126,10 @@ def _prepared(inputs: Inputs, dataset: GraphDataset, about: Mapping[str, Any]) -
         "edge_attr": _checked("edge_attr", flat.edge_attr, dataset.edge_features),
     }
     for name, (mean, std) in dataset.standardize.items():
-        columns[name] = apply_scale(columns[name], mean, std)
+        values = columns.get(name)
+        if values is None or values.shape[1] != len(mean):
+            fail(f"dataset.json, standardize.{name}", "as many columns as there are", len(mean))
+        columns[name] = apply_scale(values, mean, std)
     return replace(inputs, graphs=replace(flat, **columns))
 
 

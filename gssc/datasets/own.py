@@ -19,6 +19,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import index_to_mask
 
 from gssc.checks import check_choice, fail
+from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
 from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
@@ -125,6 +126,8 @@ def load_saved(path: Path) -> Graphs:
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import AttrType, EdgeStorage, GlobalStorage, NodeStorage
 
+    if path.is_file():
+        check_archive("data", EXPECTED, path)
     allowed: list[Any] = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, NodeStorage, EdgeStorage]
     # What storages remember of their attributes once they were asked, as by RandomLinkSplit: a defaultdict of sets,
     # which PyTorch does not fill, though PyG may have allowed it. It comes as a plain one, and is dropped.
@@ -147,7 +150,9 @@ def load_saved(path: Path) -> Graphs:
         torch.serialization.clear_safe_globals()
         torch.serialization.add_safe_globals(before)
     _forget(content)
-    return _graphs(content, path)
+    graphs = _graphs(content, path)
+    check_claims(graphs, path)
+    return graphs
 
 
 def _forget(content: Any) -> None:
@@ -165,7 +170,8 @@ def _graphs(content: Any, path: Path) -> Graphs:
         return [content]
     if isinstance(content, tuple) and len(content) in (2, 3) and isinstance(content[0], (dict, Data)):
         if len(content) == 3 and content[2] is not Data:
-            fail("data", "graphs of the class torch_geometric.data.Data", f"{path}: {content[2]!r}")
+            name = getattr(content[2], "__name__", type(content[2]).__name__)
+            fail("data", "graphs of the class torch_geometric.data.Data", f"{path}: {name}")
         stored = content[0] if isinstance(content[0], Data) else Data.from_dict(content[0])
         slices = content[1]
         if slices is None:

@@ -4,6 +4,7 @@ from gssc.nn.attention import SoftmaxAttention
 from gssc.nn.block import GSSCBlock
 from gssc.nn.encoders import (
     EdgeHead,
+    EigenvectorEncoder,
     FeatureEncoder,
     GraphHead,
     MLPHead,
@@ -32,6 +33,7 @@ __all__ = [
     "DeepSetPhi",
     "DiffusionPhi",
     "EdgeHead",
+    "EigenvectorEncoder",
     "ElementwisePhi",
     "FeatureEncoder",
     "GSSCBlock",
