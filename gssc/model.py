@@ -209,9 +209,8 @@ class GSSC(Resets, nn.Module):
             for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels
-        self.head: nn.Module
         if level == "edge":
-            self.head = EdgeHead(width, out_channels, head, ordered_pairs, channels)
+            self.head: nn.Module = EdgeHead(width, out_channels, head, ordered_pairs, channels)
         elif level == "graph":
             self.head = GraphHead(width, out_channels, pool, head, channels)
         else:

@@ -88,16 +88,13 @@ class FlatGraphs:
         nodes = slice(int(self.ptr[start]), int(self.ptr[stop]))
         edges = slice(int(self.edge_ptr[start]), int(self.edge_ptr[stop]))
         ptr, edge_ptr = (t[start : stop + 1] - t[start] for t in (self.ptr, self.edge_ptr))
-        if rows == "edge" and self.pair_ptr is not None:
-            pair_ptr = self.pair_ptr[start : stop + 1] - self.pair_ptr[start]
-            pairs = slice(int(self.pair_ptr[start]), int(self.pair_ptr[stop]))
-            return self._taken(ptr, edge_ptr, nodes, edges, pairs, pair_ptr)
+        if rows == "edge":
+            return select(self, torch.arange(start, stop), rows)
         return self._taken(ptr, edge_ptr, nodes, edges, nodes if rows == "node" else slice(start, stop))
 
     def _taken(
         self, ptr: Tensor, edge_ptr: Tensor, nodes: Rows, edges: Rows, targets: Rows, pair_ptr: Tensor | None = None
     ) -> "FlatGraphs":
-        """These rows; where there is a ``pair_ptr``, targets are of pairs."""
         index = {"x": nodes, "edge_attr": edges, "weight": edges, "y": targets, "mask": targets}
         present = [name for name in index if getattr(self, name) is not None]
         rows: dict[str, Any] = {name: getattr(self, name)[index[name]] for name in present}
@@ -230,15 +227,15 @@ def degree_profile(graphs: FlatGraphs) -> Tensor:
 
 def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
     """The graphs with these numbers, in this order; ``rows`` says what the rows of ``y`` are."""
-    nodes, ptr = _members(flat.ptr, graphs)
-    edges, edge_ptr = _members(flat.edge_ptr, graphs)
-    if rows == "edge" and flat.pair_ptr is not None:
-        pairs, pair_ptr = _members(flat.pair_ptr, graphs)
+    nodes, ptr = members(flat.ptr, graphs)
+    edges, edge_ptr = members(flat.edge_ptr, graphs)
+    if flat.pair_ptr is not None:
+        pairs, pair_ptr = members(flat.pair_ptr, graphs)
         return flat._taken(ptr, edge_ptr, nodes, edges, pairs, pair_ptr)
     return flat._taken(ptr, edge_ptr, nodes, edges, nodes if rows == "node" else graphs)
 
 
-def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
+def members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
     counts = ptr.diff()[graphs]
     starts = cumsum(counts)

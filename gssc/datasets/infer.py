@@ -30,8 +30,10 @@ MOST_CATEGORIES, MOST_CLASSES, MOST_CATEGORICAL_COLUMNS = 100_000, 1000, 32
 Level = Literal["graph", "node", "edge"]
 
 
-def infer_level(y: Tensor, graphs: int, nodes: int) -> tuple[Level, Tensor]:
-    """Whether ``y`` speaks of graphs or of nodes, and ``y`` as [rows, T]."""
+def infer_level(y: Tensor, graphs: int, nodes: int, of_pairs: bool = False) -> tuple[Level, Tensor]:
+    """Whether ``y`` speaks of graphs, of nodes or of pairs of nodes, and ``y`` as [rows, T]."""
+    if of_pairs:
+        return "edge", y
     if y.dim() == 0 or y.numel() == 0:
         fail("y", "a target for every graph or node", f"shape {list(y.shape)}")
     rows = y.shape[0]

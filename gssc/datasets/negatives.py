@@ -1,6 +1,6 @@
 """Pairs of nodes that are not joined, drawn at random: what link prediction learns 'no' from."""
 
-from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -52,9 +52,7 @@ class NegativeSampler:
 
 def pairs_of(graphs: FlatGraphs) -> tuple[Tensor, Tensor]:
     """``pair_index`` and ``pair_ptr`` of graphs that have them."""
-    assert graphs.pair_index is not None
-    assert graphs.pair_ptr is not None
-    return graphs.pair_index, graphs.pair_ptr
+    return cast("Tensor", graphs.pair_index), cast("Tensor", graphs.pair_ptr)
 
 
 def owners(ptr: Tensor) -> Tensor:
@@ -62,15 +60,16 @@ def owners(ptr: Tensor) -> Tensor:
     return torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff())
 
 
-def keys(pairs: Tensor, graph: Tensor, ptr: Tensor, ordered: bool) -> Tensor:
+def keys(pairs: Tensor, graph: Tensor, ptr: Tensor, ordered: bool = True) -> Tensor:
     """One number for each pair [2, M] of nodes of these graphs [M]; the same for (v, u), unless ``ordered``."""
     ends = pairs if ordered else pairs.sort(dim=0).values
     return (ends[0] + ptr[graph]) * int(ptr.diff().max()) + ends[1]
 
 
-def edge_keys(graphs: FlatGraphs, ordered: bool = True) -> Tensor:
-    """`keys` of all edges."""
-    return keys(graphs.edge_index, owners(graphs.edge_ptr), graphs.ptr, ordered)
+def edge_keys(graphs: FlatGraphs, ordered: bool = True, back: bool = False) -> Tensor:
+    """`keys` of all edges, or of their way back."""
+    edges = graphs.edge_index.flip(0) if back else graphs.edge_index
+    return keys(edges, owners(graphs.edge_ptr), graphs.ptr, ordered)
 
 
 def pair_keys(graphs: FlatGraphs, ordered: bool = True) -> Tensor:
@@ -86,5 +85,4 @@ def are_links(graphs: FlatGraphs, task: Task) -> bool:
 
 def are_ordered(graphs: FlatGraphs) -> bool:
     """Whether some edges have none in the other direction: then (u, v) and (v, u) are taken for different pairs."""
-    back = replace(graphs, edge_index=graphs.edge_index.flip(0))
-    return not bool(torch.isin(edge_keys(back), edge_keys(graphs)).all())
+    return not bool(torch.isin(edge_keys(graphs, back=True), edge_keys(graphs)).all())

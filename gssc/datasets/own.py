@@ -7,8 +7,7 @@ executed, and there is no other way in.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from torch_geometric.utils import index_to_mask
 from gssc.checks import check_choice, fail
 from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
-from gssc.datasets.infer import Level, infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
 from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
@@ -62,8 +61,7 @@ def open_own(
         flat, raw_y = with_pairs(saved, flat, label)
     if raw_y is None:
         fail(label or "y", "a target for every graph, node or pair", f"no {label or 'y'} in {path}")
-    of_pairs: tuple[Level, Tensor] = "edge", raw_y
-    level, y = of_pairs if label is not None else infer_level(raw_y, flat.num_graphs, flat.num_nodes)
+    level, y = infer_level(raw_y, flat.num_graphs, flat.num_nodes, flat.pair_index is not None)
     inferred, y = infer_task(y, level, task, metric)
     node_features, x = infer_features(flat.x, "x")
     edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
@@ -134,9 +132,11 @@ def load_saved(path: Path) -> Graphs:
     # What storages remember of their attributes once they were asked, as by RandomLinkSplit: a defaultdict of sets,
     # which PyTorch does not fill, though PyG may have allowed it. It comes as a plain one, and is dropped.
     allowed += [AttrType, set, (lambda *_: {}, "collections.defaultdict")]
+    before = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals([one for one in before if one is not defaultdict] + allowed)
     try:
-        with _allowing(allowed, instead_of=defaultdict):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         fail("data", "an existing file", str(path))
     except Exception as error:  # whatever an unpickler may meet in bytes of another kind
@@ -146,23 +146,13 @@ def load_saved(path: Path) -> Graphs:
         lines = str(error).rpartition("WeightsUnpickler error:")[2].split("\n")
         text = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")
         fail("data", EXPECTED, f"{path}, which cannot be read ({type(error).__name__}{text})")
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
     _forget(content)
     graphs = _graphs(content, path)
     check_claims(graphs, path)
     return graphs
-
-
-@contextmanager
-def _allowing(names: list[Any], instead_of: Any) -> Iterator[None]:
-    """What `torch.load` may make of a file beside what is allowed already, of which one thing is not."""
-    before = torch.serialization.get_safe_globals()
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals([one for one in before if one is not instead_of] + names)
-    try:
-        yield
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(before)
 
 
 def _forget(content: Any) -> None:

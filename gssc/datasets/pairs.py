@@ -13,15 +13,7 @@ from torch_geometric.utils import cumsum
 
 from gssc.checks import check_pairs, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect
-from gssc.datasets.negatives import (
-    NegativeSampler,
-    are_links,
-    are_ordered,
-    edge_keys,
-    owners,
-    pair_keys,
-    pairs_of,
-)
+from gssc.datasets.negatives import NegativeSampler, are_links, are_ordered, edge_keys, owners, pair_keys, pairs_of
 from gssc.datasets.split import NAMES
 from gssc.spectra.packed import stored_graphs
 from gssc.tasks import Task
@@ -35,30 +27,25 @@ def marked_parts(content: Any) -> Any:
     Three graphs in a list are the parts of one where they have labelled pairs of as many nodes. Anything else comes
     back as it is.
     """
-    triples = [isinstance(item, tuple) and len(item) == 3 and _are_graphs(item) for item in _items(content)]
-    if isinstance(content, list) and triples and all(triples):
+    triples = [item for item in content if _graphs(item) == 3] if isinstance(content, list) else []
+    if triples and len(triples) == len(content) and isinstance(content[0], tuple):
         content = tuple(zip(*content, strict=True))  # each graph was split
-    if len(_items(content)) != 3:
+    parts: Any = content if isinstance(content, list | tuple) and len(content) == 3 else ()
+    if _graphs(parts):
+        sizes = {graph.num_nodes if f"{LABEL}_index" in graph else None for graph in parts}
+        named = isinstance(parts, tuple) or (len(sizes) == 1 and None not in sizes)
+        parts = [[graph] for graph in parts] if named else ()
+    if not parts or not all(map(_graphs, parts)):
         return content
-    parts: Any = content
-    if _are_graphs(content):
-        sizes = {graph.num_nodes if f"{LABEL}_index" in graph else None for graph in content}
-        named = isinstance(content, tuple) or (len(sizes) == 1 and None not in sizes)
-        parts = [[graph] for graph in content] if named else []
-    if not parts or not all(_are_graphs(part) for part in parts):
-        return content
-    marked = [graph.clone() for part in parts for graph in part]
-    for graph, name in zip(marked, [name for name, part in zip(NAMES, parts, strict=True) for _ in part], strict=True):
+    marked = [(name, graph.clone()) for name, part in zip(NAMES, parts, strict=True) for graph in part]
+    for name, graph in marked:
         graph.split = name
-    return marked
+    return [graph for _, graph in marked]
 
 
-def _items(content: Any) -> Any:
-    return content if isinstance(content, list | tuple) else ()
-
-
-def _are_graphs(part: Any) -> bool:
-    return len(_items(part)) > 0 and all(isinstance(graph, Data) for graph in part)
+def _graphs(part: Any) -> int:
+    """How many graphs these are; 0 where they are something else."""
+    return len(part) if isinstance(part, list | tuple) and all(isinstance(graph, Data) for graph in part) else 0
 
 
 def label_name(saved: Graphs) -> str | None:
@@ -68,8 +55,8 @@ def label_name(saved: Graphs) -> str | None:
     ``_index``, such as ``RandomLinkSplit(key=...)`` makes them.
     """
     first = saved._data if isinstance(saved, InMemoryDataset) else saved[0]
-    names = [name.removesuffix("_index") for name in first.to_dict() if name.endswith("_index")]
-    names = [name for name in names if name != "edge"]
+    names = [name.removesuffix("_index") for name in {**first.to_dict(), "edge_index": None} if name.endswith("_index")]
+    names.remove("edge")
     if f"pos_{LABEL}" in names:
         fail(LABEL, "labels of all pairs (RandomLinkSplit with split_labels=False)", f"pos_{LABEL}")
     if LABEL in names or "y" in first or not names:
@@ -92,9 +79,7 @@ def with_pairs(saved: Graphs, flat: FlatGraphs, label: str) -> tuple[FlatGraphs,
         return flat, None
     for graph in (rows != counts).nonzero().view(-1).tolist():
         fail(f"{label} of graph {graph}", f"{int(counts[graph])} labels, one for each pair", int(rows[graph]))
-    if not len(labels):
-        fail(f"{label}_index", "one or more pairs", "none")
-    labels = labels.reshape(len(labels), -1)
+    labels = labels.unsqueeze(1) if labels.dim() == 1 else labels
     yes_no = not labels.is_floating_point() and labels.shape[1] == 1 and bool(((labels == 0) | (labels == 1)).all())
     return flat, labels.to(torch.get_default_dtype()) if yes_no else labels
 
@@ -105,9 +90,6 @@ def finished(splits: dict[str, FlatGraphs], task: Task, seed: int) -> dict[str, 
     Training gets others in every epoch, see `gssc.train.build`.
     """
     splits = {name: _marked_alone(part) for name, part in splits.items()}
-    for name, part in splits.items():
-        if not len(part.y):
-            fail(f"{LABEL}_index of the {name} part", "one or more pairs", "none")
     parts = list(splits.values())
     ordered, links = are_ordered(splits["train"]), all(are_links(part, task) for part in parts)
     # Of one graph in three parts, what another part knows is no negative.
@@ -142,18 +124,15 @@ def _check_leak(name: str, flat: FlatGraphs, links: bool, ordered: bool) -> None
 
 def describe_pairs(dataset: GraphDataset) -> list[str]:
     """What is to be known of the pairs beside their number, a line each."""
-    lines, train = [], dataset.splits["train"]
-    if are_links(train, dataset.task):
-        lines.append("pairs: all training pairs are links; as many pairs without one are drawn in every epoch")
+    task, train, test = dataset.task, dataset.splits["train"], dataset.splits["test"]
+    lines = ["pairs: all training pairs are links; as many pairs without one are drawn in every epoch"]
+    lines = lines if are_links(train, task) else []
     if not are_ordered(train):
         return [*lines, "pairs: without order, since every edge goes both ways"]
     lines.append("pairs: ordered, since not every edge goes both ways")
-    test = dataset.splits["test"]
-    back = replace(test, edge_index=test.edge_index.flip(0))
-    if (dataset.task.kind, dataset.task.outputs) == ("binary", 1):
-        yes = test.y[:, 0] == 1
-        reverse, links = int((torch.isin(pair_keys(test), edge_keys(back)) & yes).sum()), int(yes.sum())
-        if 2 * reverse > links:
-            found = f"note: {reverse} of the {links} links to find in the test part are edges the other way round"
-            lines.append(f"{found}; an undirected graph is split by RandomLinkSplit(is_undirected=True)")
+    links = test.y[:, 0] == 1 if (task.kind, task.outputs) == ("binary", 1) else test.y.new_zeros(0)
+    reverse = int((links & torch.isin(pair_keys(test), edge_keys(test, back=True))).sum()) if len(links) else 0
+    if 2 * reverse > int(links.sum()):
+        found = f"{reverse} of the {int(links.sum())} links to find in the test part are edges the other way round"
+        lines.append(f"note: {found}; an undirected graph is split by RandomLinkSplit(is_undirected=True)")
     return lines

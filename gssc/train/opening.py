@@ -71,9 +71,8 @@ def for_pairs(recipe: Recipe, dataset: GraphDataset, asked: Sequence[str], say: 
     settings: dict[str, Any] = {"model.ordered_pairs": str(are_ordered(train)).lower()}
     if train.num_graphs == 1:
         settings |= ONE_GRAPH_OF_PAIRS
-        if dataset.edge_features is not None:  # GCN does not read them
-            del settings["model.local"]
     given = {text.partition("=")[0] for text in asked}
+    given |= {"model.local"} if dataset.edge_features else set()  # GCN does not read them
     chosen = [f"{key}={value}" for key, value in settings.items() if key not in given]
     say(f"pairs of nodes{', in one graph' * (train.num_graphs == 1)}: {' '.join(chosen)}")
     return recipe.override(chosen)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.datasets.flat import FlatGraphs
-from gssc.datasets.negatives import NegativeSampler
+from gssc.datasets.flat import FlatGraphs, members
+from gssc.datasets.negatives import NegativeSampler, pairs_of
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,11 @@ class GraphStore:
         self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
+        self.y = self._keep(graphs.y)
         self.pairs: Tensor | None = None
         self.negatives: NegativeSampler | None = None  # that training draws from, epoch by epoch
-        if graphs.pair_index is not None and graphs.pair_ptr is not None:
-            self.replace_pairs(graphs.pair_index, graphs.pair_ptr, graphs.y)
-        else:
-            self.y = self._keep(graphs.y)
+        if graphs.pair_index is not None:
+            self.replace_pairs(*pairs_of(graphs), graphs.y)
         self.mask = None if graphs.mask is None else self._keep(graphs.mask)
 
     def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
@@ -83,18 +82,19 @@ class GraphStore:
     def batch(self, graphs: Tensor) -> Batch:
         """The graphs with these numbers [B] as one batch."""
         blank = bool((graphs == self.num_graphs).any())
-        pairs = 0 if self.pairs is None else int(self.pair_counts[graphs[graphs < self.num_graphs]].sum())
-        return self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank, pairs=pairs)
+        batch = self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
+        if self.pairs is None:
+            return batch
+        at, starts = (rows.to(self.device) for rows in members(self.pair_ptr, graphs))
+        pairs = self.pairs[at].t() + batch.inputs["ptr"][:-1].repeat_interleave(starts.diff(), output_size=at.numel())
+        return Batch(batch.inputs | {"edge_label_index": pairs}, self.y[at], None, at)
 
-    def gather(
-        self, index: Tensor, nodes: int, edges: int, padded: bool = False, blank: bool = False, pairs: int = 0
-    ) -> Batch:
+    def gather(self, index: Tensor, nodes: int, edges: int, padded: bool = False, blank: bool = False) -> Batch:
         """A batch of given size from graph numbers on the device [B]: no step waits for the device.
 
         Where ``padded``, one more graph follows that owns the nodes beyond those of the graphs; edges beyond theirs
         are loops of its nodes, and ``node_mask`` and ``edge_mask`` mark what is real. ``blank``: whether the empty
-        graph may be among the graphs. ``pairs``: how many pairs of nodes they have, whose numbers then
-        come as ``edge_label_index``.
+        graph may be among the graphs.
         """
         # Every line is a launch on a GPU or two. Graph G, which is empty, comes last: it owns the padding.
         graphs = index.numel()
@@ -121,23 +121,18 @@ class GraphStore:
         if padded:
             inputs |= {"node_mask": node_mask, "edge_mask": edge_mask}
         at = node if self.node_level else index
-        real = node_mask if self.node_level else index < self.num_graphs
-        if self.pairs is not None:
-            pair_starts, pair_counts = self.pair_extents.index_select(1, last).unbind()
-            pair_ends = pair_counts.cumsum(0)
-            first_pair = pair_ends - pair_counts
-            owner, at, real = self._slots(pair_ends, pair_starts - first_pair, pairs, self.pairs.shape[0] - 1)
-            inputs["edge_label_index"] = self.pairs[at].t() + first[0].index_select(0, owner)
+        if self.pairs is not None:  # the rows are those of pairs
+            return Batch(inputs, self.y, None, at)
         mask = None if self.mask is None else self.mask[at]
+        real = node_mask if self.node_level else index < self.num_graphs
         if padded or blank:
             mask = real if mask is None else mask & real
         return Batch(inputs, self.y[at], mask, at)
 
     def replace_pairs(self, index: Tensor, ptr: Tensor, y: Tensor) -> None:
         """Other pairs of nodes [2, M] to predict, those of graph g in ``ptr[g]:ptr[g + 1]``, with targets [M, ...]."""
-        self.pairs, self.y = self._keep(index.t().contiguous()), self._keep(y)
-        self.pair_counts, ends = ptr.diff().cpu(), torch.cat([ptr, ptr[-1:]]).to(self.device)
-        self.pair_extents = torch.stack([ends[:-1], ends.diff()])  # [2, G + 1]: first pair, pairs
+        self.pairs, self.pair_ptr = self._keep(index.t().contiguous()), torch.cat([ptr, ptr[-1:]]).cpu()
+        self.y = self._keep(y)
 
     def replace_targets(self, y: Tensor) -> None:
         """Learn something else: [rows, outputs], for classes their probabilities."""
