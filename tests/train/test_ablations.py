@@ -75,9 +75,14 @@ def test_recipe_trains(name, tmp_path):
     assert summary["metric"] == SPECS[find_recipe(name).data.dataset].task.metric
 
 
-@pytest.mark.parametrize("name", ["pattern:released", "voc-sp:released"])
+@pytest.mark.parametrize("name", ["pattern:released", "voc-sp:released", "cifar10:mirrored"])
 def test_released_models_train(name, tmp_path):
     assert run(name, [], tmp_path / "run")["epochs_run"] == 1
+
+
+def test_only_images_are_mirrored(tmp_path):
+    with pytest.raises(ValueError, match=r"data.dataset where train.mirror is true: expected one of .* got 'pattern'"):
+        run("pattern", ["train.mirror=true"], tmp_path / "run")
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: changes[0])
