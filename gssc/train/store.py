@@ -1,7 +1,7 @@
 """A prepared dataset on the device: batches are gathered by index, without collating, copying or waiting."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,6 +9,22 @@ from torch import Tensor
 
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs
+from gssc.nn.encoders import sparse_rows
+
+# Features of which less than this share is not zero are multiplied faster as a CSR tensor; few columns never are.
+SPARSE, MANY_COLUMNS = 0.2, 64
+
+
+def mostly_zeros(x: Tensor | None) -> Tensor | None:
+    """Continuous columns [N, D] on a CPU as a CSR tensor, where that is the cheaper form of them."""
+    if x is None or not x.is_floating_point() or x.shape[1] < MANY_COLUMNS:
+        return x
+    places = x != 0
+    counts = places.sum(1)
+    if int(counts.sum()) > SPARSE * x.numel():
+        return x
+    ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return sparse_rows(ptr, places.nonzero()[:, 1], x[places], x.shape)
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,7 @@ class GraphStore:
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
         self.y = self._keep(graphs.y)
         self.mask = None if graphs.mask is None else self._keep(graphs.mask)
+        self.whole: Batch | None = None  # of one graph alone, which is every batch
 
     def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
         return {name: self._keep(tensor) for name, tensor in tensors.items() if tensor is not None}
@@ -77,6 +94,11 @@ class GraphStore:
     def batch(self, graphs: Tensor) -> Batch:
         """The graphs with these numbers [B] as one batch."""
         blank = bool((graphs == self.num_graphs).any())
+        if self.num_graphs == 1 and self.device.type == "cpu" and not blank and graphs.numel() == 1:
+            if self.whole is None:
+                self.whole = self.gather(graphs, *self.sizes(graphs))
+                self.whole.inputs["x"] = mostly_zeros(self.whole.inputs["x"])
+            return replace(self.whole, inputs=dict(self.whole.inputs))
         return self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
 
     def gather(self, index: Tensor, nodes: int, edges: int, padded: bool = False, blank: bool = False) -> Batch:
@@ -121,7 +143,7 @@ class GraphStore:
         """Learn something else: [rows, outputs], for classes their probabilities."""
         if y.shape[0] != self.y.shape[0] - 1:
             fail("targets", f"{self.y.shape[0] - 1} rows", tuple(y.shape))
-        self.y = self._keep(y)
+        self.y, self.whole = self._keep(y), None
 
     def _slots(self, ends: Tensor, shifts: Tensor, total: int, zero_row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Owner and source row of each of ``total`` slots, of which graph b takes those before ``ends[b]``.
