@@ -1,12 +1,19 @@
-"""The recipes that ship with the package: one YAML file for each published result."""
+"""The recipes that ship with the package: one YAML file for each published result, and named variants of them.
+
+A file ``variants/NAME.yaml`` has what it is ``about`` and, by recipe, ``changes`` as on the command line.
+``RECIPE:NAME`` is the recipe with these changes.
+"""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gssc.checks import check_choice
+import yaml
+
+from gssc.checks import check_choice, fail
 from gssc.config import DataConfig, ModelConfig, OptimConfig, Recipe, SpectrumConfig, TrainConfig, load_recipe
 
 if TYPE_CHECKING:
@@ -25,12 +32,38 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in recipe_folder().glob("*.yaml"))
 
 
+class Variant(NamedTuple):
+    """What a named variant is about, and what it changes in a recipe."""
+
+    about: str
+    changes: tuple[str, ...]
+
+
+@cache
+def recipe_variants(recipe: str) -> dict[str, Variant]:
+    """The named variants of a recipe, by name."""
+    files = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in recipe_folder().glob("variants/*.yaml")}
+    return {
+        name: Variant(file["about"], tuple(file["changes"][recipe]))
+        for name, file in sorted(files.items())
+        if recipe in file["changes"]
+    }
+
+
 def find_recipe(name: str) -> Recipe:
-    """A recipe by name, or by the path of a YAML file."""
+    """A recipe by name, ``RECIPE`` or ``RECIPE:VARIANT``, or by the path of a YAML file."""
     if name.endswith((".yaml", ".yml")):
         return load_recipe(Path(name))
-    check_choice("recipe", name, recipe_names())
-    return load_recipe(recipe_folder() / f"{name}.yaml")
+    base, colon, variant = name.partition(":")
+    check_choice("recipe", base, recipe_names())
+    recipe = load_recipe(recipe_folder() / f"{base}.yaml")
+    if not colon:
+        return recipe
+    variants = recipe_variants(base)
+    if not variants:
+        fail("recipe", f"{base} alone, which has no variants", repr(name))
+    check_choice(f"variant of {base}", variant, variants)
+    return recipe.override(variants[variant].changes)
 
 
 # Exact return probabilities of 8,000 nodes with ten edges each take half a minute, of twice as many four times as long.

@@ -29,7 +29,7 @@ class Task:
     """A prediction task.
 
     Args:
-        level: One prediction per ``"graph"`` or per ``"node"``.
+        level: One prediction per ``"graph"``, per ``"node"``, or per ``"edge"``: a pair of nodes, joined or not.
         kind: ``"regression"`` (L1 loss; squares for ``"rmse"`` and ``"r2"``), ``"multiclass"`` (cross entropy) or
             ``"binary"``: one or several yes-no labels (binary cross entropy). NaN targets of regression and binary
             tasks, and negative classes, are ignored.
@@ -40,7 +40,7 @@ class Task:
         scale: See ``shift``. ``"mae/std"`` is the error divided by it.
     """
 
-    level: Literal["graph", "node"]
+    level: Literal["graph", "node", "edge"]
     kind: Kind
     outputs: int
     metric: str
@@ -49,7 +49,7 @@ class Task:
     scale: float | Sequence[float] = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("level", self.level, ("graph", "node"))
+        check_choice("level", self.level, ("graph", "node", "edge"))
         check_choice("kind", self.kind, KINDS)
         check_choice("metric", self.metric, METRICS_OF_KIND[self.kind])
 

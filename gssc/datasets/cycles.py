@@ -7,12 +7,15 @@ import torch
 from torch_geometric.data import Data
 
 from gssc.checks import check_positive, check_shape, fail
+from gssc.datasets.claims import check_archive
 from gssc.datasets.split import NAMES
 
 # Sizes and degrees of the random regular graphs of Chen et al., "Can Graph Neural Networks Count Substructures?".
 SIZES_AND_DEGREES = ((10, 6), (15, 6), (20, 5), (30, 5))
 CYCLE_LENGTHS = (3, 4, 5, 6)
 GRAPHS, TRAIN, VALIDATION = 5000, 1500, 1000
+
+EXPECTED = "the arrays n_nodes, n_edges, edge_u, edge_v, y and *_idx"
 
 
 def load_cycles(length: int, root: Path, seed: int = 0, *, generate: bool = False) -> dict[str, list[Data]]:
@@ -34,6 +37,7 @@ def load_cycles(length: int, root: Path, seed: int = 0, *, generate: bool = Fals
 
 
 def _read(path: Path) -> tuple[list[Data], dict[str, np.ndarray]]:
+    check_archive("count_cycle.npz", EXPECTED, path, packed=True)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -42,7 +46,7 @@ def _read(path: Path) -> tuple[list[Data], dict[str, np.ndarray]]:
         counts = torch.from_numpy(arrays["y"]).to(torch.get_default_dtype())
         splits = {split: arrays[f"{split}_idx"] for split in NAMES}
     except (KeyError, ValueError, OSError) as error:
-        fail("count_cycle.npz", "the arrays n_nodes, n_edges, edge_u, edge_v, y and *_idx", f"{path}: {error}")
+        fail("count_cycle.npz", EXPECTED, f"{path}: {error}")
     parts = zip(np.split(ends, np.cumsum(edges)[:-1], axis=1), counts.split(nodes.tolist()), strict=True)
     both = ((torch.from_numpy(np.concatenate([pairs, pairs[::-1]], axis=1)), y) for pairs, y in parts)
     graphs = [Data(edge_index=edge_index, y=y, num_nodes=len(y)) for edge_index, y in both]

@@ -2,7 +2,7 @@
 
 Targets ``y``
 
-    one row per graph, or one per node            level of the task
+    one row per graph, or one per node            level of the task; ``edge_label`` beside ``edge_label_index``: edge
     integers, one column                          multiclass; negative: unknown
     truth values, or 0 and 1 (NaN: unknown;
       in one column of integers -1 as well)       binary, one label per column
@@ -28,16 +28,19 @@ from torch import Tensor
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset
+from gssc.datasets.pairs import describe_pairs
 from gssc.nn.encoders import Features
 from gssc.tasks import KINDS, Kind, Task
 
 MOST_CATEGORIES, MOST_CLASSES, MOST_CATEGORICAL_COLUMNS = 100_000, 1000, 32
-Level = Literal["graph", "node"]
+Level = Literal["graph", "node", "edge"]
 Scale = Literal["auto", "standard", "row", "none"]
 
 
-def infer_level(y: Tensor, graphs: int, nodes: int) -> tuple[Level, Tensor]:
-    """Whether ``y`` speaks of graphs or of nodes, and ``y`` as [rows, T]."""
+def infer_level(y: Tensor, graphs: int, nodes: int, of_pairs: bool = False) -> tuple[Level, Tensor]:
+    """Whether ``y`` speaks of graphs, of nodes or of pairs of nodes, and ``y`` as [rows, T]."""
+    if of_pairs:
+        return "edge", y
     if y.dim() == 0 or y.numel() == 0:
         fail("y", "a target for every graph or node", f"shape {list(y.shape)}")
     rows = y.shape[0]
@@ -210,6 +213,9 @@ def describe(dataset: GraphDataset) -> str:
         f"{flat.num_graphs:,} {name}" if flat.mask is None else f"{int(flat.mask.sum()):,} {name} {task.level}s"
         for name, flat in dataset.splits.items()
     ]
+    of_pairs = task.level == "edge"
+    if of_pairs:
+        parts = [f"{len(flat.y):,} {name} pairs" for name, flat in dataset.splits.items()]
     flats: dict[int, FlatGraphs] = {flat.edge_index.data_ptr(): flat for flat in dataset.splits.values()}
     graphs, nodes, edges = (
         sum(getattr(flat, name) for flat in flats.values()) for name in ("num_graphs", "num_nodes", "num_edges")
@@ -225,8 +231,9 @@ def describe(dataset: GraphDataset) -> str:
     weights = ", weighted" if any(flat.weight is not None for flat in flats.values()) else ""
     return (
         f"{dataset.name}: {graphs:,} graph{'s' * (graphs > 1)} ({', '.join(parts)}), {size}\n"
-        f"task: {what} per {task.level}, metric {task.metric}\n"
+        f"task: {what} per {'pair of nodes' if of_pairs else task.level}, metric {task.metric}\n"
         f"nodes: {_features(dataset.node_features)}; edges: {_features(dataset.edge_features)}{weights}"
+        + "".join(f"\n{line}" for line in (describe_pairs(dataset) if of_pairs else ()))
     )
 
 

@@ -169,6 +169,7 @@ def implemented(model: Any) -> GSSC:
             self_term=conv.self_term,
             degree_scaling=conv.degree_scale is not None,
             out_proj=conv.lin_out is not None,
+            degree_init=conv.degree_init,  # by now they are what they are
             dropout_local=layer.dropout_local,
             dropout_global=layer.dropout_global,
             dropout_ffn=layer.feed_forward[2].p,

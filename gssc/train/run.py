@@ -19,11 +19,12 @@ from gssc import molecules
 from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
+from gssc.datasets.negatives import are_links
 from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
 from gssc.replay import ONE_AT_A_TIME
 from gssc.train import replayed, teachers
-from gssc.train.build import about_data, build_model, build_stores
+from gssc.train.build import about_data, build_model, build_stores, describe_weights
 from gssc.train.checkpoint import Best
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype, float32_products, predictions, raw_outputs, score
@@ -34,6 +35,7 @@ from gssc.train.run_folder import RunFolder
 from gssc.train.step import NonFiniteLossError, Position, Trainer, mix
 from gssc.train.stopping import Stopping
 from gssc.train.store import GraphStore
+from gssc.train.threads import giving_way
 
 SideBySide: TypeAlias = "Alone | molecules.MoleculeGroup"
 Way = Literal["kernels", "replayed", "launched"]
@@ -72,8 +74,9 @@ def train_side_by_side(recipe: Recipe, dataset: GraphDataset, folders: Folders, 
     runs = [run for run in runs if run.seed not in results]
     if runs:
         try:
-            with default_dtype(recipe.train.precision):
-                results |= _train(runs)
+            say = runs[0].show.say
+            with default_dtype(recipe.train.precision), giving_way(say, settings.gives_way) as give_way:
+                results |= _train(runs, give_way)
         finally:
             for run in runs:
                 run.folder.release()
@@ -85,6 +88,8 @@ def _teach(run: "RunState") -> bool:
     recipe, folder = run.recipe, run.folder.path
     if run.settings.processes.world > 1:
         fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
+    if are_links(run.dataset.splits["train"], run.dataset.task):
+        fail("train.teachers", "0 where negative pairs are drawn in every epoch", recipe.train.teachers)
     if teachers.targets_file(folder).exists():
         return True
     alone, _, settings = teachers.announce(recipe, {run.seed: folder}, run.settings)
@@ -96,7 +101,7 @@ def _teach(run: "RunState") -> bool:
     return True
 
 
-def _train(runs: "list[RunState]") -> Results:
+def _train(runs: "list[RunState]", give_way: Callable[[], None]) -> Results:
     """Runs, from nothing or from their checkpoints, to their end or that of the time: results by seed."""
     recipe, dataset, settings = runs[0].recipe, runs[0].dataset, runs[0].settings
     # Set up: models, graphs on the device, trainers.
@@ -114,7 +119,8 @@ def _train(runs: "list[RunState]") -> Results:
         run.begin(trainer, prepare_seconds)
     if way:
         runs[0].show.say(way)
-    stopping = Stopping(recipe.train, settings.deadline, settings.processes, together.trainers[0].clock, len(runs))
+    clock, watch = together.trainers[0].clock, (runs[0].show.say, give_way)
+    stopping = Stopping(recipe.train, settings.deadline, settings.processes, clock, len(runs), *watch)
     # Epochs: steps, evaluation, checkpoint.
     with ExitStack() as stack:
         for run in runs:
@@ -145,7 +151,7 @@ def choose_way(recipe: Recipe, dataset: GraphDataset, settings: RunSettings) -> 
     if against_kernels is None:
         return "kernels", "steps: the kernels for small graphs"
     no_kernels = f"the kernels for small graphs are not used, because {against_kernels}"
-    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts())
+    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts(), dataset.task.level)
     if against_replay is None:
         return "replayed", f"steps: replayed as CUDA graphs; {no_kernels}"
     no_replay = f"they are not replayed as CUDA graphs, because {against_replay}"
@@ -257,6 +263,7 @@ class RunState:
         """The model as the seed makes it, or as it was left by another run (``train.start``)."""
         with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
             torch.manual_seed(mix(self.seed))
+            describe_weights(self.recipe, self.about)  # before there are any
             model = build_model(self.recipe, self.about)
             start = self.recipe.train.start
             # A checkpoint has all weights: those that the run began with may be gone.

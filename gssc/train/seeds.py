@@ -22,6 +22,7 @@ from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
 from gssc.train.run import Folders, Results, Summary, choose_way, train, train_side_by_side
 from gssc.train.run_folder import position_of
+from gssc.train.stopping import passing_on
 
 MOST_SEEDS = 10_000
 
@@ -71,10 +72,10 @@ def train_seeds(
         return _in_turn(recipe, dataset, folders, settings, together=1 if recipe.train.teachers else jobs)
     threads = way == "replayed"
     # New processes divide the cores; neither CUDA nor threads survive a fork.
-    cores = max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
+    cores = settings.threads or max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
     spawn = multiprocessing.get_context("spawn")
     pool = ThreadPoolExecutor(jobs) if threads else ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (cores,))
-    with default_dtype(recipe.train.precision), pool:
+    with default_dtype(recipe.train.precision), passing_on(), pool:
         run = _on_own_stream if threads else train
         futures = {seed: pool.submit(run, recipe, dataset, seed, folders[seed], settings) for seed in folders}
     return {seed: _result(seed, future) for seed, future in futures.items()}

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.datasets.flat import FlatGraphs
+from gssc.datasets.flat import FlatGraphs, members
+from gssc.datasets.negatives import NegativeSampler, pairs_of
 from gssc.nn.encoders import sparse_rows
 
 # Features of which less than this share is not zero are multiplied faster as a CSR tensor; few columns never are.
@@ -75,6 +76,10 @@ class GraphStore:
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
         self.y = self._keep(graphs.y)
+        self.pairs: Tensor | None = None
+        self.negatives: NegativeSampler | None = None  # that training draws from, epoch by epoch
+        if graphs.pair_index is not None:
+            self.replace_pairs(*pairs_of(graphs), graphs.y)
         self.mask = None if graphs.mask is None else self._keep(graphs.mask)
         self.whole: Batch | None = None  # of one graph alone, which is every batch
 
@@ -94,12 +99,17 @@ class GraphStore:
     def batch(self, graphs: Tensor) -> Batch:
         """The graphs with these numbers [B] as one batch."""
         blank = bool((graphs == self.num_graphs).any())
-        if self.num_graphs == 1 and self.device.type == "cpu" and not blank and graphs.numel() == 1:
-            if self.whole is None:
-                self.whole = self.gather(graphs, *self.sizes(graphs))
-                self.whole.inputs["x"] = mostly_zeros(self.whole.inputs["x"])
-            return replace(self.whole, inputs=dict(self.whole.inputs))
-        return self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
+        alone = self.device.type == "cpu" and self.num_graphs == graphs.numel() == 1 and not blank
+        batch = self.whole if alone else None
+        if batch is None:
+            batch = self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
+        if alone and self.whole is None:
+            self.whole = batch = replace(batch, inputs=batch.inputs | {"x": mostly_zeros(batch.inputs["x"])})
+        if self.pairs is None:
+            return batch
+        at, starts = (rows.to(self.device) for rows in members(self.pair_ptr, graphs))
+        pairs = self.pairs[at].t() + batch.inputs["ptr"][:-1].repeat_interleave(starts.diff(), output_size=at.numel())
+        return Batch(batch.inputs | {"edge_label_index": pairs}, self.y[at], None, at)
 
     def gather(self, index: Tensor, nodes: int, edges: int, padded: bool = False, blank: bool = False) -> Batch:
         """A batch of given size from graph numbers on the device [B]: no step waits for the device.
@@ -133,11 +143,18 @@ class GraphStore:
         if padded:
             inputs |= {"node_mask": node_mask, "edge_mask": edge_mask}
         at = node if self.node_level else index
+        if self.pairs is not None:  # the rows are those of pairs
+            return Batch(inputs, self.y, None, at)
         mask = None if self.mask is None else self.mask[at]
         real = node_mask if self.node_level else index < self.num_graphs
         if padded or blank:
             mask = real if mask is None else mask & real
         return Batch(inputs, self.y[at], mask, at)
+
+    def replace_pairs(self, index: Tensor, ptr: Tensor, y: Tensor) -> None:
+        """Other pairs of nodes [2, M] to predict, those of graph g in ``ptr[g]:ptr[g + 1]``, with targets [M, ...]."""
+        self.pairs, self.pair_ptr = self._keep(index.t().contiguous()), torch.cat([ptr, ptr[-1:]]).cpu()
+        self.y = self._keep(y)
 
     def replace_targets(self, y: Tensor) -> None:
         """Learn something else: [rows, outputs], for classes their probabilities."""

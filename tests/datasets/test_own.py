@@ -117,7 +117,7 @@ def test_masks_with_columns_are_several_splits(tmp_path):
         assert torch.equal(found["val"].mask, masks["val_mask"][:, split])
     with pytest.raises(ValueError, match=r"data\.mask: expected a split from 0 to 1, as train_mask has them, got 2"):
         open_own(path, mask=2)
-    with pytest.raises(ValueError, match=r"data\.mask: expected 0, or masks of nodes with several columns, got 1"):
+    with pytest.raises(ValueError, match=r"data\.mask: expected 0, or masks with several columns, got 1"):
         open_own(saved(tmp_path, one_graph()), mask=1)
 
 
@@ -134,7 +134,7 @@ def test_one_graph_without_masks_is_split_by_nodes(tmp_path):
         ({"train_mask": torch.ones(50, dtype=torch.bool)}, "val_mask: expected given, like train_mask, got none"),
         (
             {f"{n}_mask": torch.ones(50, 2, 2) > 0 for n in ("train", "val", "test")},
-            r"or \[N, splits\], got \[50, 2, 2\]",
+            r"a column of them for each split, got \[50, 2, 2\]",
         ),
         ({f"{n}_mask": torch.ones(49) > 0 for n in ("train", "val", "test")}, "one truth value for each of 50 nodes"),
         ({f"{n}_mask": torch.zeros(50) > 0 for n in ("train", "val", "test")}, "one or more nodes, got none"),
