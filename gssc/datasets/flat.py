@@ -110,7 +110,7 @@ class GraphDataset:
 
     ``node_features`` and ``edge_features`` are what the encoders of `GSSC` take: a number of continuous columns, the
     vocabulary size of every categorical column, or None. ``standardize`` holds mean and standard deviation of the
-    columns of ``x`` or ``edge_attr`` that were standardised on the training part.
+    columns of ``x`` or ``edge_attr`` that were standardised on the training part; nothing where rows have sum 1.
     """
 
     name: str
