@@ -45,7 +45,9 @@ class Certificate:
         residual: max ‖L p - λ p‖ over the pairs kept, an upper bound where equal eigenvalues took their mean.
         orthogonality: max |PᵀP - I|.
         gap: Distance across the cut, from what is kept (or is a zero mode that was dropped on request) to the nearest
-            dropped cluster; inf where one side is empty.
+            eigenvalue that is not, of any sign; inf where one side is empty.
+        turn: Bound of the sine of the angle between the space kept and the exact one: the Frobenius norm of L P - P Λ
+            over the gap, less the error of the eigenvalue on its other side (Davis-Kahan).
         tolerance: Eigenvalues closer than this count as equal.
         miss_probability: Probability that the count is wrong though the check passed; 0 when proved.
     """
@@ -55,6 +57,7 @@ class Certificate:
     residual: float
     orthogonality: float
     gap: float
+    turn: float
     tolerance: float
     miss_probability: float
 

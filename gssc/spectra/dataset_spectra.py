@@ -38,7 +38,7 @@ class PreparedSpectra:
         """How good the spectrum of one graph is; graphs of the batched path have a complete, hence proved solve."""
         if graph in self.by_graph:
             return self.by_graph[graph]
-        names = ("residual", "orthogonality", "gap", "tolerance")
+        names = ("residual", "orthogonality", "gap", "turn", "tolerance")
         measured = {name: float(getattr(self.flat, name)[graph]) for name in names}
         return Certificate(solver="batched", level="proved", miss_probability=0.0, **measured)
 
