@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.dense_pairs import StackPairs, complete_pairs
-from gssc.spectra.operators import Directed, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
+from gssc.spectra.operators import (
+    Directed,
+    build_operator,
+    degrees,
+    row_bounds,
+    scaled,
+    smallest_nodes,
+    zero_mode_mass,
+)
 from gssc.spectra.packed import PackedGraphs, single_thread
 from gssc.spectra.random_walk import return_probabilities_dense, walk_matrix
 from gssc.spectra.truncation import DENSE_ACCURACY, SpectrumSettings, cut
@@ -96,8 +104,12 @@ def solve_batched(
 
         degree = torch.from_numpy(degrees(adjacency)).view(-1, size)
         write(out.degree, degree)
+        if steps:
+            walk = _dense(walk_matrix(adjacency, graph), size, dtype, device)
+            write(out.rwse, return_probabilities_dense(walk, steps))
         if spectrum is not None:
             operator = spectrum.operator
+            adjacency, exponent = scaled(adjacency, operator, graph.numel())
             matrix = _dense(build_operator(adjacency, operator, graph), size, torch.float64, device)
             mass = label = None
             if not spectrum.by_magnitude:
@@ -106,10 +118,8 @@ def solve_batched(
             bound = torch.from_numpy(row_bounds(adjacency, operator)).view(-1, size).amax(1).to(device)
             pairs = complete_pairs(matrix, bound, count.to(device), mass, label, graph)
             zeros = torch.zeros_like(count) if label is None else label.amax(1) + 1
-            write(out.eigvecs, _select(pairs, count.to(device), zeros.to(device), graph, spectrum, out))
-        if steps:
-            walk = _dense(walk_matrix(adjacency, graph), size, dtype, device)
-            write(out.rwse, return_probabilities_dense(walk, steps))
+            numbers = count.to(device), zeros.to(device)
+            write(out.eigvecs, _select(pairs, *numbers, graph, exponent, spectrum, out))
         return graph.numel()
 
     # LAPACK and small products use one core each, so that chunks run side by side, each with a single thread: its
@@ -149,16 +159,25 @@ def _dense(matrix: sp.csr_array, size: int, dtype: torch.dtype, device: torch.de
 
 
 def _select(
-    pairs: StackPairs, count: Tensor, zeros: Tensor, graph: Tensor, spectrum: SpectrumSettings, out: BatchedSpectra
+    pairs: StackPairs,
+    count: Tensor,
+    zeros: Tensor,
+    graph: Tensor,
+    exponent: np.ndarray,
+    spectrum: SpectrumSettings,
+    out: BatchedSpectra,
 ) -> Tensor:
-    """Write the eigenvalues and the certificate of a chunk; return its eigenvectors [B, m, K]."""
+    """Write eigenvalues, times 2^``exponent``, and certificate of a chunk; return its eigenvectors [B, m, K]."""
     errors = (DENSE_ACCURACY * pairs.norm).unsqueeze(1).expand_as(pairs.values)
     tolerance, _, chosen = cut(pairs.values, errors, count, spectrum, zeros, pairs.norm)
     errors = pairs.error.gather(1, pairs.place)
-    measured = {"orthogonality": pairs.orthogonality, "gap": chosen.gap, "tolerance": tolerance}
-    measured |= {"residual": chosen.residual(pairs.values, errors), "turn": chosen.turn(pairs.values, errors)}
-    kept = {"eigvals": chosen.values, "eigmask": chosen.mask, "available": chosen.available}
-    for name, value in (kept | measured).items():
+    written = {"eigmask": chosen.mask, "available": chosen.available, "orthogonality": pairs.orthogonality}
+    written["turn"] = chosen.turn(pairs.values, errors)
+    scales = {"residual": chosen.residual(pairs.values, errors), "gap": chosen.gap, "tolerance": tolerance}
+    for name, value in (scales | {"eigvals": chosen.values}).items():
+        array = value.cpu().numpy()
+        written[name] = torch.from_numpy(np.ldexp(array, exponent.reshape(-1, *[1] * (array.ndim - 1))))
+    for name, value in written.items():
         target: Tensor = getattr(out, name)
         target[graph] = value.cpu().to(target.dtype)
     return pairs.vectors(chosen.index).mul_(chosen.mask.unsqueeze(2)).to(out.eigvecs.dtype).mT

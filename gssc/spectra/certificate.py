@@ -5,8 +5,9 @@ is ``proved``, as all eigenvalues are known (complete dense solves) or the inert
 number of pairs found below; or ``checked``, by a filtered random block (`ChebyshevBlock.miss_probability`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -60,6 +61,15 @@ class Certificate:
     turn: float
     tolerance: float
     miss_probability: float
+
+
+def read_certificate(stored: Mapping[str, Any]) -> Certificate:
+    """The certificate of these fields; a ValueError where they are not those of one."""
+    certificate = Certificate(**stored)
+    numbers = [value for name, value in vars(certificate).items() if name not in ("solver", "level")]
+    if certificate.level not in ("proved", "checked") or not all(isinstance(value, int | float) for value in numbers):
+        raise ValueError("no certificate")
+    return certificate
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class StackPairs:
 
     ``values`` [B, m] ascend, and what follows a graph's own number is anything. The vector of value i is row
     ``place[:, i]`` of ``rows`` [B, m, m], and its entry of ``error`` [B, m] is ‖L p - λ p‖. ``orthogonality`` [B] is
-    max |PᵀP - I| over all pairs. ``norm`` [B] is ‖L‖ (more where that would put a residual above `DENSE_ACCURACY` · ‖L‖).
+    max |PᵀP - I| over all pairs. ``norm`` [B] is ‖L‖, or more where a residual exceeds `DENSE_ACCURACY` · ‖L‖.
     """
 
     values: Tensor

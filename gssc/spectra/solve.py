@@ -10,7 +10,15 @@ from torch import Tensor
 from gssc.checks import check_choice, fail
 from gssc.spectra.certificate import Certificate, CountRefusedError, SpectrumError, judge, orthogonality, residual_norms
 from gssc.spectra.components import Part, find_components, small_parts
-from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
+from gssc.spectra.operators import (
+    Operator,
+    build_operator,
+    degrees,
+    row_bounds,
+    scaled,
+    smallest_nodes,
+    zero_mode_mass,
+)
 from gssc.spectra.solver_choice import DENSE_LIMIT, SOLVERS, LargeComponent, Solver, SolverSettings, dense_size
 from gssc.spectra.sparse_operator import DeviceGraph
 from gssc.spectra.truncation import DENSE_ACCURACY, Spectrum, SpectrumSettings, Truncation, ZeroModes, cut
@@ -49,8 +57,9 @@ def solve(
     """
     check_choice("solver", solver, SOLVERS)
     settings = SpectrumSettings(k, operator, zero_modes, truncation)
+    adjacency, exponent = scaled(adjacency, operator)
     try:
-        return _Merge(adjacency, settings, SolverSettings(solver, device, seed)).run()
+        return _Merge(adjacency, settings, SolverSettings(solver, device, seed)).run().scaled(int(exponent[0]))
     except SpectrumError as error:
         n, edges = adjacency.shape[0], (adjacency.nnz + int((adjacency.diagonal() != 0).sum())) // 2
         raise SpectrumError(

@@ -3,14 +3,14 @@
 Solvers return rounding noise: sqrt(-1e-17) is NaN, and equal eigenvalues that differ in their last bit get different
 gains, which breaks every symmetry of the layer. So values of magnitude up to a tolerance become exactly 0, and every
 cluster of eigenvalues that are equal within the tolerance takes its mean. A cut turns the space kept by as much as
-error / gap (Davis-Kahan, ``docs/spectra.md``): it lies only in gaps that are far wider than rounding, and where gaps are
-narrower the whole cluster of eigenvalues above it goes. Zero modes known exactly have no error and need no such gap.
+error / gap (Davis-Kahan, ``docs/spectra.md``): it lies only in gaps that are far wider than rounding, and where gaps
+are narrower the whole cluster of eigenvalues goes. Zero modes known exactly have no error and need no such gap.
 
 Graphs are the rows of tensors [B, m], on any device, and one graph is one row: row b holds ``count[b]`` eigenvalues,
 ascending, and anything after them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -29,8 +29,8 @@ CLUSTER_TOLERANCE = 10.0
 # Accuracy of dense solves relative to ‖L‖: LAPACK stays below a third of it. As it is not measured graph by graph, the
 # order of nodes, and whether components are solved one by one, do not decide what is kept.
 DENSE_ACCURACY = 32.0 * float(np.finfo(np.float64).eps)
-# The least gap at a cut: of dense solves relative to ‖L‖, so that rounding, some 1e-15 ‖L‖, turns the space kept by less
-# than 1e-9; of all relative to the eigenvalues on its sides, which weights given to 16 digits determine no better.
+# The least gap at a cut: of dense solves relative to ‖L‖, so that rounding, some 1e-15 ‖L‖, turns the space kept by
+# less than 1e-9; of all relative to the eigenvalues on its sides, far above the rounding of weights.
 DENSE_GAP = 1e-5
 RELATIVE_GAP = 1e-6
 # Dense solves: values up to this, relative to ‖L‖, are zero. Above it rounding moves sqrt(λ) by less than 1e-9 ‖L‖^½.
@@ -82,6 +82,15 @@ class Spectrum:
     available: int
     certificate: Certificate
 
+    def scaled(self, exponent: int) -> "Spectrum":
+        """That of the operator times 2^exponent."""
+        about = self.certificate
+        residual, gap, tolerance = (
+            float(np.ldexp(number, exponent)) for number in (about.residual, about.gap, about.tolerance)
+        )
+        about = replace(about, residual=residual, gap=gap, tolerance=tolerance)
+        return replace(self, values=np.ldexp(self.values, exponent), certificate=about)
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -130,8 +139,8 @@ def merge_clusters(
 ) -> tuple[Tensor, Tensor]:
     """Cluster means in place of ascending ``values`` [B, m], and each value's cluster number within its row.
 
-    Neighbours closer than ``tolerance`` [B] are equal; what is within ``zero`` [B] of zero, ``tolerance`` by default, is
-    exactly zero. What follows the ``count`` [B] values of a row has clusters of its own.
+    Neighbours closer than ``tolerance`` [B] are equal; what is within ``zero`` [B] of zero, by default the tolerance,
+    is exactly zero. What follows the ``count`` [B] values of a row has clusters of its own.
     """
     rows, size = values.shape
     if values.numel() == 0:
@@ -202,10 +211,10 @@ def select(
     """The first k of each row's ``count`` [B] ascending eigenvalues, padded with zeros to k.
 
     The largest |λ| come first for the adjacency matrix, the smallest λ otherwise. With fewer than k pairs, all are
-    kept; otherwise, if only ``whole`` eigenspaces are wanted, as many as leave a gap of more than ``least`` [B], and more
-    than `RELATIVE_GAP`. ``tolerance`` and ``zero`` are those of `merge_clusters`. ``zeros`` [B] of the values are known
-    to be zero: the gap above them counts if it exceeds ``floor``, however narrow, and if they are to be dropped they alone are; where more came
-    out as zero, which one cannot tell apart, all go that no gap separates from zero.
+    kept; otherwise, if only ``whole`` eigenspaces are wanted, as many as leave a gap of more than ``least`` [B], and of
+    more than `RELATIVE_GAP`. ``tolerance`` and ``zero`` are those of `merge_clusters`. ``zeros`` [B] of the values are
+    known to be zero: the gap above them need only exceed ``floor``, and where zeros are dropped they alone are. Where
+    more came out as zero, these cannot be told apart: then all go that no gap separates from zero.
     """
     k = settings.k
     size = values.shape[1]
@@ -224,8 +233,9 @@ def select(
         if zeros is not None:
             exact = is_zero[:, :-1] & ~is_zero[:, 1:] & (is_zero.sum(1) == zeros).unsqueeze(1)
             close &= ~exact | (distance <= floor)
-        above = column >= (is_zero * (column + 1)).amax(1, keepdim=True)
-        near_zero = is_zero | (above & (~above | F.pad(close, (1, 0))).cumprod(1).bool())
+        above = column >= F.pad(is_zero * (column + 1), (0, 1)).amax(1, keepdim=True)
+        follows = torch.cat([is_zero[:, :1], close], dim=1)
+        near_zero = is_zero | (above & (follows | ~above).cumprod(1).bool())
         eligible = present & ~near_zero if settings.drops_zeros else present
         order, available = (~eligible).long().argsort(dim=1, stable=True), eligible.sum(1)
         dropped = count - available
@@ -233,11 +243,15 @@ def select(
     if whole and size > k:
         kept = whole_prefix(order, close & present[:, 1:], kept)
     mask = torch.arange(k, device=values.device) < kept.unsqueeze(1)
+    beyond = (column >= kept.unsqueeze(1)) & (column < available.unsqueeze(1))
+    accepted = torch.empty_like(present).scatter_(1, order, ~beyond)
+    if settings.by_magnitude:
+        # Those kept come by their magnitudes, of which fewer are ties than where it is decided what is kept.
+        order = magnitude_order(merged, count, tolerance)
+        order = order.gather(1, (~accepted.gather(1, order)).long().argsort(dim=1, stable=True))
     fill = (0, max(0, k - size))
     final = F.pad(merged.gather(1, order)[:, :k], fill).masked_fill(~mask, 0.0)
     index = F.pad(order[:, :k], fill).masked_fill(~mask, 0)
-    beyond = (column >= kept.unsqueeze(1)) & (column < available.unsqueeze(1))
-    accepted = torch.empty_like(present).scatter_(1, order, ~beyond)
     across = (accepted[:, 1:] != accepted[:, :-1]) & present[:, 1:]
     gap = F.pad(distance.masked_fill(~across, torch.inf), (1, 0), value=torch.inf).amin(1)
     return Selection(final, mask, index, available, merged, accepted, gap, dropped)
