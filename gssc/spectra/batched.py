@@ -172,7 +172,8 @@ def _select(
     tolerance, _, chosen = cut(pairs.values, errors, count, spectrum, zeros, pairs.norm)
     errors = pairs.error.gather(1, pairs.place)
     written = {"eigmask": chosen.mask, "available": chosen.available, "orthogonality": pairs.orthogonality}
-    written["turn"] = chosen.turn(pairs.values, errors)
+    exact = torch.arange(errors.shape[1], device=errors.device) < zeros.unsqueeze(1)
+    written["turn"] = chosen.turn(errors.masked_fill(exact, 0.0))
     scales = {"residual": chosen.residual(pairs.values, errors), "gap": chosen.gap, "tolerance": tolerance}
     for name, value in (scales | {"eigvals": chosen.values}).items():
         array = value.cpu().numpy()

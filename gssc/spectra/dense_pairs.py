@@ -24,7 +24,7 @@ class StackPairs:
 
     ``values`` [B, m] ascend, and what follows a graph's own number is anything. The vector of value i is row
     ``place[:, i]`` of ``rows`` [B, m, m], and its entry of ``error`` [B, m] is ‖L p - λ p‖. ``orthogonality`` [B] is
-    max |PᵀP - I| over all pairs. ``norm`` [B] is ‖L‖, or more where a residual exceeds `DENSE_ACCURACY` · ‖L‖.
+    max |PᵀP - I| over all pairs. ``norm`` [B] is ‖L‖, or more where rounding is.
     """
 
     values: Tensor
@@ -90,6 +90,9 @@ def complete_pairs(
             f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
         )
     norm = torch.maximum(norm, error.amax(1) / DENSE_ACCURACY)
+    if mass is not None:
+        # Loops cancel in D - A, not their rounding.
+        norm = torch.maximum(norm, bound / 2.0)
     # Zero modes, which come after what was solved, are the smallest.
     place = column - count + solved
     place = torch.where(place < 0, place + count, place)

@@ -171,6 +171,7 @@ class _Merge:
             norm = torch.from_numpy(norms[:1] if norms.size else np.zeros(1))
         accuracy = torch.maximum(self.errors, DENSE_ACCURACY * torch.from_numpy(norms))
         size, zeros = torch.tensor([flat.size]), torch.tensor([self.zeros])
+        self.exact = torch.arange(flat.size) < (0 if self.both else zeros)  # zero modes of components
         self.cut = cut(self.values, accuracy, size, self.settings, zeros, norm, self.floor)
         self.orthogonality = max((part.orthogonality for part in parts), default=0.0)
 
@@ -213,6 +214,7 @@ class _Merge:
     def _assemble(self, misses: list[float]) -> Spectrum:
         final = self.cut.final
         residual, orthogonal = float(final.residual(self.values, self.errors)), self.orthogonality
+        turn = float(final.turn(self.errors.masked_fill(self.exact, 0.0)))
         values, mask = final.values[0].numpy(), final.mask[0].numpy()
         count = int(mask.sum())
         parts = self._parts()
@@ -243,7 +245,7 @@ class _Merge:
             residual=residual,
             orthogonality=orthogonal,
             gap=float(final.gap),
-            turn=float(final.turn(self.values, self.errors)),
+            turn=turn,
             tolerance=float(self.cut.tolerance),
             miss_probability=sum(misses),
         )

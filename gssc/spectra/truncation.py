@@ -112,26 +112,26 @@ class Selection:
     gap: Tensor
     dropped: Tensor
 
-    def residuals(self, values: Tensor, errors: Tensor) -> Tensor:
-        """Bounds of ‖L p - λ p‖ of the pairs kept, [B, K], from ``errors`` [B, m] of the ``values`` [B, m] as computed.
-
-        They grow by at most as much as a value moved to the mean of its cluster.
-        """
-        bound = errors + (self.merged - values).abs()
-        return F.pad(bound, (0, 1)).gather(1, self.index).masked_fill(~self.mask, 0.0)
+    def of_kept(self, numbers: Tensor) -> Tensor:
+        """Those of ``numbers`` [B, m] that belong to the pairs kept, [B, K]; zero where masked."""
+        return F.pad(numbers, (0, 1)).gather(1, self.index).masked_fill(~self.mask, 0.0)
 
     def residual(self, values: Tensor, errors: Tensor) -> Tensor:
-        """The largest of `residuals`, [B]."""
-        return self.residuals(values, errors).amax(1)
+        """A bound of ‖L p - λ p‖ over the pairs kept, [B], from ``errors`` [B, m] of the ``values`` [B, m] as computed.
 
-    def turn(self, values: Tensor, errors: Tensor) -> Tensor:
+        It grows by at most as much as a value moved to the mean of its cluster.
+        """
+        return self.of_kept(errors + (self.merged - values).abs()).amax(1)
+
+    def turn(self, errors: Tensor) -> Tensor:
         """Bounds of the sine of the angle by which the space kept is turned, [B]: ‖L P - P Λ‖ / gap (Davis-Kahan).
 
-        The gap is that to the nearest eigenvalue dropped, which lies within its error of the value computed.
+        Λ as computed, of ``errors`` [B, m]; the eigenvalue across the gap lies within its error of what was computed.
         """
-        norm = self.residuals(values, errors).norm(dim=1)
+        norm = self.of_kept(errors).norm(dim=1)
         known = self.gap - F.pad(errors.masked_fill(self.accepted, 0.0), (0, 1)).amax(1)
-        return torch.where(norm < known, norm / known, 1.0)
+        bound = torch.where(norm < known, norm / known, 1.0)
+        return bound.masked_fill((norm == 0.0) & (self.gap > 0.0), 0.0)
 
 
 def merge_clusters(

@@ -8,6 +8,7 @@ from closed_forms import zero_mode_basis
 
 from gssc.spectra.dense_pairs import complete_pairs, exact_zero_modes
 from gssc.spectra.operators import OPERATORS, build_operator, zero_mode_mass
+from gssc.spectra.truncation import DENSE_ACCURACY
 
 M = 12
 
