@@ -452,15 +452,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     options = parser.parse_args(arguments)
+    before, threads = torch.get_default_dtype(), torch.get_num_threads()
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
-    with Progress(disable=options.quiet) as bar:
-        attack = Attack(options.seed, lambda line: bar.console.print(line, markup=False, highlight=False))
-        for part, step in (("prepare", TOGETHER), ("transform", TOGETHER), ("symmetry", BATCH)):
-            task = bar.add_task(part, total=getattr(options, part))
-            for number in range(-(-getattr(options, part) // step)):
-                getattr(attack, part)(number)
-                bar.advance(task, step)
+    try:
+        with Progress(disable=options.quiet) as bar:
+            attack = Attack(options.seed, partial(bar.console.print, markup=False, highlight=False, soft_wrap=True))
+            for part, step in (("prepare", TOGETHER), ("transform", TOGETHER), ("symmetry", BATCH)):
+                task = bar.add_task(part, total=getattr(options, part))
+                for number in range(-(-getattr(options, part) // step)):
+                    getattr(attack, part)(number)
+                    bar.advance(task, step)
+    finally:
+        torch.set_default_dtype(before)
+        torch.set_num_threads(threads)
     counts = ", ".join(f"{attack.found[kind]} {kind}" for kind in KINDS)
     print(
         f"{options.prepare:,} graphs through prepare, {options.transform:,} through the transform, "
