@@ -195,7 +195,9 @@ def _verified_about(raw: bytes) -> dict[str, Any]:
     if view[at : at + len(DIGITS)] != f"{checksum:08x}".encode():
         raise ValueError("a wrong checksum (the file was altered or cut)")
     header = parse_json(raw[8 : 8 + int.from_bytes(raw[:8], "little")], "its header", {"__metadata__": {"gssc": TEXT}})
-    about: dict[str, Any] = parse_json(header["__metadata__"]["gssc"].partition(" ")[2], "its description", {})
+    about: dict[str, Any] = parse_json(
+        header["__metadata__"]["gssc"].partition(" ")[2], "its description", {}, finite=False
+    )
     return about
 
 

@@ -268,6 +268,46 @@ def test_same_bytes_whatever_the_global_generators_hold(solver, operator):
     assert torch.equal(before[1], torch.get_rng_state())
 
 
+@pytest.mark.parametrize("solver", ["auto", "chebyshev"])
+def test_star_of_50000_by_magnitude(solver):
+    spectrum = solve(star(50_000), "adjacency", 16, solver=solver)
+    np.testing.assert_allclose(spectrum.values[spectrum.mask], [49_999**0.5, -(49_999**0.5)], rtol=1e-9)
+    assert spectrum.certificate.gap == pytest.approx(49_999**0.5)
+
+
+@pytest.mark.parametrize(("operator", "k"), [("sym", 12), ("combinatorial", 5), ("adjacency", 7)])
+@pytest.mark.parametrize("solver", ["shift_invert", "chebyshev"])
+def test_the_space_kept_is_turned_by_no_more_than_stated(operator, k, solver):
+    graph = grid(29, 23)
+    spectrum = solve(graph, operator, k, solver=solver)
+    _, values, vectors, _ = dense_truth(graph, operator)
+    found = spectrum.vectors[:, spectrum.mask]
+    order = np.argsort(-np.abs(values)) if operator == "adjacency" else np.arange(values.size)
+    exact = vectors[:, order[: found.shape[1]]]
+    sine = np.linalg.norm(found - exact @ (exact.T @ found), 2)
+    assert found.shape[1] > 0
+    assert sine <= spectrum.certificate.turn + 1e-12
+    assert spectrum.certificate.turn <= 0.5
+    matrix, kept = build_operator(graph, operator), spectrum.values[spectrum.mask]
+    norm = np.linalg.norm(matrix @ found - found * kept)
+    assert spectrum.certificate.turn >= 0.9 * (norm - 1e-12) / spectrum.certificate.gap
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-170, 1e170, 1e300, 3e-323])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_weights_of_any_size(operator, factor):
+    graph = grid(7, 8)
+    spectrum = solve(graph * factor, operator, 12)
+    expected = solve(graph, operator, 12)
+    assert np.array_equal(spectrum.mask, expected.mask)
+    unit = 1.0 if operator == "sym" else factor
+    np.testing.assert_allclose(
+        spectrum.values / unit, expected.values, rtol=0.1 if factor < 1e-310 else 1e-9, atol=1e-9
+    )
+    kernels = [s.vectors @ s.vectors.T for s in (spectrum, expected)]
+    np.testing.assert_allclose(*kernels, atol=1e-9)
+
+
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="did you mean 'chebyshev'"):
         solve(path(3), "sym", 2, solver="chebychev")
