@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gssc.checks import check_choice, check_positive, check_shape, fail
+from gssc.checks import check_choice, check_pairs, check_positive, check_shape, fail
 from gssc.nn import (
+    EdgeHead,
     EigenvectorEncoder,
     FeatureEncoder,
     GraphContext,
@@ -41,13 +42,13 @@ GLOBALS = get_args(Global)
 
 
 class GSSC(Resets, nn.Module):
-    """Message passing and graph state space convolutions, for predictions of nodes or of graphs.
+    """Message passing and graph state space convolutions, for predictions of nodes, of graphs or of pairs of nodes.
 
     Encoders embed node and edge features, φ encodes the spectrum once for all layers, each layer is a ``GSSCLayer``,
     and a head reads the nodes out. In eval mode the prediction for a graph does not depend on the others in its batch.
 
     Args:
-        out_channels: Number of outputs per node or graph.
+        out_channels: Number of outputs per node, graph or pair of nodes.
         channels: C, width of the model.
         layers: Number of layers.
         node_features: D for continuous node features [N, D]; vocabulary sizes for categorical ones [N, columns];
@@ -83,14 +84,18 @@ class GSSC(Resets, nn.Module):
         degree_init: First values of the scale by degree, see ``GSSConv``.
         degree: Which degrees scale: ``"in"``, of the edges that enter a node, or ``"undirected"``, of its neighbours.
         heads: Heads of ``glob="attention"``.
+        residual: Whether layers add their input to what their parts say of it, see ``GSSCLayer``.
+        dropout_input: Dropout of continuous node features, or of the embedding of categories.
         dropout_local: Dropout of the local part.
         dropout_global: Dropout of the global part.
         dropout_ffn: Dropout of the feed-forward network.
         norm: ``"batch"``, ``"layer"`` or ``"none"``.
-        level: ``"graph"`` or ``"node"``.
+        level: ``"graph"``, ``"node"`` or ``"edge"``: the pairs of nodes in ``edge_label_index``, see
+            ``gssc.nn.EdgeHead``.
         pool: ``"sum"``, ``"mean"`` or ``"max"`` of nodes, for ``level="graph"``.
         head: The MLP at the end: ``"halving"``, ``"wide"``, ``"linear"``, ``"normalized-1"`` or ``"normalized-2"``, see
             ``gssc.nn.MLPHead``.
+        ordered_pairs: For ``level="edge"``: (u, v) and (v, u) are different pairs; else both get the same output.
         jumping_knowledge: Hand the concatenated outputs of all layers to the head; its last two forms narrow them.
         degree_histogram: Of the training set, how many nodes have 0, 1, 2, … incoming edges: for ``local="pna"``,
             which needs it.
@@ -137,6 +142,8 @@ class GSSC(Resets, nn.Module):
         degree_init: DegreeInit = "one",
         degree: Literal["in", "undirected"] = "in",
         heads: int = 4,
+        residual: bool = True,
+        dropout_input: float = 0.0,
         dropout_local: float = 0.0,
         dropout_global: float = 0.0,
         dropout_ffn: float = 0.0,
@@ -147,6 +154,7 @@ class GSSC(Resets, nn.Module):
         jumping_knowledge: bool = False,
         degree_histogram: Sequence[int] | None = None,
         recompute: int = 0,
+        ordered_pairs: bool = False,
     ) -> None:
         super().__init__()
         recompute = recompute or 0
@@ -177,7 +185,7 @@ class GSSC(Resets, nn.Module):
         extra = (rwse_channels if rwse else 0) + diagonal_channels + lappe_channels
         if extra >= channels:
             fail("rwse_channels + diagonal_channels + lappe_channels", f"less than channels = {channels}", extra)
-        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x", embedding_init)
+        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x", embedding_init, dropout_input)
         self.edge_encoder = None
         if edge_features is not None or edge_embedding:
             self.edge_encoder = FeatureEncoder(edge_features, channels, "edge_attr", embedding_init)
@@ -201,15 +209,16 @@ class GSSC(Resets, nn.Module):
         locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
         globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
         self.layers = nn.ModuleList(
-            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm)
+            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, residual)
             for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels
-        self.head = (
-            GraphHead(width, out_channels, pool, head, channels)
-            if level == "graph"
-            else MLPHead(width, out_channels, head, channels)
-        )
+        if level == "edge":
+            self.head: nn.Module = EdgeHead(width, out_channels, head, ordered_pairs, channels)
+        elif level == "graph":
+            self.head = GraphHead(width, out_channels, pool, head, channels)
+        else:
+            self.head = MLPHead(width, out_channels, head, channels)
 
     def forward(
         self,
@@ -227,6 +236,7 @@ class GSSC(Resets, nn.Module):
         edge_mask: Tensor | None = None,
         ptr: Tensor | None = None,
         largest: int | None = None,
+        edge_label_index: Tensor | None = None,
     ) -> Tensor:
         """Predict.
 
@@ -236,7 +246,8 @@ class GSSC(Resets, nn.Module):
         hold in padding rows is not read; rows of ``eigvecs`` must be zero there, ``eigmask`` False.
 
         Args:
-            x: Node features as declared by ``node_features``, or ``None``.
+            x: Node features as declared by ``node_features``, or ``None``; continuous ones that are mostly zeros
+                may be a CSR tensor, which spares most of the work.
             edge_index: Edges, [2, E].
             eigvals: Eigenvalues, [G, K]; with ``eigvecs`` and ``eigmask`` as ``LaplacianSpectrum`` makes them. Not
                 needed where neither the global part nor an encoding uses them.
@@ -253,9 +264,11 @@ class GSSC(Resets, nn.Module):
                 then trusted to agree.
             largest: A number of nodes that no graph exceeds (but those of padding): spares attention asking the device
                 for their sizes, at the price of padding all graphs to it.
+            edge_label_index: The pairs to predict for ``level="edge"``, [2, M], as PyG's ``RandomLinkSplit`` makes
+                them; not read at other levels. Messages go along ``edge_index`` alone.
 
         Returns:
-            [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
+            [G, out], [N, out] or [M, out]; rows of padding graphs and nodes mean nothing.
         """
         spectrum = eigvals, eigvecs, eigmask
         nodes, graphs = self._sizes(x, spectrum, batch, num_graphs, num_nodes)
@@ -284,6 +297,9 @@ class GSSC(Resets, nn.Module):
                 h, e = layer(h, edge_index, phi, eigvecs, batch, e, context=context)
                 outputs.append(h)
         h = torch.cat(outputs, dim=1) if self.jumping_knowledge else outputs[-1]
+        if self.level == "edge":
+            check_pairs("edge_label_index", edge_label_index, nodes)
+            return self.head(h, edge_label_index)
         return self.head(h, context) if self.level == "graph" else self.head(h)
 
     def _sizes(
@@ -325,6 +341,7 @@ class GSSC(Resets, nn.Module):
             if numbers is None or reader is None or not numbers.is_floating_point():
                 continue
             if reader is not self.phi and numbers.device.type == "cpu":
+                numbers = numbers.values() if numbers.layout == torch.sparse_csr else numbers
                 finite = torch.isfinite(numbers if mask is None else blank(numbers, mask))  # type: ignore[arg-type]
                 if not bool(finite.all()):
                     fail(name, "finite numbers", f"{int((~finite).sum())} non-finite of {numbers.numel()}")
@@ -361,4 +378,6 @@ def model_inputs(data: Data) -> dict[str, Any]:
     if "node_mask" in data:  # a padded batch, see gssc.replay
         inputs |= {"node_mask": data.node_mask, "edge_mask": data.edge_mask, "ptr": data.ptr}
     graphs = data.num_graphs if inputs["batch"] is not None else 1
+    if "edge_label_index" in data:
+        inputs["edge_label_index"] = data.edge_label_index
     return inputs | {"num_graphs": graphs, "num_nodes": data.num_nodes}

@@ -72,6 +72,29 @@ def test_help_explains(command):
     assert len(output) > 200
 
 
+LIGHT = """
+import sys
+from typer.testing import CliRunner
+from gssc.cli import COMMANDS, app
+words = [["--version"], ["--help"], *([command.__name__, "--help"] for command in COMMANDS)]
+assert all(CliRunner().invoke(app, each).exit_code == 0 for each in words)
+print(*sorted({"torch", "torch_geometric", "torchmetrics", "numpy", "scipy", "matplotlib"} & set(sys.modules)))
+"""
+
+
+def test_help_of_every_command_waits_for_nothing_heavy():
+    run = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
+def test_names_of_the_package_are_there_when_asked_for():
+    assert all(getattr(gssc, name).__name__.rpartition(".")[2] == name for name in gssc.__all__)
+    assert gssc.explain.__name__ == "gssc.explain"
+    assert set(dir(gssc)) >= set(gssc.__all__)
+    with pytest.raises(AttributeError, match="module 'gssc' has no attribute 'GSC'"):
+        _ = gssc.GSC
+
+
 @pytest.mark.parametrize(
     ("error", "shown"),
     [

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gssc.report.runs import is_number
+from gssc.readers import is_number
 from gssc.report.tables import spread_text
 from gssc.report.variants import Recorded
 from tools.markdown import heading, line

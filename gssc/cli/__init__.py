@@ -1,18 +1,16 @@
 """The command ``gssc``: thin files of sub-commands, which call the library."""
 
 import re
+import sys
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
-from torch import OutOfMemoryError
 
+from gssc.checks import shorten
 from gssc.cli import data, tables, train, trained
-from gssc.datasets import DatasetError
 from gssc.distribution import NAME, VERSION, warn_of_namesake
-from gssc.spectra import SpectrumError
-from gssc.train.step import NonFiniteLossError
 
 app = typer.Typer(
     help="Graph State Space Convolution for PyTorch Geometric.",
@@ -55,22 +53,49 @@ def main() -> None:
     warn_of_namesake()  # whose `import gssc` may be another package's
     try:
         app()
-    except (ValueError, DatasetError, SpectrumError, NonFiniteLossError) as error:
-        _say(str(error))
-    except OSError as error:
+    except SystemExit as end:
+        raise SystemExit(end.code or _status()) from None
+    except Exception as error:
+        line = _for_people(error)
+        if line is None:
+            raise
+        _say(line)
+
+
+def _status() -> int:
+    """What a signal that was heard makes of the end; 0 where nothing was trained."""
+    if "gssc.train.stopping" not in sys.modules:
+        return 0
+    from gssc.train.stopping import status
+
+    return status()
+
+
+def _for_people(error: Exception) -> str | None:
+    """What an error says where it is meant for people; None where it is a mistake of ours."""
+    if isinstance(error, ValueError):
+        return str(error)
+    if isinstance(error, OSError):
         # What is written is written beside its place first; people know the place.
         place = re.sub(r"/\.([^/]+)\.[0-9a-f]{32}\.tmp\b", r"/\1", str(error.filename or ""))
-        _say(f"{place}: {error.strerror}" if place and error.strerror else str(error) or type(error).__name__)
-    except (MemoryError, RuntimeError) as error:
-        # A GPU's allocator has an error of its own, a CPU's none.
-        if not isinstance(error, MemoryError | OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
-            raise
+        return f"{place}: {error.strerror}" if place and error.strerror else str(error) or type(error).__name__
+    from torch import OutOfMemoryError
+
+    from gssc.datasets import DatasetError
+    from gssc.spectra import SpectrumError
+    from gssc.train.step import NonFiniteLossError
+
+    if isinstance(error, DatasetError | SpectrumError | NonFiniteLossError):
+        return str(error)
+    # A GPU's allocator has an error of its own, a CPU's none.
+    if isinstance(error, MemoryError | OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
         reason = str(error).splitlines()[0] if str(error) else "nothing more was said"
-        _say(f"memory: expected enough for this model and batch, got too little ({reason})")
+        return f"memory: expected enough for this model and batch, got too little ({reason})"
+    return None
 
 
 def _say(error: str) -> NoReturn:
     # As text: brackets in a path or a shape are no markup.
-    line = Text.assemble(("error:", "red"), " ", " ".join(error.split("\n")))
+    line = Text.assemble(("error:", "red"), " ", shorten(error))
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
     raise SystemExit(2) from None

@@ -1,13 +1,18 @@
-"""What sub-commands share: options, and what they do first (a device, a deadline)."""
+"""What sub-commands share: options, and what they do first (a device, a deadline).
+
+Here and in the sub-commands, what imports PyTorch is imported where it is used: help comes at once.
+"""
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
 from gssc.checks import check_choice, fail
+
+if TYPE_CHECKING:
+    import torch
 
 _RECIPE = typer.Argument(help="Name of a recipe or of a variant (see `gssc recipes`), or path of a YAML file.")
 RecipeName = Annotated[str, _RECIPE]
@@ -37,13 +42,19 @@ SkipInvalid = Annotated[
     bool, typer.Option("--skip-invalid", help="Leave out molecules that cannot be read, instead of an error.")
 ]
 TimeLimit = Annotated[str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="CPU threads; the default is one per core, in training without cores that others use."),
+]
 _MODEL = "the name of a pretrained model (see `gssc models`), or a model's URL."
 Runs = Annotated[str, typer.Argument(help=f"OUT or OUT/seed-N of `gssc train`, {_MODEL}")]
 Run = Annotated[str, typer.Argument(help=f"OUT/seed-N of `gssc train`, {_MODEL}")]
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str) -> "torch.device":
     """``auto`` means a GPU where there is one."""
+    import torch
+
     kind, colon, number = name.partition(":")
     if not colon:
         check_choice("--device", name, ("auto", "cpu", "cuda"))
@@ -58,16 +69,24 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def parse_duration(text: str) -> float:
+def take_threads(number: int | None) -> None:
+    """Use so many threads, where a number was asked for."""
+    import torch
+
+    if number is not None:
+        torch.set_num_threads(number)
+
+
+def parse_duration(text: str, option: str = "--time-limit") -> float:
     """``90``, ``90s``, ``10m`` or ``2h`` in seconds."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, factor = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
     try:
         seconds = float(number) * factor
     except ValueError:
-        fail("--time-limit", "a time such as 90s, 10m or 2h", repr(text))
+        fail(option, "a time such as 90s, 10m or 2h", repr(text))
     if not seconds > 0:
-        fail("--time-limit", "a positive time", repr(text))
+        fail(option, "a positive time", repr(text))
     return seconds
 
 

@@ -10,12 +10,7 @@ from rich.table import Column, Table
 
 from gssc.checks import fail
 from gssc.cli import common
-from gssc.datasets import open_dataset, write_pack
 from gssc.recipes import find_recipe
-from gssc.train.build import prepare_graphs
-from gssc.train.display import plain_console
-from gssc.train.evaluate import default_dtype
-from gssc.train.opening import open_for
 
 
 def prepare(
@@ -25,14 +20,20 @@ def prepare(
     pack: common.Pack = None,
     cache: common.Cache = None,
     device: Annotated[str, typer.Option(help="Where to solve: cpu, cuda.")] = "cpu",
+    threads: common.Threads = None,
 ) -> None:
     """Compute all spectra and encodings of a recipe's dataset into the cache, where `gssc train` finds them.
 
     A second run reads them. The table shows how good the eigenpairs are: 'proved' means that no eigenvalue can be
     missing, 'checked' that a random check found none missing, 'empty' that a graph keeps no eigenpair.
     """
+    from gssc.train.build import prepare_graphs
+    from gssc.train.evaluate import default_dtype
+    from gssc.train.opening import open_for
+
     settings = find_recipe(recipe).override(overrides or [])
     place = common.pick_device(device)
+    common.take_threads(threads)
     headings = ("split", "graphs", "nodes", "seconds", "largest residual", "proved", "checked", "empty")
     table = Table(*(Column(name, justify="right") for name in headings), title=f"spectra of {settings.data.dataset}")
     with default_dtype(settings.train.precision):
@@ -63,6 +64,9 @@ def pack(
     The file holds graphs, features, targets and split, losslessly, but no spectra: those are computed where the file
     is used. With data.generate=true it holds the seed alone.
     """
+    from gssc.datasets import open_dataset, write_pack
+    from gssc.train.display import plain_console
+
     data = find_recipe(recipe).override(overrides or []).data
     dataset = open_dataset(data.dataset, data_root, data.seed, generate=data.generate)
     generator = {"name": data.dataset, "seed": data.seed} if data.generate else None

@@ -11,14 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gssc.config import describe_keys
-from gssc.datasets.specs import SPECS
-from gssc.files import read_json
-from gssc.pretrained import find
 from gssc.recipes import find_recipe, recipe_folder, recipe_names, recipe_variants
-from gssc.report import write_report
-from gssc.report.published import published_gssc
-from gssc.tasks import score_text, spread_text
-from gssc.train.display import plain_console
 
 WIDE = 110  # columns of a terminal that has room for a description
 CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"
@@ -40,6 +33,9 @@ def recipes(
             line = Text.assemble((f"{key.name}={key.default}", "bold"), f"  # {key.meaning} ({key.values})")
             console.print(line, highlight=False, soft_wrap=True)
         return
+    from gssc.datasets.specs import SPECS
+    from gssc.report.published import published_gssc
+
     wide = console.width >= WIDE
     table = Table(box=box.SIMPLE, caption=CAPTION_OF_RECIPES)
     for heading in ("recipe", "dataset", "metric", "published", *(["about"] if wide else [])):
@@ -63,6 +59,10 @@ def models() -> None:
 
     Use one by name: `gssc predict NAME graphs`, `gssc evaluate NAME`, `gssc.load_pretrained("NAME")`.
     """
+    from gssc.pretrained import find
+    from gssc.readers import FINISHED, SEEDS, read_object
+    from gssc.tasks import score_text, spread_text
+
     names = find.pretrained_names()
     console = Console()
     if not names:
@@ -73,7 +73,7 @@ def models() -> None:
         table.add_column(heading, no_wrap=True)
     for name in names:
         folder = find.pretrained_folder() / name
-        summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
+        summary, seeds = read_object(folder / "summary.json", FINISHED), read_object(folder / "seeds.json", SEEDS)
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
         spread = f"{spread_text(seeds['test'])} ({len(seeds['seeds'])})"
         table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters'] / 1000:,.0f} k")
@@ -95,6 +95,9 @@ def report(
     shown as such. With --recorded, what was kept of earlier runs of the same recipes stands beside them. The page needs
     no network and no other file.
     """
+    from gssc.report import write_report
+    from gssc.train.display import plain_console
+
     written = write_report(runs, output, recorded)
     table = Table(box=box.SIMPLE)
     for heading in ("recipe", "variant", "seeds", "test", "published", "difference"):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -11,16 +11,10 @@ from rich.table import Table
 from gssc.checks import fail
 from gssc.cli import common
 from gssc.config import DataConfig, Precision, Recipe
-from gssc.datasets import GraphDataset
-from gssc.pretrained.find import find_start
 from gssc.recipes import find_recipe, own_recipe
-from gssc.tasks import spread_text
-from gssc.train.display import plain_console
-from gssc.train.opening import open_for, suited
-from gssc.train.processes import RunSettings, joined
-from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
-from gssc.train.step import NonFiniteLossError
-from gssc.train.sweep import parse_axis, run_sweep
+
+if TYPE_CHECKING:
+    from gssc.datasets import GraphDataset
 
 
 def train(
@@ -29,6 +23,10 @@ def train(
     data_root: common.Root = Path("data"),
     out: Annotated[Path | None, typer.Option(help="Folder of the run; the default is runs/RECIPE.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
+    splits: Annotated[
+        str | None,
+        typer.Option(help="Splits of masks [N, S] in --data to train, as of --seeds; the first is the default."),
+    ] = None,
     device: common.Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
     finish: Annotated[
@@ -46,6 +44,8 @@ def train(
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
     ] = 1,
+    rank_timeout: Annotated[str, typer.Option(help="How long processes of torchrun wait for each other.")] = "10m",
+    threads: common.Threads = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
 ) -> None:
     """Train a recipe, or a model for your own data, and score it on the test set.
@@ -64,37 +64,65 @@ def train(
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
     """
+    from gssc.pretrained.find import find_start
+    from gssc.tasks import spread_text
+    from gssc.train.display import plain_console
+    from gssc.train.opening import open_for, suited
+    from gssc.train.processes import RunSettings, joined
+    from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
+
     until = common.deadline(time_limit)
+    common.take_threads(threads)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
-    numbers = parse_seeds(seeds)
+    runs = _of_splits(settings, splits, parse_seeds(seeds))
     of_variant = recipe is not None and recipe.startswith(f"{settings.name}:")
     folder = out or Path("runs") / (recipe.replace(":", "-") if recipe and of_variant else settings.name)
     place = common.pick_device(device)
-    with joined(place.type) as processes:
+    with joined(place.type, common.parse_duration(rank_timeout, "--rank-timeout")) as processes:
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        dataset = open_for(settings, data_root, pack, quiet)
-        if recipe is None or "=" in recipe:
-            asked = [*(overrides or ()), recipe or ""]
-            settings = suited(settings, dataset, asked, plain_console(quiet).print)
         goes_on = resume or finish
         where = RunSettings(
-            place, cache or True, goes_on, finish, until, quiet, processes=processes, find_start=find_start
+            place, cache or True, goes_on, finish, until, quiet, threads, processes=processes, find_start=find_start
         )
-        results = train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
+        results: dict[int, dict[str, Any] | None] = {}
+        for settings, numbers in runs:
+            dataset = open_for(settings, data_root, pack, quiet)
+            if recipe is None or "=" in recipe:
+                asked = [*(overrides or ()), recipe or ""]
+                settings = suited(settings, dataset, asked, plain_console(quiet).print)
+            results |= train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
+            if None in results.values():
+                break
         if not processes.first:
             return
-    total = write_aggregate(folder, results)
+    wanted = sum(len(numbers) for _, numbers in runs)
+    total = write_aggregate(folder, results) if len(results) == wanted else None
     if total is None:
         if quiet:  # else the runs have said it
             done = sum(result is not None for result in results.values())
-            plain_console().print(f"stopped, {done} of {len(numbers)} seeds done; --resume goes on from there")
+            plain_console().print(f"stopped, {done} of {wanted} seeds done; --resume goes on from there")
         return
-    count = f"{len(numbers)} seed{'s' * (len(numbers) > 1)}"
+    count = f"{wanted} seed{'s' * (wanted > 1)}"
     for part in ("validation", "test"):
         plain_console().print(f"{settings.name}: {part} {total['metric']} {spread_text(total[part])} ({count})")
     plain_console().print(f"written to {folder}")
+
+
+def _of_splits(recipe: Recipe, splits: str | None, seeds: list[int]) -> list[tuple[Recipe, list[int]]]:
+    """A recipe for every split, with its seeds: of S splits, split s has s for seed 0, s + S for seed 1, and so on."""
+    from gssc.datasets.own import count_splits
+    from gssc.train.seeds import parse_seeds
+
+    if splits is None:
+        return [(recipe, seeds)]
+    if recipe.data.file is None or recipe.data.file.endswith(".csv"):
+        fail("--splits", "--data FILE with it", "a recipe's own data" if recipe.data.file is None else recipe.data.file)
+    numbers, count = parse_seeds(splits, "splits"), count_splits(Path(recipe.data.file))
+    if max(numbers) >= count:
+        fail("--splits", f"numbers below {count}, the splits that the masks hold", splits)
+    return [(recipe.override([f"data.mask={number}"]), [count * seed + number for seed in seeds]) for number in numbers]
 
 
 def _recipe(
@@ -157,6 +185,7 @@ def sweep(
     device: common.Device = "auto",
     time_limit: common.TimeLimit = None,
     cache: common.Cache = None,
+    threads: common.Threads = None,
 ) -> None:
     """Train variants of a recipe, or of the model for your own data, and rank them by validation score.
 
@@ -169,6 +198,15 @@ def sweep(
         gssc sweep cycles-3 optim.lr=log:1e-4..1e-2 model.dropout_global=0.0..0.5 --trials 20
         gssc sweep --data my_graphs.pt model.local=gatedgcn,gine spectrum.k=16,32
     """
+    from gssc.pretrained.find import find_start
+    from gssc.tasks import spread_text
+    from gssc.train.display import plain_console
+    from gssc.train.opening import open_for, suited
+    from gssc.train.processes import RunSettings
+    from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
+    from gssc.train.step import NonFiniteLossError
+    from gssc.train.sweep import parse_axis, run_sweep
+
     own = recipe is None or "=" in recipe
     if recipe is not None and own:  # the first axis stands where the recipe's name would
         axes, recipe = [recipe, *(axes or [])], None
@@ -179,14 +217,17 @@ def sweep(
     numbers = parse_seeds(seeds)
     folder = out or Path("runs") / f"{base.name}-sweep"
     place, until = common.pick_device(device), common.deadline(time_limit)
-    settings = RunSettings(place, cache or True, resume=True, deadline=until, quiet=True, find_start=find_start)
+    common.take_threads(threads)
+    settings = RunSettings(
+        place, cache or True, resume=True, deadline=until, quiet=True, threads=threads, find_start=find_start
+    )
     console = plain_console()
     for axis in parsed:
         if pack is not None and axis.key.startswith("data."):
             fail("--pack", "no axis of section data (a pack holds one dataset)", axis.key)
 
     @lru_cache(maxsize=1)  # most variants share a dataset; more than one may not fit in memory
-    def opened(data: DataConfig, precision: Precision) -> GraphDataset:
+    def opened(data: DataConfig, precision: Precision) -> "GraphDataset":
         variant = replace(base, data=data, train=replace(base.train, precision=precision))
         return open_for(variant, data_root, pack, quiet=False)
 

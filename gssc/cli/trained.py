@@ -4,28 +4,21 @@ import csv
 import os
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from torch import Tensor
 
 from gssc.checks import check_choice, fail
 from gssc.cli import common
-from gssc.datasets.inputs import Inputs, open_pieces
-from gssc.explain.write import make_subject, write_explanation
-from gssc.files import writing
-from gssc.pretrained import open_model
-from gssc.pretrained import publish as publishing
-from gssc.pretrained.find import open_seeds
-from gssc.tasks import Task, score_text
-from gssc.train.build import build_store
-from gssc.train.display import plain_console
-from gssc.train.evaluate import default_dtype, float32_products, raw_outputs, score
-from gssc.train.loaded import LoadedRun, predict_together
-from gssc.train.opening import open_for
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gssc.datasets.inputs import Inputs
+    from gssc.tasks import Task
+    from gssc.train.loaded import LoadedRun
 
 PIECE = 4096  # graphs that are in memory at once, about
 
@@ -37,6 +30,7 @@ def evaluate(
     pack: common.Pack = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
+    threads: common.Threads = None,
 ) -> None:
     """Score the selected weights of a run or of a pretrained model again, beside what was recorded.
 
@@ -45,8 +39,16 @@ def evaluate(
     The same batches give the same bits on the same machine; other batch sizes and devices agree to rounding. Products
     are those of float32 also where the recipe trains in tf32, as when test scores were recorded.
     """
+    from gssc.pretrained.find import open_seeds
+    from gssc.tasks import score_text
+    from gssc.train.build import build_store
+    from gssc.train.display import plain_console
+    from gssc.train.evaluate import default_dtype, float32_products, raw_outputs, score
+    from gssc.train.opening import open_for
+
     check_choice("--split", split, ("train", "val", "test"))
     place = common.pick_device(device)
+    common.take_threads(threads)
     console = plain_console()
     models = open_seeds(run, console.print, device=place)
     recipe, task = models[0].recipe, models[0].task
@@ -68,6 +70,8 @@ def evaluate(
 
 def _beside(value: float, summary: dict[str, Any] | None, split: str) -> str:
     """What was recorded of this part, to print behind a score."""
+    from gssc.tasks import score_text
+
     recorded = None if summary is None else summary.get({"val": "validation", "test": "test"}.get(split, ""))
     if recorded is None:
         return ""
@@ -83,20 +87,29 @@ def predict(
     batch_size: Annotated[int | None, typer.Option(min=1, help="Graphs per batch; the default is the run's.")] = None,
     device: common.Device = "auto",
     skip_invalid: common.SkipInvalid = False,
+    threads: common.Threads = None,
 ) -> None:
     """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
-    Writes one row per graph, or per node: values in the units of the data, probabilities of the classes and the most
-    probable one, or the probability of each label. Columns that a table of molecules has stay before them; graphs keep
-    their name, id or smiles. For OUT of several seeds it is the mean of what they predict, and columns _std have their
-    deviation. The same batches give the same bits as the run's own evaluation. Tables may be of any length: they are
-    read and written in pieces.
+    Writes one row per graph, per node, or per pair of nodes in edge_label_index: values in the units of the data,
+    probabilities of the classes and the most probable one, or the probability of each label. Columns that a table of
+    molecules has stay before them; graphs keep their name, id or smiles. For OUT of several seeds it is the mean of
+    what they predict, and columns _std have their deviation. The same batches give the same bits as the run's own
+    evaluation. Tables may be of any length: they are read and written in pieces.
 
         gssc predict runs/rings/seed-0 new.pt
         gssc predict runs/rings new.pt
         gssc predict peptides-func peptides.smi -o out.csv
     """
+    from gssc.datasets.inputs import open_pieces
+    from gssc.files import writing
+    from gssc.pretrained.find import open_seeds
+    from gssc.train.display import plain_console
+    from gssc.train.evaluate import default_dtype
+    from gssc.train.loaded import predict_together
+
     _check_out(out, graphs)
+    common.take_threads(threads)
     console = plain_console()
     models = open_seeds(run, console.print, device=common.pick_device(device))
     loaded, written, skipped = models[0], 0, 0
@@ -135,7 +148,7 @@ def _check_out(out: Path, graphs: Path) -> None:
         fail("-o", "a file in a folder that can be written", f"{out}: {folder} is none")
 
 
-def _headings(inputs: Inputs, loaded: LoadedRun, several: bool) -> list[str]:
+def _headings(inputs: "Inputs", loaded: "LoadedRun", several: bool) -> list[str]:
     """What tells a row, what the user's table has, the outputs by the names of their targets, and their deviations.
 
     A heading that the table has already gets a line below it.
@@ -144,21 +157,28 @@ def _headings(inputs: Inputs, loaded: LoadedRun, several: bool) -> list[str]:
     word = "prediction" if task.kind == "regression" else "probability"
     outputs = [f"{word}_{name}" if name else word for name in loaded.target_names]
     ours = ["class"] * (task.kind == "multiclass") + outputs + [f"{name}_std" for name in outputs if several]
-    keys = ["graph", *(["node"] if task.level == "node" else [])]
+    keys = ["graph", *{"node": ["node"], "edge": ["source", "target"]}.get(task.level, [])]
     for names in (keys, ours):
         names[:] = [name + "_" * (name in inputs.labels) for name in names]
     return [keys[0], *inputs.labels, *keys[1:], *ours]
 
 
-def _write_piece(table: Any, inputs: Inputs, values: Tensor, task: Task) -> int:
-    """Rows of what several models predict, [models, rows, outputs], one per graph or node; returns how many.
+def _write_piece(table: Any, inputs: "Inputs", values: "Tensor", task: "Task") -> int:
+    """Rows of what several models predict, [models, rows, outputs], one per graph, node or pair; returns how many.
 
     Numbers keep all their digits.
     """
+    import torch
+
+    from gssc.datasets.negatives import owners, pairs_of
+
     keys: list[list[Any]] = [list(row) for row in zip(inputs.rows, *inputs.labels.values(), strict=True)]
     if task.level == "node":
         counts = inputs.graphs.ptr.diff().tolist()
         keys = [[*row, u] for row, count in zip(keys, counts, strict=True) for u in range(count)]
+    elif task.level == "edge":
+        index, ptr = pairs_of(inputs.graphs)
+        keys = [[*keys[g], *pair] for g, pair in zip(owners(ptr).tolist(), index.t().tolist(), strict=True)]
     mean = values.mean(0)
     numbers = torch.cat([mean, values.std(0)], dim=1) if len(values) > 1 else mean
     best = [[index] for index in mean.argmax(1).tolist()] if task.kind == "multiclass" else [[]] * len(mean)
@@ -200,6 +220,11 @@ def explain(
         gssc explain runs/peptides-func/seed-0 --graph 3 --node 20
         gssc explain runs/peptides-func/seed-0 --against runs/peptides-none/seed-0 --nodes all
     """
+    from gssc.explain.write import make_subject, write_explanation
+    from gssc.pretrained import open_model
+    from gssc.train.display import plain_console
+    from gssc.train.opening import open_for
+
     check_choice("--split", split, ("train", "val", "test"))
     for option, number in (("--graph", graph), ("--node", node)):
         if number < 0:
@@ -250,6 +275,10 @@ def publish(
         gssc evaluate pretrained/zinc-12k
         gssc predict https://example.org/models/zinc-12k molecules.smi
     """
+    from gssc.pretrained import publish as publishing
+    from gssc.tasks import score_text
+    from gssc.train.display import plain_console
+
     done = publishing.publish(runs, out, notes, replace=replace)
     metric, validation, test = (done.summary[key] for key in ("metric", "validation", "test"))
     scores = f"validation {metric} {score_text(validation)}, test {score_text(test)}"

@@ -3,6 +3,7 @@
 from gssc.nn.attention import SoftmaxAttention
 from gssc.nn.block import GSSCBlock
 from gssc.nn.encoders import (
+    EdgeHead,
     EigenvectorEncoder,
     FeatureEncoder,
     GraphHead,
@@ -31,6 +32,7 @@ __all__ = [
     "BatchNorm",
     "DeepSetPhi",
     "DiffusionPhi",
+    "EdgeHead",
     "EigenvectorEncoder",
     "ElementwisePhi",
     "FeatureEncoder",

@@ -11,10 +11,10 @@ from typing import Any
 from gssc.checks import fail
 from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
-from gssc.files import read_object
+from gssc.readers import is_number, read_object
 from gssc.recipes import find_recipe, recipe_names, recipe_variants
 from gssc.report.published import Published, published_gssc
-from gssc.report.runs import SeedRun, group, is_number, read_runs
+from gssc.report.runs import SeedRun, group, read_runs
 from gssc.tasks import METRICS
 from gssc.train.checkpoint import HABITS
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gssc.checks import fail
 from gssc.spectra.cache import CacheArgument
 
 
@@ -66,21 +68,35 @@ class RunSettings:
     finish: bool = False  # end where the checkpoint stands, with the weights selected so far
     deadline: float | None = None  # on time.monotonic()
     quiet: bool = False
+    threads: int | None = None  # that keep their number; by default, all cores but those that other programs use
     live: bool = True  # a display that moves, in a terminal
     called: str = "seed"  # what the display calls a run, before its number
     processes: Processes = field(default_factory=Processes)
     find_start: Callable[[str], Path] = Path  # the folder that ``train.start`` means, where that may be a name or a URL
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether the threads of operations may become fewer, which changes rounding."""
+        return self.threads is None and self.device.type == "cpu" and self.processes.world == 1
+
 
 @contextmanager
-def joined(device: str) -> Iterator[Processes]:
-    """Join the processes that torchrun started, if it did: NCCL for GPUs, Gloo for CPUs."""
+def joined(device: str, seconds: float = 600.0) -> Iterator[Processes]:
+    """Join the processes that torchrun started, if it did: NCCL for GPUs, Gloo for CPUs.
+
+    None waits longer than so many ``seconds`` for the others.
+    """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         yield Processes()
         return
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
+        dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=seconds))
         yield Processes(dist.get_rank(), world, int(os.environ.get("LOCAL_RANK", "0")))
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
+            raise
+        fail("processes", f"all {world} to answer within {seconds:g} s (--rank-timeout)", "one that died or stalled")
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -117,6 +117,8 @@ class Trainer:
 
     def run_epoch(self, position: Position, stop: Callable[[], bool]) -> bool:
         """Take the steps of an epoch that are left; False where ``stop`` said so before the end."""
+        if self.store.negatives is not None:
+            self.store.replace_pairs(*self.store.negatives.draw(mix(self.seed, 2, position.epoch)))
         batches = self.batches(position.epoch)
         rates = self.rates(position.epoch, len(batches))
         self.model.train()

@@ -1,6 +1,7 @@
 """When a run saves, and when it stops: by the clock, by the recipe, on request."""
 
 import itertools
+import multiprocessing
 import signal
 import threading
 import time
@@ -8,11 +9,38 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gssc.config import TrainConfig
+from gssc.train.pace import Pace
 from gssc.train.processes import Processes
 
 # ``train.checkpoint_every`` counts epochs, but where they are short a run is not saved more often than this, except at
 # its end and where it stops. Runs that go side by side wait for each other's checkpoints, and so many times as long.
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
+
+
+_caught: list[int] = []  # signals, by this process
+
+
+def status() -> int:
+    """What the command that was asked to end by a signal ends with; 0 where it was not."""
+    return 128 + _caught[-1] if _caught else 0
+
+
+@contextmanager
+def passing_on() -> Iterator[None]:
+    """A request to end (SIGTERM) goes to the processes that this one has started, which stop as they should."""
+
+    def note(number: int, frame: object) -> None:
+        _caught.append(number)
+        for child in multiprocessing.active_children():
+            child.terminate()
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, note) if main else None
+    try:
+        yield
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 class Clock(dict[str, float]):
@@ -30,22 +58,33 @@ class Clock(dict[str, float]):
 class Stopping:
     """Decisions for so many runs that go side by side, until a deadline on ``time.monotonic()``.
 
-    The processes of a run agree on them.
+    The processes of a run agree on them. Before every step the run gives way to other programs (`gssc.train.threads`).
     """
 
     def __init__(
-        self, config: TrainConfig, deadline: float | None, processes: Processes, clock: Clock, runs: int
+        self,
+        config: TrainConfig,
+        deadline: float | None,
+        processes: Processes,
+        clock: Clock,
+        runs: int,
+        say: Callable[[str], None] = print,
+        give_way: Callable[[], None] = lambda: None,
     ) -> None:
         self.config, self.deadline, self.processes, self.clock, self.runs = config, deadline, processes, clock, runs
         self.interrupted = False
         self.last_saved = time.monotonic()
+        self.pace = Pace(say)
+        self.give_way = give_way
 
     @contextmanager
     def timing(self, work: str) -> Iterator[None]:
         """Around an ``evaluation``, or the writing of a ``checkpoint``."""
         start = time.perf_counter()
         yield
-        self.clock.saw(work, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self.clock.saw(work, seconds)
+        self.pace.skip(seconds)
         if work == "checkpoint":
             self.last_saved = time.monotonic()
 
@@ -67,7 +106,13 @@ class Stopping:
     def between_steps(self) -> Callable[[], bool]:
         """To be asked before every step: whether time is up or, after one step at least, a checkpoint is due."""
         asked = itertools.count()
-        return lambda: self.stops() or (next(asked) > 0 and self.due())
+
+        def stop() -> bool:
+            self.give_way()
+            self.pace.step()
+            return self.stops() or (next(asked) > 0 and self.due())
+
+        return stop
 
     def out_of_time(self, *work: str) -> bool:
         """Whether the time left is too short for some work, for any of the processes."""
@@ -88,6 +133,7 @@ class Stopping:
             if self.interrupted and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.interrupted = True
+            _caught.append(number)
 
         main = threading.current_thread() is threading.main_thread()
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT) if main}

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gssc.cli import app, trained
 from gssc.datasets.inputs import open_inputs
 from gssc.files import load_tensors, read_json
+from gssc.train import loaded
 
 runner = CliRunner()
 SMALL = ["model.layers=1", "model.channels=8", "spectrum.k=4", "spectrum.rwse=0", "train.tensorboard=false"]
@@ -247,13 +248,13 @@ def test_files_are_read_and_written_in_pieces(molecule_runs, tmp_path, monkeypat
     else:
         (tmp_path / f"new.{ending}").write_text("\n".join([*(["smiles"] if ending == "csv" else []), *smiles]))
     whole, shown = predicted(molecule_runs, tmp_path / f"new.{ending}", tmp_path / "whole.csv", "--batch-size", "4")
-    together, sizes = trained.predict_together, []
+    together, sizes = loaded.predict_together, []
 
     def watched(models, graphs, batch_size):
         sizes.append(graphs.num_graphs)
         return together(models, graphs, batch_size)
 
-    monkeypatch.setattr(trained, "predict_together", watched)
+    monkeypatch.setattr(loaded, "predict_together", watched)
     monkeypatch.setattr(trained, "PIECE", 10)
     pieces, _ = predicted(molecule_runs, tmp_path / f"new.{ending}", tmp_path / "pieces.csv", "--batch-size", "4")
     assert sizes == [8, 8, 7]

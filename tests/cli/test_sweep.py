@@ -1,5 +1,4 @@
 import json
-from importlib import import_module
 
 import pytest
 import torch
@@ -11,9 +10,9 @@ from gssc.config import load_recipe
 from gssc.datasets.cycles import cycle_counting
 from gssc.files import load_tensors, read_json
 from gssc.recipes import own_recipe
+from gssc.train import opening as train_opening
+from gssc.train import seeds
 from gssc.train.sweep import _distribution, parse_axis
-
-COMMAND = import_module("gssc.cli.train")
 
 runner = CliRunner()
 
@@ -141,8 +140,8 @@ def test_variants_have_their_own_data(tmp_path, monkeypatch):
         seeds.append(recipe.data.seed)
         return opening(recipe, *rest, quiet=quiet)
 
-    opening = COMMAND.open_for
-    monkeypatch.setattr(COMMAND, "open_for", open_for)
+    opening = train_opening.open_for
+    monkeypatch.setattr(train_opening, "open_for", open_for)
     own = [f"data.file={json.dumps(str(tmp_path / 'own.pt'))}", "data.dataset=own", "data.split=random"]
     _, results = sweep(
         tmp_path, "data.seed=1,2", "model.glob=gssc,none", *(part for text in own for part in ("--set", text))
@@ -207,13 +206,13 @@ def test_stopped_sweep_says_how_to_go_on(tmp_path, monkeypatch, study):
     output, _ = sweep(tmp_path, "optim.lr=0.001,0.002", *study, "--time-limit", "0.001s")
     assert "stopped: 0 of 2 variants are done; the same command goes on from there" in output
     assert "by validation" not in output
-    train_seeds, variants = COMMAND.train_seeds, []
+    train_seeds, variants = seeds.train_seeds, []
 
     def train_once(recipe, dataset, folders, settings):
         variants.append(recipe)
         return train_seeds(recipe, dataset, folders, settings) if len(variants) == 1 else dict.fromkeys(folders)
 
-    monkeypatch.setattr(COMMAND, "train_seeds", train_once)
+    monkeypatch.setattr(seeds, "train_seeds", train_once)
     output, results = sweep(tmp_path, "optim.lr=0.001,0.002", *study)
     assert len(results) == 1
     assert "stopped: 1 of 2 variants are done" in output

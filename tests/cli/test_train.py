@@ -109,12 +109,12 @@ def test_jobs_reach_the_seeds(tmp_path, monkeypatch):
     given = []
 
     def train_seeds(recipe, dataset, folders, settings, jobs):
-        given.append(({seed: folder.name for seed, folder in folders.items()}, settings.resume, jobs))
+        given.append(({seed: folder.name for seed, folder in folders.items()}, settings.resume, jobs, settings.threads))
         return {1: None}
 
-    monkeypatch.setattr(import_module("gssc.cli.train"), "train_seeds", train_seeds)
-    call(words(tmp_path, "--jobs", "2", "--seeds", "1,3"))
-    assert given == [({1: "seed-1", 3: "seed-3"}, False, 2)]
+    monkeypatch.setattr(import_module("gssc.train.seeds"), "train_seeds", train_seeds)
+    call(words(tmp_path, "--jobs", "2", "--seeds", "1,3", "--threads", "1"))
+    assert given == [({1: "seed-1", 3: "seed-3"}, False, 2, 1)]
 
 
 @pytest.mark.parametrize(
