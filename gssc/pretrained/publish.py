@@ -22,7 +22,7 @@ from gssc.tasks import Task, score_text
 from gssc.train.loaded import load_run
 from gssc.train.seeds import aggregate
 
-KEYS = ("data", "short", "licence")  # of notes
+KEYS = ("data", "short", "licence", "bound")  # of notes
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
     """Remarks on datasets by recipe, as people wrote them into a YAML file; none without a file.
 
     It has ``recipe: {data: …, short: …, licence: …}``; ``data`` is the footnote of the recipe's numbers and a section
-    of the card of a published model, ``short`` the footnote where there is little room.
+    of the card of a published model, ``short`` the footnote where there is little room, ``bound`` the best possible.
     """
     if path is None:
         return {}
