@@ -148,6 +148,7 @@ class TrainConfig(Section):
     batch_size: Count = 32  # graphs per step
     start: str | None = None  # a trained model whose weights it begins with; see gssc.train.loaded
     teachers: Whole = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
+    mirror: bool = False  # half of the training images left to right, drawn anew in every step (superpixels)
     ema: Probability = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
     precision: Precision = "float32"  # of all numbers; tf32: float32 with coarser products

@@ -25,7 +25,7 @@ MODELS = {
     "default": {},
     "selective": {"selective": True, "kernel": "shared"},
     "attention": {"glob": "attention", "local": "gine"},
-    "pairs": {"level": "edge", "local": "gcn", "ordered_pairs": True},
+    "pairs": {"level": "edge", "local": "gcn", "glob": "none"},  # the head alone is new
     "encodings": {"rwse": 4, "rwse_channels": 4, "diagonal_channels": 4, "degree_scaling": True, "out_proj": True},
 }
 
