@@ -6,6 +6,7 @@ TORCH := torch==2.13.0
 
 # Where `make demo`, `make docs`, `make reproduce` and `make bench` write.
 demo: OUT ?= out/demo
+demo: EPOCHS ?= 100
 docs: OUT ?= out/site
 reproduce: OUT ?= out/reproduce/$(RECIPE)
 RESULTS ?= benchmarks/results.csv
@@ -24,7 +25,7 @@ ARGS ?=
 .PHONY: demo docs test test-slow lint format bench bench-spectra reproduce results clean
 
 demo: .venv/ready
-	$(BIN)/python examples/count_cycles.py --out $(OUT)
+	$(BIN)/python examples/count_cycles.py --out $(OUT) --epochs $(EPOCHS)
 
 # A site that needs no server and no network: open out/site/index.html.
 docs: .venv/ready

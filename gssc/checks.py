@@ -10,10 +10,21 @@ if TYPE_CHECKING:  # `gssc --help` needs checks, but no tensors
     import torch
     from torch import Tensor
 
+LONGEST = 300  # characters of an error
+MOST_NEAR, LONGEST_NEAR = 1000, 100  # options, and their characters, among which the nearest one is sought
+
+
+def shorten(text: str, most: int = LONGEST) -> str:
+    """One line of printable characters; what is too long loses its middle."""
+    if len(text) > most:
+        end = most // 3
+        text = f"{text[: most - end - 3]} … {text[-end:]}"
+    return "".join(c if c.isprintable() else " " for c in text)
+
 
 def fail(argument: str, expected: str, got: object) -> NoReturn:
     """Raise the one-line ValueError that every check of the package ends in."""
-    raise ValueError(f"{argument}: expected {expected}, got {got}")
+    raise ValueError(shorten(f"{argument}: expected {expected}, got {got}"))
 
 
 def check_shape(argument: str, tensor: "Tensor", *shape: int | None) -> None:
@@ -28,6 +39,21 @@ def check_shape(argument: str, tensor: "Tensor", *shape: int | None) -> None:
     if not fits:
         wanted = ", ".join("*" if size is None else str(size) for size in shape)
         fail(argument, f"shape [{wanted}]", list(tensor.shape))
+
+
+def check_pairs(argument: str, pairs: "Tensor | None", nodes: int) -> None:
+    """Fail unless these are pairs of node numbers, [2, M]; the numbers are looked at on a CPU (no GPU has to wait)."""
+    import torch
+
+    if pairs is None:
+        fail(argument, "pairs of nodes, [2, M]", "None")
+    check_shape(argument, pairs, 2, None)
+    if pairs.is_floating_point() or pairs.dtype == torch.bool:
+        fail(argument, "node numbers", pairs.dtype)
+    if pairs.device.type == "cpu" and not torch.compiler.is_compiling() and pairs.numel():
+        low, high = int(pairs.min()), int(pairs.max())
+        if low < 0 or high >= nodes:
+            fail(argument, f"node numbers in 0..{nodes - 1}", f"{low}..{high}")
 
 
 def check_device(argument: str, name: "str | torch.device", *, present: bool = True) -> "torch.device":
@@ -54,7 +80,8 @@ def check_choice(argument: str, value: object, choices: Iterable[object]) -> Non
     options = list(choices)
     if value in options:
         return
-    near = difflib.get_close_matches(str(value), [str(option) for option in options], n=1)
+    names = [str(option)[:LONGEST_NEAR] for option in options[:MOST_NEAR]]
+    near = difflib.get_close_matches(str(value)[:LONGEST_NEAR], names, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     fail(argument, "one of " + ", ".join(repr(option) for option in options), f"{value!r}{hint}")
 

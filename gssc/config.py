@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import yaml
-
-from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail
+from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail, shorten
+from gssc.readers import DamagedFileError, parse_yaml, read_yaml
 
 Precision = Literal["float32", "tf32", "bf16", "float64"]
+Head = Literal["halving", "wide", "linear", "normalized-1", "normalized-2"]
 # Numbers with the check that `Section` makes of them.
 Count = Annotated[int, check_positive]
 Number = Annotated[float, check_at_least_zero]
@@ -38,6 +38,10 @@ RETIRED: dict[str, tuple[Any, str]] = {
     "train.also": (None, _FURTHER),
     "train.also_every": (5, _FURTHER),
 }
+# What a file must not ask for: memory is spent on it before anything can go wrong.
+MOST = {"spectrum.k": 100_000, "spectrum.rwse": 10_000, "model.layers": 1_000, "train.teachers": 1_000}
+MOST |= {f"model.{name}": 65_536 for name in ("channels", "phi_channels", "rwse_channels", "diagonal_channels")}
+MOST_OF_ANY = 10**9
 _said: set[str] = set()  # once per process, however many recipes are read
 
 
@@ -51,6 +55,9 @@ class Section:
             for option in (hint, *typing.get_args(hint)) if value is not None else ():
                 for check in getattr(option, "__metadata__", ()):
                     check(f"{section}.{name}", value)
+            most = MOST.get(f"{section}.{name}", MOST_OF_ANY)
+            if type(value) is int and value > most:
+                fail(f"{section}.{name}", f"at most {most:,}", shorten(repr(value), 40))
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,8 @@ class DataConfig(Section):
     skip_invalid: bool = False  # leave out molecules that cannot be read, instead of an error
     task: Literal["regression", "multiclass", "binary"] | None = None  # task of own data; null: inferred
     metric: str | None = None  # metric of own data; null: the usual one of its task
+    scale: Literal["auto", "standard", "row", "none"] = "standard"  # of continuous features of own data, see infer.py
+    mask: Whole = 0  # which of several splits, where masks of own data have a column for each
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ class SpectrumConfig(Section):
     k: Count = 16  # eigenpairs per graph
     operator: Literal["sym", "combinatorial", "adjacency"] = "combinatorial"  # of which; sym: the normalised Laplacian
     zero_modes: Literal["keep", "drop"] = "drop"  # eigenvectors of eigenvalue 0
+    which: Literal["low", "high", "both"] = "low"  # end of a Laplacian's spectrum; both: sym, with zero modes kept
     truncation: Literal["eigenspace", "raw"] = "eigenspace"  # whole eigenspaces, or k pairs whatever the basis
     rwse: Whole = 0  # random-walk steps; 0 for none
 
@@ -96,16 +106,25 @@ class ModelConfig(Section):
     self_term: bool = True  # the second term of Eq. 4, of a node to itself
     degree_scaling: bool = False  # scale features by a learned function of the degree before the global part
     out_proj: bool = False  # a Linear after the global part
+    kernel_channels: Count | None = None  # width over which a shared kernel sums; null: that of the model
+    in_proj: bool = True  # the Linears of the features that the global part mixes and scales
+    degree_init: Literal["one", "small"] = "one"  # degree scaling begins as the identity, or with small random factors
+    degree: Literal["in", "undirected"] = "in"  # degrees that scale: edges that enter a node, or its neighbours
     heads: Count = 4  # heads of attention
     embedding_init: Literal["normal", "xavier"] = "normal"  # first values of the embeddings of categories
+    edge_embedding: bool = False  # one learned vector for all edges, where edges have no features
     rwse_channels: Whole = 28  # channels of the random-walk encoding; 0 for none
     diagonal_channels: Whole = 0  # channels of the invariant spectral node encoding; 0 for none
+    residual: bool = True  # layers add their input to what their parts say of it
+    dropout_input: Probability = 0.0  # dropout of node features, before anything else
+    lappe_channels: Whole = 0  # channels of LapPE, eigenvectors with random signs as node input; 0 for none
     dropout_local: Probability = 0.0  # dropout after the local part
     dropout_global: Probability = 0.0  # dropout after the global part
     dropout_ffn: Probability = 0.0  # dropout in the feed-forward network
     norm: Literal["batch", "layer", "none"] = "batch"  # normalisation after each part
     pool: Literal["sum", "mean", "max"] = "mean"  # from nodes to a graph
-    head: Literal["halving", "wide", "linear"] = "halving"  # last layers: width halved twice, kept, or one Linear
+    head: Head = "halving"  # last layers: width halved twice, kept, one Linear, or hidden layers of unit length
+    ordered_pairs: bool = False  # for pairs of nodes: (u, v) and (v, u) are different
     jumping_knowledge: bool = False  # the head sees the outputs of all layers
 
 
@@ -114,7 +133,8 @@ class OptimConfig(Section):
     """AdamW with linear warm-up, then cosine to zero."""
 
     lr: Number = 1e-3  # largest learning rate
-    weight_decay: Number = 0.0  # decoupled weight decay of AdamW
+    weight_decay: Number = 0.0  # weight decay
+    decay: Literal["decoupled", "l2"] = "decoupled"  # of AdamW, or a part of the gradient as in Adam
     clip: Number = 1.0  # largest gradient norm; 0 for none
     warmup_epochs: Whole = 0  # epochs in which the learning rate rises from 0
 
@@ -127,6 +147,7 @@ class TrainConfig(Section):
     batch_size: Count = 32  # graphs per step
     start: str | None = None  # a trained model whose weights it begins with; see gssc.train.loaded
     teachers: Whole = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
+    mirror: bool = False  # half of the training images left to right, drawn anew in every step (superpixels)
     ema: Probability = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
     precision: Precision = "float32"  # of all numbers; tf32: float32 with coarser products
@@ -134,6 +155,7 @@ class TrainConfig(Section):
     kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: Count = 1  # epochs between evaluations on validation
     select_over: Count = 1  # weights are selected by the median score of so many evaluations, the last of them theirs
+    patience: Whole = 0  # epochs without a better validation score after which training ends; 0: it never does
     checkpoint_every: Count = 1  # epochs between checkpoints; short ones are not saved more often than stopping.py says
     checkpoint_minutes: Number = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed
@@ -171,10 +193,7 @@ class Recipe:
             check_choice("override section", section, SECTIONS)
             if path not in RETIRED:
                 check_choice(f"override {section}", key, DEFAULTS[section])
-            try:
-                values[section][key] = yaml.safe_load(value)
-            except yaml.YAMLError as error:
-                fail(f"override {path}", "a value in YAML", f"{value!r} ({str(error).splitlines()[0]})")
+            values[section][key] = parse_yaml(value, f"override {path}", "a value in YAML")
         return parse_recipe(values)
 
 
@@ -230,13 +249,16 @@ def parse_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(path: Path) -> Recipe:
     """Read one YAML file."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         fail("recipe", "an existing YAML file", str(path))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail("recipe", "a YAML file", f"{path}: {str(error).splitlines()[0]}")
-    return parse_recipe(values)
+    try:
+        values = read_yaml(path)
+    except DamagedFileError as error:
+        fail("recipe", "a YAML file", error)
+    try:
+        return parse_recipe(values)
+    except ValueError as error:
+        raise ValueError(shorten(f"{path}: {error}")) from None
 
 
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,7 +297,7 @@ def _parse_section(section: str, values: Any) -> Any:
     for what, settings in ignored.items():
         if what not in _said:
             _said.add(what)
-            print(f"{' '.join(settings)}: retired and ignored, it {what}", file=sys.stderr)
+            print(f"{shorten(' '.join(settings))}: retired and ignored, it {what}", file=sys.stderr)
     for name, default in DEFAULTS[section].items():
         if default is dataclasses.MISSING and name not in parsed:
             fail(f"recipe section {section}", f"a key {name!r}", sorted(parsed))

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, and that are read without executing anything.
+"""Files that appear complete or not at all; those of tensors are read without executing anything.
 
 A file is written beside its place, flushed to the disk, renamed, and its folder flushed: a process killed at any moment
 leaves the old file or the new one. Tensors travel as safetensors with a JSON-able ``about``, every byte covered by a
@@ -9,11 +9,14 @@ import errno
 import json
 import lzma
 import os
+import platform
+import re
 import shutil
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,16 +25,16 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from gssc.checks import fail
+from gssc.readers import TEXT, parse_json, read_bytes
+from gssc.readers import DamagedFileError as DamagedFileError
+from gssc.readers import read_json as read_json
 
 # One metadata string, since safetensors writes several in arbitrary order; the digits are filled in at the end.
 CHECKSUM, DIGITS = b"crc32=", b"00000000"
 # The weights of a run or published model; those that ship are compressed.
 WEIGHTS = ("model.safetensors", "model.safetensors.xz")
-LARGEST = 1 << 30  # bytes that a compressed file may grow to
-
-
-class DamagedFileError(ValueError):
-    """A file that is truncated, altered, or not what it should be."""
+LARGEST = 1 << 27  # bytes that a compressed file may grow to, far above any model of a recipe (5 MB)
+LARGEST_TENSORS = 1 << 40  # bytes of one that is not
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -43,7 +46,8 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 def writing(path: Path) -> Iterator[TextIO]:
     """A text file that is written piece by piece, and replaces what was there once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    _remove_dead(path.parent)
+    temporary = path.parent / f".{path.name}.{_mark()}.tmp"
     try:
         with temporary.open("w", newline="", encoding="utf-8") as file:
             yield file
@@ -67,11 +71,12 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _replace(contents: Mapping[Path, bytes]) -> None:
-    mark = uuid.uuid4().hex
+    mark = _mark()
     temporary = {path: path.parent / f".{path.name}.{mark}.tmp" for path in contents}
     folders = {path.parent for path in contents}
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
+        _remove_dead(folder)
     try:
         for path, content in contents.items():
             with temporary[path].open("wb") as file:
@@ -89,7 +94,7 @@ def _replace(contents: Mapping[Path, bytes]) -> None:
 
 def replace_folder(out: Path, contents: Mapping[str, bytes]) -> None:
     """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all."""
-    mark = uuid.uuid4().hex
+    mark = _mark()
     temporary, before = (out.parent / f".{out.name}.{mark}.{ending}" for ending in ("tmp", "old"))
     try:
         for file, data in contents.items():
@@ -113,6 +118,27 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _mark() -> str:
+    """What tells a temporary file from others: machine and process, in hexadecimal, and chance."""
+    return f"{_machine():08x}{os.getpid():08x}{uuid.uuid4().hex[:16]}"
+
+
+def _machine() -> int:
+    return zlib.crc32(platform.node().encode())
+
+
+@lru_cache(maxsize=256)  # once, in a process
+def _remove_dead(folder: Path) -> None:
+    """Remove what processes of this machine that live no more have left unfinished in a folder."""
+    for path in folder.glob(f".*.{_machine():08x}*.tmp") if os.name == "posix" else ():
+        written_by = re.search(r"\.[0-9a-f]{8}([0-9a-f]{8})[0-9a-f]{16}\.tmp$", path.name)
+        if written_by and not Path(f"/proc/{int(written_by[1], 16)}").exists() and Path("/proc/self").exists():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
 def json_bytes(values: Any) -> bytes:
     """A file of indented JSON."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
@@ -121,24 +147,6 @@ def json_bytes(values: Any) -> bytes:
 def write_json(path: Path, values: Any) -> None:
     """Replace a file by values as indented JSON."""
     write_atomic(path, json_bytes(values))
-
-
-def read_json(path: Path) -> Any:
-    """The values of a JSON file; a missing or damaged one is an error of one line."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DamagedFileError(f"{path}: expected a JSON file, got no such file") from None
-    except (OSError, ValueError) as error:
-        raise DamagedFileError(f"{path}: expected a JSON file, got {error}") from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """`read_json` of a file that holds an object."""
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise DamagedFileError(f"{path}: expected a JSON object, got {type(values).__name__}")
-    return values
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -160,12 +168,7 @@ def weights_file(folder: Path) -> Path | None:
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and ``about`` of a file that `save_tensors` wrote (``.xz``: compressed); else a `DamagedFileError`."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise DamagedFileError(f"{path}: expected a safetensors file of gssc, got no such file") from None
-    except OSError as error:
-        raise DamagedFileError(f"{path}: expected a readable file, got {error}") from None
+    raw = read_bytes(path, LARGEST_TENSORS, "safetensors file of gssc")
     try:
         raw = _decompressed(raw) if path.suffix == ".xz" else raw
         about = _verified_about(raw)
@@ -175,7 +178,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _decompressed(raw: bytes) -> bytes:
-    decompressor = lzma.LZMADecompressor()
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LARGEST)
     content = decompressor.decompress(raw, LARGEST)
     if not decompressor.eof:
         raise ValueError("a file that was cut, or is too large")
@@ -191,8 +194,8 @@ def _verified_about(raw: bytes) -> dict[str, Any]:
     checksum = zlib.crc32(view[at + len(DIGITS) :], zlib.crc32(DIGITS, zlib.crc32(view[:at])))
     if view[at : at + len(DIGITS)] != f"{checksum:08x}".encode():
         raise ValueError("a wrong checksum (the file was altered or cut)")
-    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    about: dict[str, Any] = json.loads(header["__metadata__"]["gssc"].partition(" ")[2])
+    header = parse_json(raw[8 : 8 + int.from_bytes(raw[:8], "little")], "its header", {"__metadata__": {"gssc": TEXT}})
+    about: dict[str, Any] = parse_json(header["__metadata__"]["gssc"].partition(" ")[2], "its description", {})
     return about
 
 

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from gssc.checks import check_choice, check_positive, check_shape, fail
+from gssc.checks import check_choice, check_pairs, check_positive, check_shape, fail
 from gssc.nn import (
+    EdgeHead,
+    EigenvectorEncoder,
     FeatureEncoder,
     GraphContext,
     GraphHead,
@@ -23,12 +25,13 @@ from gssc.nn import (
     joint_gains,
 )
 from gssc.nn.encoders import EmbeddingInit, Features, HeadForm, Level, Pool
-from gssc.nn.gssconv import Kernel
+from gssc.nn.gssconv import DegreeInit, Kernel
 from gssc.nn.local import Local, Source, copies, make_locals
 from gssc.nn.norm import NormName
 from gssc.nn.phi import make_phi
 from gssc.nn.recompute import recomputed_layers
 from gssc.nn.reset import Resets
+from gssc.ops.context import undirected_degree
 from gssc.padding import blank
 from gssc.spectra.attached import check_fresh
 from gssc.spectra.packed import edges_of
@@ -39,13 +42,13 @@ GLOBALS = get_args(Global)
 
 
 class GSSC(Resets, nn.Module):
-    """Message passing and graph state space convolutions, for predictions of nodes or of graphs.
+    """Message passing and graph state space convolutions, for predictions of nodes, of graphs or of pairs of nodes.
 
     Encoders embed node and edge features, φ encodes the spectrum once for all layers, each layer is a ``GSSCLayer``,
     and a head reads the nodes out. In eval mode the prediction for a graph does not depend on the others in its batch.
 
     Args:
-        out_channels: Number of outputs per node or graph.
+        out_channels: Number of outputs per node, graph or pair of nodes.
         channels: C, width of the model.
         layers: Number of layers.
         node_features: D for continuous node features [N, D]; vocabulary sizes for categorical ones [N, columns];
@@ -54,9 +57,12 @@ class GSSC(Resets, nn.Module):
             them.
         embedding_init: First values of the embeddings of categories, ``"normal"`` or ``"xavier"``, see
             ``gssc.nn.FeatureEncoder``.
+        edge_embedding: Where there are no edge features, one learned vector for all edges.
         rwse: Number of random-walk steps in ``data.rwse`` to concatenate to the node embedding; 0 for none.
         rwse_channels: Channels of that encoding, taken from the ``channels`` of the embedding.
         diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
+        lappe_channels: Channels of ``gssc.nn.EigenvectorEncoder``, which depends on signs and bases of eigenvectors,
+            taken likewise; 0 for none.
         local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``; or
             any PyG convolution C → C, as a module (copied for every layer) or as a function of ``channels``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
@@ -73,15 +79,24 @@ class GSSC(Resets, nn.Module):
         self_term: Keep the self term, see ``GSSConv``.
         degree_scaling: Scale features by degree before the convolution, see ``GSSConv``.
         out_proj: Linear after the global term, see ``GSSConv``.
+        kernel_channels: Width over which a shared kernel sums, see ``GSSConv``.
+        in_proj: Linears before the global term, see ``GSSConv``.
+        degree_init: First values of the scale by degree, see ``GSSConv``.
+        degree: Which degrees scale: ``"in"``, of the edges that enter a node, or ``"undirected"``, of its neighbours.
         heads: Heads of ``glob="attention"``.
+        residual: Whether layers add their input to what their parts say of it, see ``GSSCLayer``.
+        dropout_input: Dropout of continuous node features, or of the embedding of categories.
         dropout_local: Dropout of the local part.
         dropout_global: Dropout of the global part.
         dropout_ffn: Dropout of the feed-forward network.
         norm: ``"batch"``, ``"layer"`` or ``"none"``.
-        level: ``"graph"`` or ``"node"``.
+        level: ``"graph"``, ``"node"`` or ``"edge"``: the pairs of nodes in ``edge_label_index``, see
+            ``gssc.nn.EdgeHead``.
         pool: ``"sum"``, ``"mean"`` or ``"max"`` of nodes, for ``level="graph"``.
-        head: The MLP at the end: ``"halving"``, ``"wide"`` or ``"linear"``, see ``gssc.nn.MLPHead``.
-        jumping_knowledge: Hand the concatenated outputs of all layers to the head.
+        head: The MLP at the end: ``"halving"``, ``"wide"``, ``"linear"``, ``"normalized-1"`` or ``"normalized-2"``, see
+            ``gssc.nn.MLPHead``.
+        ordered_pairs: For ``level="edge"``: (u, v) and (v, u) are different pairs; else both get the same output.
+        jumping_knowledge: Hand the concatenated outputs of all layers to the head; its last two forms narrow them.
         degree_histogram: Of the training set, how many nodes have 0, 1, 2, … incoming edges: for ``local="pna"``,
             which needs it.
         recompute: For graphs that hardly fit: 0 keeps what the backward pass of every layer needs; 1 keeps only the
@@ -107,9 +122,11 @@ class GSSC(Resets, nn.Module):
         node_features: Features = None,
         edge_features: Features = None,
         embedding_init: EmbeddingInit = "normal",
+        edge_embedding: bool = False,
         rwse: int = 0,
         rwse_channels: int = 28,
         diagonal_channels: int = 0,
+        lappe_channels: int = 0,
         local: Local | Source = "gatedgcn",
         glob: Global | Source = "gssc",
         phi: Literal["deepset", "elementwise", "polynomial", "transformer"] | Source = "deepset",
@@ -120,7 +137,13 @@ class GSSC(Resets, nn.Module):
         self_term: bool = True,
         degree_scaling: bool = False,
         out_proj: bool = False,
+        kernel_channels: int | None = None,
+        in_proj: bool = True,
+        degree_init: DegreeInit = "one",
+        degree: Literal["in", "undirected"] = "in",
         heads: int = 4,
+        residual: bool = True,
+        dropout_input: float = 0.0,
         dropout_local: float = 0.0,
         dropout_global: float = 0.0,
         dropout_ffn: float = 0.0,
@@ -131,18 +154,22 @@ class GSSC(Resets, nn.Module):
         jumping_knowledge: bool = False,
         degree_histogram: Sequence[int] | None = None,
         recompute: int = 0,
+        ordered_pairs: bool = False,
     ) -> None:
         super().__init__()
         recompute = recompute or 0
         for name, number in (("out_channels", out_channels), ("channels", channels), ("layers", layers)):
             check_positive(name, number)
         may_be_zero = {"rwse": rwse, "rwse_channels": rwse_channels, "diagonal_channels": diagonal_channels}
+        may_be_zero["lappe_channels"] = lappe_channels
         for name, number in (may_be_zero | {"recompute": recompute}).items():
             if number != 0:
                 check_positive(name, number)
         check_choice("level", level, get_args(Level))
         check_choice("head", head, get_args(HeadForm))
+        check_choice("degree", degree, ("in", "undirected"))
         self.level, self.jumping_knowledge, self.recompute = level, jumping_knowledge, recompute
+        self.undirected = degree_scaling and degree == "undirected"
         if isinstance(glob, str):
             check_choice("glob", glob, GLOBALS)
         self.dropouts = any((dropout_local, dropout_global, dropout_ffn))
@@ -155,36 +182,43 @@ class GSSC(Resets, nn.Module):
             self.phi = make_phi(phi, phi_channels or channels)
             phi_channels = self.phi.channels
 
-        extra = (rwse_channels if rwse else 0) + diagonal_channels
+        extra = (rwse_channels if rwse else 0) + diagonal_channels + lappe_channels
         if extra >= channels:
-            fail("rwse_channels + diagonal_channels", f"less than channels = {channels}", extra)
-        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x", embedding_init)
-        self.edge_encoder = (
-            FeatureEncoder(edge_features, channels, "edge_attr", embedding_init) if edge_features is not None else None
-        )
+            fail("rwse_channels + diagonal_channels + lappe_channels", f"less than channels = {channels}", extra)
+        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x", embedding_init, dropout_input)
+        self.edge_encoder = None
+        if edge_features is not None or edge_embedding:
+            self.edge_encoder = FeatureEncoder(edge_features, channels, "edge_attr", embedding_init)
         self.rwse_encoder = RandomWalkEncoder(rwse, rwse_channels) if rwse else None
         self.diagonal_encoder = None
         if self.phi is not None and diagonal_channels:
             self.diagonal_encoder = SpectralDiagonalEncoder(self.phi.channels, diagonal_channels)
+        self.lappe_encoder = EigenvectorEncoder(lappe_channels) if lappe_channels else None
 
         def make_global(channels: int) -> nn.Module | None:
             if glob == "attention":
                 return SoftmaxAttention(channels, heads)
             if glob == "none":
                 return None
-            return GSSConv(channels, phi_channels, kernel, selective, normalize, self_term, degree_scaling, out_proj)
+            return GSSConv(
+                channels, phi_channels, kernel, selective, normalize, self_term, degree_scaling, out_proj,
+                kernel_channels, in_proj, degree_init,
+            )  # fmt: skip
 
         edges = self.edge_encoder is not None
         locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
         globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
         self.layers = nn.ModuleList(
-            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm)
+            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, residual)
             for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels
-        self.head = (
-            GraphHead(width, out_channels, pool, head) if level == "graph" else MLPHead(width, out_channels, head)
-        )
+        if level == "edge":
+            self.head: nn.Module = EdgeHead(width, out_channels, head, ordered_pairs, channels)
+        elif level == "graph":
+            self.head = GraphHead(width, out_channels, pool, head, channels)
+        else:
+            self.head = MLPHead(width, out_channels, head, channels)
 
     def forward(
         self,
@@ -202,6 +236,7 @@ class GSSC(Resets, nn.Module):
         edge_mask: Tensor | None = None,
         ptr: Tensor | None = None,
         largest: int | None = None,
+        edge_label_index: Tensor | None = None,
     ) -> Tensor:
         """Predict.
 
@@ -211,7 +246,8 @@ class GSSC(Resets, nn.Module):
         hold in padding rows is not read; rows of ``eigvecs`` must be zero there, ``eigmask`` False.
 
         Args:
-            x: Node features as declared by ``node_features``, or ``None``.
+            x: Node features as declared by ``node_features``, or ``None``; continuous ones that are mostly zeros
+                may be a CSR tensor, which spares most of the work.
             edge_index: Edges, [2, E].
             eigvals: Eigenvalues, [G, K]; with ``eigvecs`` and ``eigmask`` as ``LaplacianSpectrum`` makes them. Not
                 needed where neither the global part nor an encoding uses them.
@@ -228,24 +264,27 @@ class GSSC(Resets, nn.Module):
                 then trusted to agree.
             largest: A number of nodes that no graph exceeds (but those of padding): spares attention asking the device
                 for their sizes, at the price of padding all graphs to it.
+            edge_label_index: The pairs to predict for ``level="edge"``, [2, M], as PyG's ``RandomLinkSplit`` makes
+                them; not read at other levels. Messages go along ``edge_index`` alone.
 
         Returns:
-            [G, out] or [N, out]; rows of padding graphs and nodes mean nothing.
+            [G, out], [N, out] or [M, out]; rows of padding graphs and nodes mean nothing.
         """
         spectrum = eigvals, eigvecs, eigmask
         nodes, graphs = self._sizes(x, spectrum, batch, num_graphs, num_nodes)
         seeded: list[Any] = []  # whose dropout gets its seeds in one draw for all
         for layer in self.layers if self.dropouts and self.training else ():
             seeded += [layer, layer.local]
+        degree = undirected_degree(edge_index, nodes) if self.undirected else None
         context = graph_context(
-            nodes, graphs, batch, edge_index, ptr=ptr, largest=largest,
+            nodes, graphs, batch, edge_index, ptr=ptr, largest=largest, degree=degree,
             node_mask=node_mask, edge_mask=edge_mask, seeded=seeded,
         )  # fmt: skip
         self._check_numbers(x, edge_attr, rwse, spectrum, context)
         if node_mask is not None:
             x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
         phi = None if self.phi is None else self.phi(eigvals, eigmask)
-        h = self._encode_nodes(x, rwse, phi, eigvecs, context)
+        h = self._encode_nodes(x, rwse, phi, spectrum, context)
         e = None if self.edge_encoder is None else self.edge_encoder(edge_attr, edge_index.shape[1])
         if phi is not None:  # of all layers at once, as it is cheaper
             context.gains = joint_gains([*map(attrgetter("glob"), self.layers)], phi)
@@ -258,6 +297,9 @@ class GSSC(Resets, nn.Module):
                 h, e = layer(h, edge_index, phi, eigvecs, batch, e, context=context)
                 outputs.append(h)
         h = torch.cat(outputs, dim=1) if self.jumping_knowledge else outputs[-1]
+        if self.level == "edge":
+            check_pairs("edge_label_index", edge_label_index, nodes)
+            return self.head(h, edge_label_index)
         return self.head(h, context) if self.level == "graph" else self.head(h)
 
     def _sizes(
@@ -275,7 +317,7 @@ class GSSC(Resets, nn.Module):
             graphs = eigvals.shape[0]
         elif graphs is None and batch is not None:
             fail("num_graphs", "the number of graphs, where batch is given without eigvals", "None")
-        if self.phi is not None:
+        if self.phi is not None or self.lappe_encoder is not None:
             if eigvals is None or eigvecs is None or eigmask is None:
                 fail("eigvals", "eigvals, eigvecs and eigmask (apply gssc.LaplacianSpectrum to the data)", "None")
             if eigvecs.shape != (nodes, eigvals.shape[1]):
@@ -293,12 +335,13 @@ class GSSC(Resets, nn.Module):
             ("x", x, self.node_encoder.linear, context.node_mask),
             ("edge_attr", edge_attr, self.edge_encoder, context.edge_mask),
             ("rwse", rwse, self.rwse_encoder, context.node_mask),
-            ("eigvals", spectrum[0], self.phi, None),
-            ("eigvecs", spectrum[1], self.phi, None),
+            ("eigvals", spectrum[0], self.phi or self.lappe_encoder, None),
+            ("eigvecs", spectrum[1], self.phi or self.lappe_encoder, None),
         ):
             if numbers is None or reader is None or not numbers.is_floating_point():
                 continue
             if reader is not self.phi and numbers.device.type == "cpu":
+                numbers = numbers.values() if numbers.layout == torch.sparse_csr else numbers
                 finite = torch.isfinite(numbers if mask is None else blank(numbers, mask))  # type: ignore[arg-type]
                 if not bool(finite.all()):
                     fail(name, "finite numbers", f"{int((~finite).sum())} non-finite of {numbers.numel()}")
@@ -306,9 +349,10 @@ class GSSC(Resets, nn.Module):
                 fail(name, f"{weights}, the type of the model's weights (data.apply, model.to)", numbers.dtype)
 
     def _encode_nodes(
-        self, x: Tensor | None, rwse: Tensor | None, phi: Tensor | None, eigvecs: Tensor | None, context: GraphContext
+        self, x: Tensor | None, rwse: Tensor | None, phi: Tensor | None, spectrum: Spectrum, context: GraphContext
     ) -> Tensor:
-        """Features, random-walk encodings and the diagonal of the kernels side by side, [N, C]."""
+        """Features, random-walk encodings, the diagonal of the kernels and LapPE side by side, [N, C]."""
+        eigvals, eigvecs, eigmask = spectrum
         pieces = [self.node_encoder(x, context.nodes)]
         if self.rwse_encoder is not None:
             if rwse is None:
@@ -318,6 +362,8 @@ class GSSC(Resets, nn.Module):
             pieces.append(self.rwse_encoder(rwse, context.node_mask))
         if self.diagonal_encoder is not None:
             pieces.append(self.diagonal_encoder(phi, eigvecs, context))
+        if self.lappe_encoder is not None:
+            pieces.append(self.lappe_encoder(eigvals, eigvecs, eigmask, context))
         return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
 
 
@@ -332,4 +378,6 @@ def model_inputs(data: Data) -> dict[str, Any]:
     if "node_mask" in data:  # a padded batch, see gssc.replay
         inputs |= {"node_mask": data.node_mask, "edge_mask": data.edge_mask, "ptr": data.ptr}
     graphs = data.num_graphs if inputs["batch"] is not None else 1
+    if "edge_label_index" in data:
+        inputs["edge_label_index"] = data.edge_label_index
     return inputs | {"num_graphs": graphs, "num_nodes": data.num_nodes}

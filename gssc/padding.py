@@ -100,6 +100,8 @@ class StaticBatch:
         """Why a batch cannot be padded, in a few words; None where it can."""
         if batch.edge_index is None:
             return "a batch has no edge_index"
+        if "edge_label_index" in batch:
+            return "a batch has pairs of nodes to predict, of which there is no fixed number"
         odd = [name for name, (tensor, kind) in _by_rows(batch).items() if not kind or tensor.layout != torch.strided]
         return f"the rows of batch.{odd[0]} are neither those of nodes, nor of edges, nor of graphs" if odd else None
 

@@ -35,6 +35,8 @@ def permute_nodes(data: Data, permutation: Tensor) -> Data:
     for name, value in data.to_dict().items():
         if name == "edge_index":
             out.edge_index = permutation[value.flip(1)]
+        elif name == "edge_label_index":
+            out.edge_label_index = permutation[value]
         elif isinstance(value, Tensor) and data.is_edge_attr(name):
             out[name] = value.flip(0)
         elif isinstance(value, Tensor) and data.is_node_attr(name):
@@ -65,7 +67,7 @@ def assert_permutation_equivariant(
     tolerance: float | None = None,
     seed: int = 0,
 ) -> None:
-    """Permuting the nodes permutes the output (``level="node"``) or leaves it (``"graph"``).
+    """Permuting the nodes permutes the output (``level="node"``) or leaves it (``"graph"``, ``"edge"``).
 
     ``transform`` (such as ``LaplacianSpectrum``) is applied after the permutation: preprocessing is part of the test.
     """

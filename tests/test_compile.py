@@ -25,6 +25,7 @@ MODELS = {
     "default": {},
     "selective": {"selective": True, "kernel": "shared"},
     "attention": {"glob": "attention", "local": "gine"},
+    "pairs": {"level": "edge", "local": "gcn", "glob": "none"},  # the head alone is new
     "encodings": {"rwse": 4, "rwse_channels": 4, "diagonal_channels": 4, "degree_scaling": True, "out_proj": True},
 }
 
@@ -34,6 +35,7 @@ def make_batch(sizes):
     for seed, n in enumerate(sizes):
         data = random_graph(n, 0.4, seed)
         data.x, data.edge_attr = torch.randn(n, 3), torch.randn(data.num_edges, 2)
+        data.edge_label_index = torch.randint(n, (2, n + 1))
         graphs.append(TRANSFORM(data))
     return Batch.from_data_list(graphs)
 
@@ -52,12 +54,23 @@ def gradients(module, output):
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS.keys())
 def test_model_compiles_whole_with_dynamic_shapes(float64_model, settings):
-    check_compiled(float64_model(**settings), "aot_eager")
+    check_compiled(float64_model(layers=1 if settings else 2, **settings), "aot_eager")
 
 
+@pytest.mark.slow  # half a minute of a C++ compiler, most of it for the backward pass
 @pytest.mark.parametrize("backend", [inductor])
 def test_model_compiles_to_native_code(float64_model, backend):
     check_compiled(float64_model(layers=1), backend)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("backend", [inductor])
+def test_inference_compiles_to_native_code(float64_model, backend):
+    model = float64_model(layers=1).eval()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    for sizes in ([6, 9, 4], [5, 5, 8, 12]):
+        inputs = model_inputs(make_batch(sizes))
+        assert_close(compiled(**inputs), model(**inputs))
 
 
 def check_compiled(model, backend):
@@ -120,7 +133,7 @@ def test_model_exports_with_dynamic_nodes_edges_and_graphs(float64_model, settin
         return {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
 
     example = tensors([6, 9, 4])
-    nodes, edges, graphs = (torch.export.Dim(name, min=2) for name in ("nodes", "edges", "graphs"))
+    nodes, edges, graphs, pairs = (torch.export.Dim(name, min=2) for name in ("nodes", "edges", "graphs", "pairs"))
     shapes = {
         "x": {0: nodes},
         "edge_index": {1: edges},
@@ -130,6 +143,7 @@ def test_model_exports_with_dynamic_nodes_edges_and_graphs(float64_model, settin
         "batch": {0: nodes},
         "edge_attr": {0: edges},
         "rwse": {0: nodes},
+        "edge_label_index": {1: pairs},
     }
     program = torch.export.export(model, (), example, dynamic_shapes={name: shapes[name] for name in example})
     for sizes in ([6, 9, 4], [5, 5, 8, 12], [7, 3]):

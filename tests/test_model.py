@@ -21,6 +21,40 @@ def batch():
     return Batch.from_data_list([graph(6), graph(1), graph(9)])
 
 
+def test_pairs_of_nodes_are_scored_by_the_states_of_their_ends(batch):
+    torch.manual_seed(0)
+    model = GSSC(2, 16, 2, node_features=3, edge_features=2, level="edge", jumping_knowledge=True).eval()
+    pairs = torch.tensor([[0, 3, 15, 6], [5, 3, 2, 6]])
+    out = model(**model_inputs(batch), edge_label_index=pairs)
+    states = []
+    model.head.register_forward_pre_hook(lambda head, arguments: states.append(arguments[0]))
+    assert torch.equal(model(**model_inputs(batch), edge_label_index=pairs.flip(0)), out)
+    u, v = states[0][pairs[0]], states[0][pairs[1]]
+    torch.testing.assert_close(out, model.head.mlp(torch.cat([u * v, (u - v).abs()], dim=1)))
+    ordered = GSSC(2, 16, 2, node_features=3, edge_features=2, level="edge", ordered_pairs=True).eval()
+    both = [ordered(**model_inputs(batch), edge_label_index=ends) for ends in (pairs, pairs.flip(0))]
+    changed = (both[0] - both[1]).abs().amax(1) > 1e-4
+    assert changed.tolist() == [True, False, True, False]  # not that of a node with itself
+    model.train()(**model_inputs(batch), edge_label_index=pairs).square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_pairs_are_numbered_through_a_batch_and_checked(batch):
+    graphs = [graph(n, n) for n in (5, 3, 8)]
+    for data in graphs:
+        data.edge_label_index = torch.tensor([[0, data.num_nodes - 1], [1, 0]])
+    together = model_inputs(Batch.from_data_list(graphs))["edge_label_index"]
+    assert together.tolist() == [[0, 4, 5, 7, 8, 15], [1, 0, 6, 5, 9, 8]]
+    model = GSSC(1, 16, 1, node_features=3, level="edge").eval()
+    for pairs, message in (
+        (None, "edge_label_index: expected pairs of nodes, .2, M., got None"),
+        (torch.tensor([[0], [16]]), "edge_label_index: expected node numbers in 0..15, got 0..16"),
+        (torch.zeros(3, 2, dtype=torch.long), r"edge_label_index: expected shape \[2, \*\], got \[3, 2\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(**model_inputs(batch) | {"edge_attr": None}, edge_label_index=pairs)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -38,6 +72,8 @@ def batch():
         {"node_features": 3, "degree_scaling": True, "out_proj": True, "jumping_knowledge": True, "pool": "sum"},
         {"node_features": 3, "jumping_knowledge": True, "head": "wide"},
         {"node_features": 3, "head": "linear"},
+        {"node_features": 3, "glob": "none", "lappe_channels": 4, "edge_embedding": True, "head": "normalized-1"},
+        {"kernel": "shared", "kernel_channels": 5, "in_proj": False, "jumping_knowledge": True, "head": "normalized-2"},
     ],
     ids=lambda s: "-".join(map(str, s.values())) or "default",
 )
@@ -165,9 +201,12 @@ def test_empty_batch():
         ({"local": "gatdgcn"}, "local: expected one of .*did you mean 'gatedgcn'"),
         ({"glob": "gscc"}, "glob: expected one of .*did you mean"),
         ({"phi": "deepsets"}, "phi: expected one of .*did you mean 'deepset'"),
-        ({"level": "edge"}, "level: expected one of 'node', 'graph', got 'edge'"),
+        ({"level": "pair"}, "level: expected one of 'node', 'graph', 'edge', got 'pair'"),
         ({"local": "none", "glob": "none"}, "local: expected a convolution"),
-        ({"rwse": 5, "rwse_channels": 64}, "rwse_channels . diagonal_channels: expected less than channels"),
+        (
+            {"rwse": 5, "rwse_channels": 64},
+            "rwse_channels . diagonal_channels . lappe_channels: expected less than channels",
+        ),
         ({"local": "pna"}, "degree_histogram: expected that of the training set, for local='pna', got None"),
         ({"dropout_ffn": 1.5}, r"dropout_ffn: expected a probability in \[0, 1\), got 1.5"),
     ],

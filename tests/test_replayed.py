@@ -106,6 +106,9 @@ def test_what_cannot_be_padded_has_a_reason():
     batch.odd = torch.zeros(batch.num_nodes + 1)
     assert "rows of batch.odd are neither those of nodes" in StaticBatch.why_not(batch)
     assert StaticBatch.why_not(Batch.from_data_list([Data(x=torch.zeros(2, 1))])) == "a batch has no edge_index"
+    # As many rows as there are graphs, by chance.
+    pairs = Data(x=torch.zeros(2, 1), edge_index=torch.zeros(2, 1).long(), edge_label_index=torch.zeros(2, 1).long())
+    assert "pairs of nodes" in StaticBatch.why_not(Batch.from_data_list([pairs, pairs]))
 
 
 def test_shapes_are_few_and_roomy():

@@ -22,6 +22,7 @@ from gssc import (
 from gssc.testing import (
     assert_basis_invariant,
     assert_batch_independent,
+    assert_close,
     assert_no_gradient_across_graphs,
     assert_permutation_equivariant,
     assert_sign_invariant,
@@ -146,11 +147,13 @@ def trained_statistics(model, data):
     ],
     ids=["default", "selective", "released", "attention", "pna", "gat", "encodings"],
 )
-@pytest.mark.parametrize("level", ["node", "graph"])
+@pytest.mark.parametrize("level", ["node", "graph", "edge"])
 def test_model(level, settings):
     transform = Compose([LaplacianSpectrum(k=5), RandomWalkSE(5)])
     model = GSSC(3, 8, 2, node_features=C, edge_features=2, level=level, **settings)
     parts = [with_features(part.clone()) for part in UGLY.values()]
+    for part in parts if level == "edge" else ():
+        part.edge_label_index = torch.randint(part.num_nodes, (2, 6), generator=torch.Generator().manual_seed(0))
     trained_statistics(model, transform(parts[2]))
 
     def function(data):
@@ -164,3 +167,12 @@ def test_model(level, settings):
     assert_batch_independent(function, prepared)
     if level == "node":
         assert_no_gradient_across_graphs(function, prepared)
+    if level == "edge":
+        for data in prepared:
+            turned, moved = data.clone(), data.clone()
+            turned.edge_label_index, moved.edge_label_index = (
+                data.edge_label_index.flip(0),
+                data.edge_label_index.flip(1),
+            )
+            assert_close(function(turned), function(data), "output with the ends of pairs swapped")
+            assert_close(function(moved).flip(0), function(data), "output with pairs in another order")

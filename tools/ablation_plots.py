@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gssc.config import SECTIONS
-from gssc.report.runs import is_number
+from gssc.readers import is_number
 from gssc.report.svg import GRID, INK, SERIES, drawing_style, drawn, panels
 from gssc.report.variants import Spread
 from tools.ablations import Comparison, Setting

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gssc.report.runs import is_number
+from gssc.readers import is_number
 from gssc.report.tables import spread_text
 from gssc.report.variants import Recorded
 from tools.markdown import heading, line
@@ -19,7 +19,11 @@ SECTIONS = (
     ("global", "Global part", ("model.glob",)),
     ("local", "Local part", ("model.local",)),
     ("kernel", "Kernel per channel or shared", ("model.kernel",)),
-    ("operator", "Operator and zero modes", ("spectrum.operator", "spectrum.zero_modes", "spectrum.truncation")),
+    (
+        "operator",
+        "Operator and zero modes",
+        ("spectrum.operator", "spectrum.zero_modes", "spectrum.truncation", "spectrum.which"),
+    ),
     ("phi", "Encoding of eigenvalues φ", ("model.phi",)),
     ("selection", "Selection", ("model.selective",)),
     ("frequencies", "Number of frequencies d", ("spectrum.k",)),

@@ -3,8 +3,8 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
+from gssc.readers import is_number
 from gssc.report.provenance import duration
-from gssc.report.runs import is_number
 from gssc.report.variants import Recorded
 
 # Remarks on the data of recipes, see gssc.pretrained.publish.

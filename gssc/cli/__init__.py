@@ -1,12 +1,14 @@
 """The command ``gssc``: thin files of sub-commands, which call the library."""
 
 import re
+import sys
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from gssc.checks import shorten
 from gssc.cli import data, tables, train, trained
 from gssc.distribution import NAME, VERSION, warn_of_namesake
 
@@ -51,11 +53,22 @@ def main() -> None:
     warn_of_namesake()  # whose `import gssc` may be another package's
     try:
         app()
+    except SystemExit as end:
+        raise SystemExit(end.code or _status()) from None
     except Exception as error:
         line = _for_people(error)
         if line is None:
             raise
         _say(line)
+
+
+def _status() -> int:
+    """What a signal that was heard makes of the end; 0 where nothing was trained."""
+    if "gssc.train.stopping" not in sys.modules:
+        return 0
+    from gssc.train.stopping import status
+
+    return status()
 
 
 def _for_people(error: Exception) -> str | None:
@@ -83,6 +96,6 @@ def _for_people(error: Exception) -> str | None:
 
 def _say(error: str) -> NoReturn:
     # As text: brackets in a path or a shape are no markup.
-    line = Text.assemble(("error:", "red"), " ", " ".join(error.split("\n")))
+    line = Text.assemble(("error:", "red"), " ", shorten(error))
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
     raise SystemExit(2) from None

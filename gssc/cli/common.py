@@ -14,7 +14,7 @@ from gssc.checks import check_choice, fail
 if TYPE_CHECKING:
     import torch
 
-_RECIPE = typer.Argument(help="Name of a recipe (see `gssc recipes`) or path of a YAML file.")
+_RECIPE = typer.Argument(help="Name of a recipe or of a variant (see `gssc recipes`), or path of a YAML file.")
 RecipeName = Annotated[str, _RECIPE]
 MaybeRecipeName = Annotated[str | None, _RECIPE]
 Overrides = Annotated[
@@ -77,16 +77,16 @@ def take_threads(number: int | None) -> None:
         torch.set_num_threads(number)
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, option: str = "--time-limit") -> float:
     """``90``, ``90s``, ``10m`` or ``2h`` in seconds."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, factor = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
     try:
         seconds = float(number) * factor
     except ValueError:
-        fail("--time-limit", "a time such as 90s, 10m or 2h", repr(text))
+        fail(option, "a time such as 90s, 10m or 2h", repr(text))
     if not seconds > 0:
-        fail("--time-limit", "a positive time", repr(text))
+        fail(option, "a positive time", repr(text))
     return seconds
 
 

@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gssc.config import describe_keys
-from gssc.recipes import find_recipe, recipe_folder, recipe_names
+from gssc.recipes import find_recipe, recipe_folder, recipe_names, recipe_variants
 
 WIDE = 110  # columns of a terminal that has room for a description
 CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"
+CAPTION_OF_RECIPES = "published: GSSC in arXiv 2406.05815, mean ± deviation over seeds; a variant is RECIPE:VARIANT"
 STYLES = {"better": "green", "worse": "red"}
 
 
@@ -36,7 +37,7 @@ def recipes(
     from gssc.report.published import published_gssc
 
     wide = console.width >= WIDE
-    table = Table(box=box.SIMPLE, caption="published: GSSC in arXiv 2406.05815, mean ± deviation over seeds")
+    table = Table(box=box.SIMPLE, caption=CAPTION_OF_RECIPES)
     for heading in ("recipe", "dataset", "metric", "published", *(["about"] if wide else [])):
         table.add_column(heading, no_wrap=heading != "about")
     for name in recipe_names():
@@ -48,6 +49,8 @@ def recipes(
         first_line = (recipe_folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]
         about = first_line.lstrip("# ").partition(" Paper:")[0]
         table.add_row(name, dataset, metric, published, *([about] if wide else []))
+        for variant, (what, _) in recipe_variants(name).items():
+            table.add_row(f"  :{variant}", "", "", "", *([what] if wide else []))
     console.print(table)
 
 
@@ -56,8 +59,8 @@ def models() -> None:
 
     Use one by name: `gssc predict NAME graphs`, `gssc evaluate NAME`, `gssc.load_pretrained("NAME")`.
     """
-    from gssc.files import read_json
     from gssc.pretrained import find
+    from gssc.readers import FINISHED, SEEDS, read_object
     from gssc.tasks import score_text, spread_text
 
     names = find.pretrained_names()
@@ -71,7 +74,7 @@ def models() -> None:
         table.add_column(heading, no_wrap=True)
     for name in names:
         folder = find.pretrained_folder() / name
-        summary, seeds = read_json(folder / "summary.json"), read_json(folder / "seeds.json")
+        summary, seeds = read_object(folder / "summary.json", FINISHED), read_object(folder / "seeds.json", SEEDS)
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
         spread = f"{spread_text(seeds['test'])} ({len(seeds['seeds'])})"
         weights = [f"{summary['parameters'] / 1000:,.0f} k"] if sizes else []

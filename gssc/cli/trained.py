@@ -91,11 +91,11 @@ def predict(
 ) -> None:
     """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
-    Writes one row per graph, or per node: values in the units of the data, probabilities of the classes and the most
-    probable one, or the probability of each label. Columns that a table of molecules has stay before them; graphs keep
-    their name, id or smiles. For OUT of several seeds it is the mean of what they predict, and columns _std have their
-    deviation. The same batches give the same bits as the run's own evaluation. Tables may be of any length: they are
-    read and written in pieces.
+    Writes one row per graph, per node, or per pair of nodes in edge_label_index: values in the units of the data,
+    probabilities of the classes and the most probable one, or the probability of each label. Columns that a table of
+    molecules has stay before them; graphs keep their name, id or smiles. For OUT of several seeds it is the mean of
+    what they predict, and columns _std have their deviation. The same batches give the same bits as the run's own
+    evaluation. Tables may be of any length: they are read and written in pieces.
 
         gssc predict runs/rings/seed-0 new.pt
         gssc predict runs/rings new.pt
@@ -157,23 +157,28 @@ def _headings(inputs: "Inputs", loaded: "LoadedRun", several: bool) -> list[str]
     word = "prediction" if task.kind == "regression" else "probability"
     outputs = [f"{word}_{name}" if name else word for name in loaded.target_names]
     ours = ["class"] * (task.kind == "multiclass") + outputs + [f"{name}_std" for name in outputs if several]
-    keys = ["graph", *(["node"] if task.level == "node" else [])]
+    keys = ["graph", *{"node": ["node"], "edge": ["source", "target"]}.get(task.level, [])]
     for names in (keys, ours):
         names[:] = [name + "_" * (name in inputs.labels) for name in names]
     return [keys[0], *inputs.labels, *keys[1:], *ours]
 
 
 def _write_piece(table: Any, inputs: "Inputs", values: "Tensor", task: "Task") -> int:
-    """Rows of what several models predict, [models, rows, outputs], one per graph or node; returns how many.
+    """Rows of what several models predict, [models, rows, outputs], one per graph, node or pair; returns how many.
 
     Numbers keep all their digits.
     """
     import torch
 
+    from gssc.datasets.negatives import owners, pairs_of
+
     keys: list[list[Any]] = [list(row) for row in zip(inputs.rows, *inputs.labels.values(), strict=True)]
     if task.level == "node":
         counts = inputs.graphs.ptr.diff().tolist()
         keys = [[*row, u] for row, count in zip(keys, counts, strict=True) for u in range(count)]
+    elif task.level == "edge":
+        index, ptr = pairs_of(inputs.graphs)
+        keys = [[*keys[g], *pair] for g, pair in zip(owners(ptr).tolist(), index.t().tolist(), strict=True)]
     mean = values.mean(0)
     numbers = torch.cat([mean, values.std(0)], dim=1) if len(values) > 1 else mean
     best = [[index] for index in mean.argmax(1).tolist()] if task.kind == "multiclass" else [[]] * len(mean)

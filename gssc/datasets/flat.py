@@ -1,6 +1,7 @@
 """Many graphs as flat tensors with features and targets: the form in which a dataset is packed and trained on."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias
@@ -10,12 +11,14 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import cumsum, degree, scatter
 
-from gssc.checks import check_shape, fail
+from gssc.checks import check_choice, check_shape, fail
 from gssc.nn.encoders import Features
+from gssc.readers import DATASET, parse_json
 from gssc.spectra.packed import PackedGraphs, pack
 from gssc.tasks import Task
 
 Graphs: TypeAlias = InMemoryDataset | Sequence[Data]
+Rows: TypeAlias = Tensor | slice
 DEGREE_PROFILE = "degree_profile"  # columns of ``x`` that are computed
 
 
@@ -25,8 +28,9 @@ class FlatGraphs:
 
     Graph g owns nodes ``ptr[g]:ptr[g + 1]`` and edges ``edge_ptr[g]:edge_ptr[g + 1]``; ``edge_index [2, E]`` numbers
     the nodes of each graph from 0. ``x`` [N, D], ``edge_attr`` [E, D] and ``weight`` [E] may be missing. ``y`` has one
-    row per graph or per node, as its task says: [rows, T] in floating point (NaN: unknown), or [rows] of class numbers.
-    ``mask`` [rows], where given, marks the rows that count.
+    row per graph, node or pair of nodes, as its task says: [rows, T] in floating point (NaN: unknown), or [rows] of
+    class numbers. ``mask`` [rows], where given, marks the rows that count. For level ``"edge"``, ``pair_index`` [2, M]
+    has the pairs, with nodes numbered as in ``edge_index``; graph g owns ``pair_ptr[g]:pair_ptr[g + 1]`` of them.
     """
 
     ptr: Tensor
@@ -37,6 +41,8 @@ class FlatGraphs:
     y: Tensor
     weight: Tensor | None = None
     mask: Tensor | None = None
+    pair_index: Tensor | None = None
+    pair_ptr: Tensor | None = None
 
     @property
     def num_graphs(self) -> int:
@@ -75,21 +81,25 @@ class FlatGraphs:
         if bool((key[1:] >= key[:-1]).all()):
             return self
         every = slice(None)
-        return self._taken(self.ptr, self.edge_ptr, every, torch.argsort(key, stable=True), every)
+        return self._taken(self.ptr, self.edge_ptr, every, torch.argsort(key, stable=True), every, self.pair_ptr)
 
-    def part(self, start: int, stop: int, rows: Literal["graph", "node"]) -> "FlatGraphs":
+    def part(self, start: int, stop: int, rows: Literal["graph", "node", "edge"]) -> "FlatGraphs":
         """Graphs ``start:stop``; ``rows`` says what the rows of ``y`` and ``mask`` are."""
         nodes = slice(int(self.ptr[start]), int(self.ptr[stop]))
         edges = slice(int(self.edge_ptr[start]), int(self.edge_ptr[stop]))
         ptr, edge_ptr = (t[start : stop + 1] - t[start] for t in (self.ptr, self.edge_ptr))
+        if rows == "edge":
+            return select(self, torch.arange(start, stop), rows)
         return self._taken(ptr, edge_ptr, nodes, edges, nodes if rows == "node" else slice(start, stop))
 
     def _taken(
-        self, ptr: Tensor, edge_ptr: Tensor, nodes: Tensor | slice, edges: Tensor | slice, targets: Tensor | slice
+        self, ptr: Tensor, edge_ptr: Tensor, nodes: Rows, edges: Rows, targets: Rows, pair_ptr: Tensor | None = None
     ) -> "FlatGraphs":
         index = {"x": nodes, "edge_attr": edges, "weight": edges, "y": targets, "mask": targets}
         present = [name for name in index if getattr(self, name) is not None]
         rows: dict[str, Any] = {name: getattr(self, name)[index[name]] for name in present}
+        if self.pair_index is not None:
+            rows |= {"pair_ptr": pair_ptr, "pair_index": self.pair_index[:, targets].contiguous()}
         edge_index = self.edge_index[:, edges].contiguous()
         return replace(self, ptr=ptr, edge_ptr=edge_ptr, edge_index=edge_index, **rows)
 
@@ -100,7 +110,7 @@ class GraphDataset:
 
     ``node_features`` and ``edge_features`` are what the encoders of `GSSC` take: a number of continuous columns, the
     vocabulary size of every categorical column, or None. ``standardize`` holds mean and standard deviation of the
-    columns of ``x`` or ``edge_attr`` that were standardised on the training part.
+    columns of ``x`` or ``edge_attr`` that were standardised on the training part; nothing where rows have sum 1.
     """
 
     name: str
@@ -135,6 +145,8 @@ class GraphDataset:
             ordered = graphs.sorted_by_destination()
             for field in fields(FlatGraphs):
                 value = getattr(ordered, field.name)
+                if value is None and field.name.startswith("pair_"):
+                    continue  # names from before there were pairs stay as they were
                 about = None if value is None else (str(value.dtype), list(value.shape))
                 digest.update(f"|{split}.{field.name}:{about}|".encode())
                 if value is not None:
@@ -144,11 +156,17 @@ class GraphDataset:
 
 def from_about(about: Mapping[str, Any]) -> GraphDataset:
     """The dataset that `GraphDataset.about` describes, without any graphs."""
+    about = parse_json(json.dumps(about, default=list), "dataset.json", DATASET)
     task, node, edge = (about[name] for name in ("task", "node_features", "edge_features"))
+    for name in task:
+        check_choice("dataset.json, key of task", name, [field.name for field in fields(Task)])
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in task.items()}
+    for name in ("shift", "scale"):
+        if isinstance(numbers := values.get(name), tuple) and len(numbers) != values["outputs"]:
+            fail(f"dataset.json, task.{name}", f"{values['outputs']} numbers", len(numbers))
     node, edge = (tuple(features) if isinstance(features, list) else features for features in (node, edge))
     standardize = {name: (list(mean), list(std)) for name, (mean, std) in about["standardize"].items()}
-    return GraphDataset(str(about["name"]), Task(**values), node, edge, {}, standardize)
+    return GraphDataset(about["name"], Task(**values), node, edge, {}, standardize)
 
 
 def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
@@ -159,10 +177,10 @@ def concatenate(parts: Sequence[FlatGraphs]) -> FlatGraphs:
         present = [value for value in values if value is not None]
         if present and len(present) < len(values):
             fail(field.name, "given in every part or in none", f"{len(present)} of {len(values)}")
-        if field.name in ("ptr", "edge_ptr"):
-            joined[field.name] = cumsum(torch.cat([value.diff() for value in values]))
+        if field.name.endswith("ptr"):
+            joined[field.name] = cumsum(torch.cat([value.diff() for value in present])) if present else None
         else:
-            joined[field.name] = torch.cat(present, dim=1 if field.name == "edge_index" else 0) if present else None
+            joined[field.name] = torch.cat(present, dim=1 if field.name.endswith("index") else 0) if present else None
     return FlatGraphs(**joined)  # type: ignore[arg-type]
 
 
@@ -190,7 +208,21 @@ def pack_columns(dataset: Graphs, node: Sequence[str] = ("x",)) -> tuple[FlatGra
     if y is not None and y.shape[0] == graphs.num_nodes != graphs.num_graphs:
         _check_rows("y", rows, nodes)
     flat = FlatGraphs(graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), graphs.weight)
-    return replace(flat, x=degree_profile(flat)) if DEGREE_PROFILE in node else flat, y
+    if DEGREE_PROFILE in node:
+        flat = without_isolated(flat)
+        flat = replace(flat, x=degree_profile(flat))
+    return flat, y
+
+
+def without_isolated(graphs: FlatGraphs) -> FlatGraphs:
+    """The graphs without the nodes that no edge touches; targets stay as they are."""
+    ends = graphs.ends()
+    touched = torch.zeros(graphs.num_nodes, dtype=torch.bool)
+    touched[ends] = True
+    before = cumsum(touched.long())  # nodes kept before each
+    ptr = before[graphs.ptr]
+    edge_index = before[ends] - ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
+    return replace(graphs, ptr=ptr, edge_index=edge_index, x=None if graphs.x is None else graphs.x[touched])
 
 
 def degree_profile(graphs: FlatGraphs) -> Tensor:
@@ -209,12 +241,15 @@ def degree_profile(graphs: FlatGraphs) -> Tensor:
 
 def select(flat: FlatGraphs, graphs: Tensor, rows: str) -> FlatGraphs:
     """The graphs with these numbers, in this order; ``rows`` says what the rows of ``y`` are."""
-    nodes, ptr = _members(flat.ptr, graphs)
-    edges, edge_ptr = _members(flat.edge_ptr, graphs)
+    nodes, ptr = members(flat.ptr, graphs)
+    edges, edge_ptr = members(flat.edge_ptr, graphs)
+    if flat.pair_ptr is not None:
+        pairs, pair_ptr = members(flat.pair_ptr, graphs)
+        return flat._taken(ptr, edge_ptr, nodes, edges, pairs, pair_ptr)
     return flat._taken(ptr, edge_ptr, nodes, edges, nodes if rows == "node" else graphs)
 
 
-def _members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
+def members(ptr: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers of all nodes (or edges) of some graphs, and where each graph's begin."""
     counts = ptr.diff()[graphs]
     starts = cumsum(counts)

@@ -13,7 +13,9 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from gssc.checks import check_choice, fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about, pack_columns
 from gssc.datasets.infer import apply_scale, continuous
+from gssc.datasets.negatives import pairs_of
 from gssc.datasets.own import load_saved, per_graph
+from gssc.datasets.pairs import LABEL, label_name, with_pairs
 from gssc.datasets.smiles import Encoding, Table, check_some, read_lines, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS, ZINC_ATOM, ZINC_BOND
 from gssc.nn.encoders import Features
@@ -124,7 +126,10 @@ def _prepared(inputs: Inputs, dataset: GraphDataset, about: Mapping[str, Any]) -
         "edge_attr": _checked("edge_attr", flat.edge_attr, dataset.edge_features),
     }
     for name, (mean, std) in dataset.standardize.items():
-        columns[name] = apply_scale(columns[name], mean, std)
+        values = columns.get(name)
+        if values is None or values.shape[1] != len(mean):
+            fail(f"dataset.json, standardize.{name}", "as many columns as there are", len(mean))
+        columns[name] = apply_scale(values, mean, std)
     return replace(inputs, graphs=replace(flat, **columns))
 
 
@@ -132,6 +137,9 @@ def _graphs(graphs: InMemoryDataset | Sequence[Data], dataset: GraphDataset) -> 
     spec = SPECS.get(dataset.name)
     flat, y = pack_columns(graphs, spec.node if spec else ("x",))
     rows = flat.num_graphs if dataset.task.level == "graph" else flat.num_nodes
+    if dataset.task.level == "edge":
+        flat, y = with_pairs(graphs, flat, label_name(graphs) or LABEL)
+        rows = pairs_of(flat)[0].shape[1]
     targets = _unknown(dataset.task, rows)
     if y is not None:
         with suppress(ValueError):  # targets of another task, which predictions do not need

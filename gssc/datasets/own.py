@@ -6,10 +6,11 @@ executed, and there is no other way in.
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -18,8 +19,10 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import index_to_mask
 
 from gssc.checks import check_choice, fail
+from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
-from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.infer import Scale, infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
 from gssc.datasets.split import NAMES, SplitName, random_split, scaffold_split, split_graphs
@@ -36,31 +39,47 @@ SPLIT_WORDS = {
 
 
 def open_own(
-    path: str | Path, *, split: SplitName = "random", seed: int = 0, task: str | None = None, metric: str | None = None
+    path: str | Path,
+    *,
+    split: SplitName = "random",
+    seed: int = 0,
+    task: str | None = None,
+    metric: str | None = None,
+    scale: Scale = "auto",
+    mask: int = 0,
 ) -> GraphDataset:
     """A dataset ready for a model, with task, features and split found in the data (see `describe`).
 
     Args:
         path: The file.
-        split: Where the data bring no split (node masks ``train_mask``, ``val_mask``, ``test_mask``, or ``split`` in
-            every graph): ``"random"``, or ``"scaffold"`` for molecules with an attribute ``smiles``.
+        split: Where the data bring no split (three graphs or lists; masks ``train_mask``, ``val_mask``, ``test_mask``
+            of nodes or of labelled pairs; or ``split`` in every graph): ``"random"``, or ``"scaffold"`` for molecules
+            with an attribute ``smiles``.
         seed: Of the random split.
         task: ``"regression"``, ``"multiclass"`` or ``"binary"`` where the guess would be wrong.
         metric: One that fits the task.
+        scale: Of continuous features, see `gssc.datasets.infer`.
+        mask: The split to take, of masks [N, S] that hold several.
     """
     check_choice("split", split, ("random", "scaffold"))
+    check_choice("scale", scale, get_args(Scale))
     path = Path(path)
     saved = load_saved(path)
     flat, raw_y = pack_columns(saved)
+    label = label_name(saved)
+    if label is not None:
+        flat, raw_y = with_pairs(saved, flat, label)
     if raw_y is None:
-        fail("y", "a target for every graph or node", f"no y in {path}")
-    level, y = infer_level(raw_y, flat.num_graphs, flat.num_nodes)
+        fail(label or "y", "a target for every graph, node or pair", f"no {label or 'y'} in {path}")
+    level, y = infer_level(raw_y, flat.num_graphs, flat.num_nodes, flat.pair_index is not None)
     inferred, y = infer_task(y, level, task, metric)
     node_features, x = infer_features(flat.x, "x")
     edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
     flat = replace(flat, x=x, edge_attr=edge_attr, y=y)
-    splits = _split(saved, flat, level, split, seed)
-    return _dataset(path, inferred, node_features, edge_features, splits)
+    splits = _split(saved, flat, level, split, seed, mask)
+    if label is not None:
+        splits = finished(splits, inferred, seed)
+    return _dataset(path, inferred, node_features, edge_features, splits, scale)
 
 
 def open_csv(
@@ -105,22 +124,34 @@ def open_csv(
 
 
 def _dataset(
-    path: Path, task: Task, node_features: Features, edge_features: Features, splits: dict[str, FlatGraphs]
+    path: Path,
+    task: Task,
+    node_features: Features,
+    edge_features: Features,
+    splits: dict[str, FlatGraphs],
+    scale: Scale = "standard",
 ) -> GraphDataset:
     """The dataset of a file, scaled to its training part, with a name that no other dataset has."""
     name = f"{path.stem}-own" if path.stem in SPECS else path.stem
-    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}))
+    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}), scale)
 
 
 def load_saved(path: Path) -> Graphs:
     """The graphs in a file, not yet looked at."""
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-    from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
+    from torch_geometric.data.storage import AttrType, EdgeStorage, GlobalStorage, NodeStorage
 
-    allowed = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, NodeStorage, EdgeStorage]
+    if path.is_file():
+        check_archive("data", EXPECTED, path)
+    allowed: list[Any] = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, NodeStorage, EdgeStorage]
+    # What storages remember of their attributes once they were asked, as by RandomLinkSplit: a defaultdict of sets,
+    # which PyTorch does not fill, though PyG may have allowed it. It comes as a plain one, and is dropped.
+    allowed += [AttrType, set, (lambda *_: {}, "collections.defaultdict")]
+    before = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals([one for one in before if one is not defaultdict] + allowed)
     try:
-        with torch.serialization.safe_globals(allowed):
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         fail("data", "an existing file", str(path))
     except Exception as error:  # whatever an unpickler may meet in bytes of another kind
@@ -130,15 +161,32 @@ def load_saved(path: Path) -> Graphs:
         lines = str(error).rpartition("WeightsUnpickler error:")[2].split("\n")
         text = next((f": {line.strip()[:200]}" for line in lines if line.strip()), "")
         fail("data", EXPECTED, f"{path}, which cannot be read ({type(error).__name__}{text})")
-    return _graphs(content, path)
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
+    _forget(content)
+    graphs = _graphs(content, path)
+    check_claims(graphs, path)
+    return graphs
+
+
+def _forget(content: Any) -> None:
+    """Drop what the storages of graphs remember of their attributes."""
+    if isinstance(content, Data):
+        content._store.__dict__.pop("_cached_attr", None)
+    elif isinstance(content, list | tuple):
+        for part in content:
+            _forget(part)
 
 
 def _graphs(content: Any, path: Path) -> Graphs:
+    content = marked_parts(content)
     if isinstance(content, Data):
         return [content]
     if isinstance(content, tuple) and len(content) in (2, 3) and isinstance(content[0], (dict, Data)):
         if len(content) == 3 and content[2] is not Data:
-            fail("data", "graphs of the class torch_geometric.data.Data", f"{path}: {content[2]!r}")
+            name = getattr(content[2], "__name__", type(content[2]).__name__)
+            fail("data", "graphs of the class torch_geometric.data.Data", f"{path}: {name}")
         stored = content[0] if isinstance(content[0], Data) else Data.from_dict(content[0])
         slices = content[1]
         if slices is None:
@@ -178,11 +226,15 @@ def _classes(y: Tensor, cells: list[list[str]]) -> Tensor:
     return y
 
 
-def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: int) -> dict[str, FlatGraphs]:
-    masks = [collect(saved, f"{name}_mask")[0] for name in NAMES]
-    if level == "node" and masks[0] is not None:
-        return _masked(flat, masks)
+def _split(
+    saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: int, mask: int = 0
+) -> dict[str, FlatGraphs]:
     words = per_graph(saved, "split")
+    masks = [collect(saved, f"{name}_mask")[0] for name in NAMES] if level == "node" or words is None else [None]
+    if level != "graph" and masks[0] is not None:
+        return _masked(flat, masks, level, mask)
+    if mask:
+        fail("data.mask", "0, or masks with several columns", mask)
     if words is not None:
         for word in words:
             check_choice("split of a graph", word, SPLIT_WORDS)
@@ -197,30 +249,41 @@ def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: 
             fail("split", "an attribute smiles in every graph for a scaffold split", "none (a random split needs none)")
         where = [f"smiles of graph {i}" for i in range(len(smiles))]
         parts = scaffold_split(read_molecules(smiles, where, scaffolds=True).scaffolds)
-    elif level == "node" and flat.num_graphs < 3:
-        nodes = random_split(flat.num_nodes, seed, "nodes").values()
-        return _masked(flat, [index_to_mask(torch.from_numpy(members), flat.num_nodes) for members in nodes])
+    elif level != "graph" and flat.num_graphs < 3:
+        rows = random_split(len(flat.y), seed, f"{level}s").values()
+        return _masked(flat, [index_to_mask(torch.from_numpy(members), len(flat.y)) for members in rows], level)
     else:
         parts = random_split(flat.num_graphs, seed)
     return split_graphs(flat, parts, level)
 
 
-def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None]) -> dict[str, FlatGraphs]:
-    """The same graphs three times, with the nodes that count marked in each."""
+def count_splits(path: Path) -> int:
+    """How many splits the masks of nodes in a file hold; one where there are none."""
+    masks = [mask for name in NAMES if (mask := collect(load_saved(path), f"{name}_mask")[0]) is not None]
+    return max((mask.shape[1] for mask in masks if mask.dim() == 2), default=1)
+
+
+def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None], level: str, number: int = 0) -> dict[str, FlatGraphs]:
+    """The same graphs three times, with the nodes (or labelled pairs) that count marked in each.
+
+    Of masks with several columns it is this ``number``; one without them serves every split.
+    """
     marked: dict[str, Tensor] = {}
     for name, mask in zip(NAMES, masks, strict=True):
         if mask is None:
             fail(f"{name}_mask", "given, like train_mask", "none")
-        if mask.dim() == 2 and mask.shape[1] > 1:
-            fail(f"{name}_mask", "one split (data.train_mask = data.train_mask[:, 0], ...)", f"{mask.shape[1]} splits")
-        mask = mask.reshape(-1).bool()
-        if mask.numel() != flat.num_nodes:
-            fail(f"{name}_mask", f"one truth value for each of {flat.num_nodes} nodes", f"{mask.numel()}")
+        if mask.shape[0] != len(flat.y) or mask.dim() > 2:
+            expected = f"one truth value for each of {len(flat.y)} {level}s, or a column of them for each split"
+            fail(f"{name}_mask", expected, list(mask.shape))
+        columns = mask.reshape(len(mask), -1).bool()
+        if columns.shape[1] > 1 and number >= columns.shape[1]:
+            fail("data.mask", f"a split from 0 to {columns.shape[1] - 1}, as {name}_mask has them", number)
+        mask = columns[:, number if columns.shape[1] > 1 else 0]
         if not bool(mask.any()):
-            fail(f"{name}_mask", "one or more nodes", "none")
+            fail(f"{name}_mask", f"one or more {level}s", "none")
         for other, nodes in marked.items():
             if bool((nodes & mask).any()):
-                fail(f"{name}_mask", f"no nodes of {other}_mask", f"{int((nodes & mask).sum())} that both have")
+                fail(f"{name}_mask", f"no {level}s of {other}_mask", f"{int((nodes & mask).sum())} that both have")
         marked[name] = mask
     return {name: replace(flat, mask=mask) for name, mask in marked.items()}
 

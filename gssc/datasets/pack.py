@@ -34,8 +34,9 @@ EDGE_FEATURES = ("edge_attr", "weight")
 # How edges may be stored, the best first.
 WAYS = ("superpixels", "symmetric", "directed")
 LZMA = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 2, "lp": 2, "pb": 0}]
-# What a pack unpacks to: at most 1 GiB, or a thousand times its bytes.
-MOST_BYTES, MOST_TIMES = 1 << 30, 1000
+# What a pack unpacks to: so many bytes, or so many times its own.
+MOST_BYTES, MOST_TIMES = 1 << 26, 1000
+MOST_PAIRS = 10**7  # of nodes of superpixels that are looked at, or so many times the bytes
 # What nonsense in a file may end in.
 NONSENSE = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, MemoryError)
 SHORT_TYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "float16", "uint32", "int32", "float32")))
@@ -50,6 +51,8 @@ def write_pack(dataset: GraphDataset, path: str | Path, *, generator: dict[str, 
         generator: The arguments of `open_dataset` that make this dataset from a seed: then only they are written.
     """
     parts = list(dataset.splits.values())
+    if dataset.task.level == "edge":
+        fail("dataset", "one of graphs or of nodes (pairs of nodes are not packed)", f"{dataset.name}, of pairs")
     # Parts that are masks of the same graphs hold these once.
     shared = parts[0].mask is not None and all(
         getattr(part, name) is getattr(parts[0], name) for part in parts for name in ARRAYS
@@ -114,16 +117,18 @@ def _read(about: dict[str, Any], data: bytes) -> Columns:
     shapes = [[int(size) for size in shape] for _, shape, _ in about["arrays"].values()]
     if min((min(shape, default=0) for shape in shapes), default=0) < 0:
         raise ValueError("arrays of a negative size")
-    if sum(8 * math.prod(shape) for shape in shapes) > most:
+    if sum(8 * math.prod(max(size, 1) for size in shape) for shape in shapes) > most:
         raise ValueError(f"arrays of more than {most:,} bytes")
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA)
     stored = decompressor.decompress(data, max_length=most)
     if not decompressor.eof:
         raise ValueError(f"columns that were cut, or of more than {most:,} bytes")
     columns = {name: values.T for name, values in load(stored).items()}
-    rows = max((max(shape, default=1) for shape in shapes), default=1)
-    if any(len(values) > rows for values in columns.values()):  # they are widened before they are compared
-        raise ValueError(f"columns of more than {rows:,} rows")
+    if 8 * sum(values.size for values in columns.values()) > most:  # they are widened before they are compared
+        raise ValueError(f"columns of more than {most:,} bytes")
+    sizes = columns["nodes"].astype(np.float64)
+    if about["edges"] == "superpixels" and np.square(sizes).sum() > max(MOST_PAIRS, MOST_TIMES * len(data)):
+        raise ValueError("graphs of more pairs of nodes than a file of this size holds")
     return _from_columns(about, columns)
 
 

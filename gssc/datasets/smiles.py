@@ -24,6 +24,8 @@ HYBRIDIZATION = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 BOND_TYPE = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 BOND_STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
 LOWEST_CHARGE = -5
+MOST_HEADINGS, MOST_MISSING = 10_000, 10_000_000  # of a table; cells that rows may lack
+LONGEST_SMILES = 20_000
 Encoding = Literal["ogb", "zinc"]
 
 
@@ -51,6 +53,8 @@ def read_tables(
             headings = next(reader, [])
             if not headings:
                 fail("csv", "headings in the first line", f"no columns in {path}")
+            if len(headings) > MOST_HEADINGS:
+                fail("csv", f"at most {MOST_HEADINGS:,} columns", f"{len(headings):,} in {path}")
             for heading in (smiles_column, *target_columns):
                 check_choice(f"column of {path.name}", heading, headings)
                 if headings.count(heading) > 1:
@@ -61,6 +65,8 @@ def read_tables(
                 for row, place in piece:
                     if not max([smiles_at, *targets_at]) < len(row) <= len(headings):
                         fail(place, f"{len(headings)} cells", f"{len(row)}")
+                if len(piece) * len(headings) - sum(len(row) for row, _ in piece) > MOST_MISSING:
+                    fail(piece[0][1], "rows with most of their cells", f"more than {MOST_MISSING:,} cells missing")
                 cells = [[cell.strip() for cell in row] for row, _ in piece]
                 columns = zip_longest(headings, *cells, fillvalue="")
                 labels = {heading: list(column) for heading, *column in columns}
@@ -132,8 +138,10 @@ def read_molecules(
     atom_counts, bond_counts, rows, all_scaffolds = [], [], [], []
     with rdBase.BlockLogs():
         for number, text in enumerate(smiles):
-            molecule = Chem.MolFromSmiles(text)
             try:
+                if len(text) > LONGEST_SMILES:
+                    fail(where[number], f"a SMILES of at most {LONGEST_SMILES:,} characters", f"{len(text):,}")
+                molecule = Chem.MolFromSmiles(text)
                 if molecule is None or molecule.GetNumAtoms() == 0:
                     expected = "a SMILES that RDKit can read (--skip-invalid leaves such rows out)"
                     fail(where[number], expected, repr(text))

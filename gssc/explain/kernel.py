@@ -91,7 +91,7 @@ def check_graph(model: GSSC, data: Data) -> int:
 
 def bare_graph(inputs: Mapping[str, Any], nodes: int) -> Data:
     """A graph with what a model reads of it and nothing else."""
-    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "edge_attr", "rwse")
+    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "edge_attr", "rwse", "edge_label_index")
     return Data(num_nodes=nodes, **{name: inputs[name] for name in names if inputs.get(name) is not None})
 
 

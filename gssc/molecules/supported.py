@@ -71,6 +71,8 @@ def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> 
     config, task = recipe.train, dataset.task
     if not config.capture:
         return "train.capture is false"
+    if recipe.optim.decay != "decoupled":
+        return f"optim.decay is {recipe.optim.decay}"
     if config.precision not in ("float32", "tf32"):
         return f"train.precision is {config.precision}"
     if (task.level, task.kind) != ("graph", "regression"):
@@ -167,6 +169,7 @@ def implemented(model: Any) -> GSSC:
             self_term=conv.self_term,
             degree_scaling=conv.degree_scale is not None,
             out_proj=conv.lin_out is not None,
+            degree_init=conv.degree_init,  # by now they are what they are
             dropout_local=layer.dropout_local,
             dropout_global=layer.dropout_global,
             dropout_ffn=layer.feed_forward[2].p,

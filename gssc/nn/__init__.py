@@ -2,7 +2,15 @@
 
 from gssc.nn.attention import SoftmaxAttention
 from gssc.nn.block import GSSCBlock
-from gssc.nn.encoders import FeatureEncoder, GraphHead, MLPHead, RandomWalkEncoder, SpectralDiagonalEncoder
+from gssc.nn.encoders import (
+    EdgeHead,
+    EigenvectorEncoder,
+    FeatureEncoder,
+    GraphHead,
+    MLPHead,
+    RandomWalkEncoder,
+    SpectralDiagonalEncoder,
+)
 from gssc.nn.gssconv import GSSConv, joint_gains
 from gssc.nn.layer import GSSCLayer
 from gssc.nn.local import GINE, GatedGCN, LocalGCN, LocalPNA, make_locals
@@ -24,6 +32,8 @@ __all__ = [
     "BatchNorm",
     "DeepSetPhi",
     "DiffusionPhi",
+    "EdgeHead",
+    "EigenvectorEncoder",
     "ElementwisePhi",
     "FeatureEncoder",
     "GSSCBlock",

@@ -13,6 +13,7 @@ from gssc.ops.context import Gains, GraphContext, batch_to_ptr
 from gssc.ops.conv import Projection, joint_frequency_gains
 
 Kernel = Literal["channel", "shared"]
+DegreeInit = Literal["one", "small"]
 
 
 class GSSConv(Resets, nn.Module):
@@ -43,6 +44,10 @@ class GSSConv(Resets, nn.Module):
         self_term: Keep the second term. Without it, and with ``ElementwisePhi``, this is graph spectral convolution.
         degree_scaling: First scale x by a + b log(degree + 1), a and b learned per channel.
         out_proj: A Linear with bias after the global term.
+        kernel_channels: Width of ΦW_q, ΦW_k, ΦW_sq and ΦW_sk, over which ``kernel="shared"`` sums; ``None`` means C.
+        in_proj: W_o and W_s; without them the terms mix and scale x itself.
+        degree_init: With ``degree_scaling``, ``"one"`` begins with a = 1 and b = 0, so with x as it is; ``"small"``
+            with both drawn from N(0, 1 / 2C).
 
     Shapes:
         x [N, C], phi [G, K, c], vectors [N, K], batch [N] (sorted, as PyG makes it) -> [N, C]
@@ -64,36 +69,55 @@ class GSSConv(Resets, nn.Module):
         self_term: bool = True,
         degree_scaling: bool = False,
         out_proj: bool = False,
+        kernel_channels: int | None = None,
+        in_proj: bool = True,
+        degree_init: DegreeInit = "one",
     ) -> None:
         super().__init__()
         check_positive("channels", channels)
         check_choice("kernel", kernel, get_args(Kernel))
+        check_choice("degree_init", degree_init, get_args(DegreeInit))
         phi_channels = channels if phi_channels is None else phi_channels
         check_positive("phi_channels", phi_channels)
         if selective and phi_channels != channels:
             fail("phi_channels", f"channels = {channels}, which selection needs", phi_channels)
+        if kernel_channels is not None and (kernel != "shared" or selective):
+            fail("kernel_channels", "None, but for kernel='shared' without selection", kernel_channels)
+        inner = channels if kernel_channels is None else kernel_channels
+        check_positive("kernel_channels", inner)
         self.channels, self.phi_channels, self.kernel = channels, phi_channels, kernel
         self.selective, self.normalize, self.self_term = selective, normalize, self_term
+        self.kernel_channels, self.in_proj, self.degree_init = kernel_channels, in_proj, degree_init
 
-        self.lin_q = nn.Linear(phi_channels, channels, bias=False)
-        self.lin_k = nn.Linear(phi_channels, channels, bias=False)
-        self.lin_o = nn.Linear(channels, channels, bias=False)
+        self.lin_q = nn.Linear(phi_channels, inner, bias=False)
+        self.lin_k = nn.Linear(phi_channels, inner, bias=False)
+        self.lin_o = nn.Linear(channels, channels, bias=False) if in_proj else nn.Identity()
         if self_term:
-            self.lin_sq = nn.Linear(phi_channels, channels, bias=False)
-            self.lin_sk = nn.Linear(phi_channels, channels, bias=False)
-            self.lin_s = nn.Linear(channels, channels, bias=False)
+            self.lin_sq = nn.Linear(phi_channels, inner, bias=False)
+            self.lin_sk = nn.Linear(phi_channels, inner, bias=False)
+            self.lin_s = nn.Linear(channels, channels, bias=False) if in_proj else nn.Identity()
         if selective:
             self.lin_dq = nn.Linear(channels, channels, bias=False)
             self.lin_dk = nn.Linear(channels, channels, bias=False)
             self.lin_dv = nn.Linear(channels, channels, bias=False)
-        self.degree_scale = nn.Parameter(torch.ones(channels)) if degree_scaling else None
-        self.degree_log_scale = nn.Parameter(torch.zeros(channels)) if degree_scaling else None
+        self.degree_scale = nn.Parameter(torch.empty(channels)) if degree_scaling else None
+        self.degree_log_scale = nn.Parameter(torch.empty(channels)) if degree_scaling else None
         self.lin_out = nn.Linear(channels, channels) if out_proj else None
+        self._begin()
 
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
         super().reset_parameters()
-        if self.degree_scale is not None and self.degree_log_scale is not None:
+        self._begin()
+
+    def _begin(self) -> None:
+        """First values of a and b."""
+        if self.degree_scale is None or self.degree_log_scale is None:
+            return
+        if self.degree_init == "small":
+            for coefficients in (self.degree_scale, self.degree_log_scale):
+                nn.init.normal_(coefficients, std=(2 * self.channels) ** -0.5)
+        else:
             nn.init.ones_(self.degree_scale)
             nn.init.zeros_(self.degree_log_scale)
 
@@ -170,7 +194,16 @@ class GSSConv(Resets, nn.Module):
         return GraphContext(x.shape[0], phi.shape[0], ptr, batch, known_degree=degree)
 
     def extra_repr(self) -> str:
-        names = ("channels", "phi_channels", "kernel", "selective", "normalize", "self_term")
+        names = (
+            "channels",
+            "phi_channels",
+            "kernel",
+            "kernel_channels",
+            "selective",
+            "normalize",
+            "self_term",
+            "in_proj",
+        )
         options = {name: getattr(self, name) for name in names}
         options |= {"degree_scaling": self.degree_scale is not None, "out_proj": self.lin_out is not None}
         return ", ".join(f"{name}={value!r}" for name, value in options.items())
@@ -187,7 +220,7 @@ def joint_gains(convolutions: Sequence[Any], phi: Tensor) -> dict[nn.Module, Gai
     for conv in convolutions:
         if type(conv) is not GSSConv or conv.selective:
             return {}
-        kinds.add((conv.kernel, conv.self_term, conv.channels, conv.phi_channels))
+        kinds.add((conv.kernel, conv.self_term, conv.channels, conv.phi_channels, conv.kernel_channels))
         pairs += [(conv.lin_q, conv.lin_k), *([(conv.lin_sq, conv.lin_sk)] if conv.self_term else [])]
     gains = joint_frequency_gains(phi, pairs, convolutions[0].kernel == "shared") if len(kinds) == 1 else None
     if gains is None:

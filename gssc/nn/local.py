@@ -173,12 +173,12 @@ class LocalPNA(PNAConv):
 
     def __init__(self, channels: int, degree_histogram: Sequence[int], edge_features: bool = False) -> None:
         check_positive("channels", channels)
-        counts = torch.as_tensor(degree_histogram)
+        counts = torch.as_tensor(degree_histogram, device="cpu")
         if counts.dim() != 1 or not counts.numel() or bool((counts < 0).any()) or not bool(counts.any()):
             fail("degree_histogram", "how many nodes have 0, 1, 2, … neighbours", str(degree_histogram))
         if not bool(counts[1:].any()):
             # No edge in the training set: any mean degree but zero, which would divide zero messages by zero, will do.
-            counts = torch.tensor([0, 1])
+            counts = torch.tensor([0, 1], device="cpu")
         super().__init__(channels, channels, AGGREGATORS, SCALERS, counts, edge_dim=channels if edge_features else None)
 
 

@@ -117,6 +117,14 @@ def graph_context(
     return context
 
 
+def undirected_degree(edge_index: Tensor, nodes: int) -> Tensor:
+    """With how many nodes edges join a node, in either direction, each counted once: [N]. Nothing waits for a GPU."""
+    source, target = edge_index.long()
+    pairs = torch.cat([source * nodes + target, target * nodes + source]).sort().values
+    new = torch.cat([pairs.new_ones(1), pairs[1:] != pairs[:-1]])[: pairs.numel()].to(torch.get_default_dtype())
+    return new.new_zeros(nodes).index_add(0, pairs // max(nodes, 1), new)
+
+
 def number_of_graphs(per_graph: Tensor | None, batch: Tensor | None) -> int:
     """G, from what has a row for every graph, such as Φ; else by a look at ``batch``."""
     if per_graph is not None:

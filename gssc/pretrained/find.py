@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from gssc.checks import check_choice, check_device, fail
-from gssc.files import DamagedFileError, replace_folder
+from gssc.files import replace_folder
 from gssc.model import GSSC
 from gssc.pretrained.manifest import NAME, check_bytes, check_folder, read_manifest
 from gssc.pretrained.manifest import sha256 as checksum
+from gssc.readers import DamagedFileError
 from gssc.spectra.cache import default_folder
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     present = checksum((kept / NAME).read_bytes()) if (kept / NAME).exists() else "none"
     if present != digest:
         anew = "(delete the folder to fetch it anew)"
-        raise DamagedFileError(f"{kept / NAME}: expected sha256 {digest}, got {present} {anew}")
+        raise DamagedFileError(f"{kept / NAME}: expected sha256 {digest[:16]}, got {present[:16]} {anew}")
     return kept
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data, Dataset
 
 from gssc.checks import check_device, fail
+from gssc.datasets.pairs import marked_parts
 from gssc.pretrained.find import find_start, open_model
 from gssc.spectra.packed import edges_of
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def fit(
-    graphs: Data | Dataset | Sequence[Data] | Sequence[str],
+    graphs: Data | Dataset | Sequence[Data] | Sequence[Sequence[Data]] | Sequence[str],
     targets: Tensor | Sequence[float | None] | Mapping[str, Sequence[float | None]] | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
@@ -38,7 +39,8 @@ def fit(
     same trainer and files. The result has ``predict`` for new graphs, ``save``, ``summary`` (scores) and the ``model``.
 
     Args:
-        graphs: PyG graphs with ``y``: a list or a dataset; one with masks of its nodes; or SMILES, which need RDKit.
+        graphs: PyG graphs with ``y``: a list or a dataset; one with masks of its nodes; training, validation and test
+            part as three graphs or lists, such as ``RandomLinkSplit`` makes; or SMILES, which need RDKit.
         targets: Of SMILES: a number each, or several as columns by name; ``None`` and NaN are unknown.
         settings: Keys of the recipe, such as ``{"train.epochs": 50, "model.local": "gine"}``.
         split: ``"random"`` or ``"scaffold"``, where the data bring none.
@@ -88,6 +90,7 @@ def fit(
 def _write(graphs: Any, targets: Any, folder: Path) -> tuple[Path, str | None]:
     """The file that a command would be given, and the headings of its targets."""
     one = isinstance(graphs, Data)
+    graphs = marked_parts(graphs)
     several = hasattr(graphs, "__getitem__") and not isinstance(graphs, str | Mapping)
     items = [graphs] if one else list(graphs) if several else []
     molecules = bool(items) and isinstance(items[0], str)

@@ -5,18 +5,16 @@ therefore stands for every byte of the model.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gssc.files import DamagedFileError, json_bytes, read_json
+from gssc.files import json_bytes
+from gssc.readers import LARGEST_JSON, MANIFEST, MOST_BYTES, MOST_FILES, DamagedFileError, parse_json, read_bytes
 
 NAME = "manifest.json"
 FORMAT = 1
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# Far above any model of a recipe (2 MB): a manifest must not be able to fill the disk.
-LARGEST = 1 << 30
 
 
 def make_manifest(name: str, contents: Mapping[str, bytes]) -> bytes:
@@ -28,29 +26,30 @@ def make_manifest(name: str, contents: Mapping[str, bytes]) -> bytes:
 def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:
     """Size and checksum of each file, from the bytes of a manifest; names are plain ones, without folders."""
     try:
-        value = json.loads(data)
-        listed = {str(file): (int(about["bytes"]), str(about["sha256"])) for file, about in value["files"].items()}
-        readable = value["format"] == FORMAT
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise DamagedFileError(f"{where}: expected the manifest of a published model, got something else") from None
-    if not readable:
+        value = parse_json(data, where, MANIFEST)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{where}: expected the manifest of a published model, got something else") from error
+    listed = {file: (about["bytes"], about["sha256"]) for file, about in value["files"].items()}
+    if value["format"] != FORMAT:
         raise DamagedFileError(f"{where}: expected a manifest of format {FORMAT}, got {value['format']!r}")
     for file, (size, _) in listed.items():
-        if not PLAIN.fullmatch(file) or file == NAME or not 0 <= size <= LARGEST:
+        if not PLAIN.fullmatch(file) or file == NAME:
             raise DamagedFileError(f"{where}: expected plain file names and sizes, got {file!r} of {size} bytes")
-    if sum(size for size, _ in listed.values()) > LARGEST:
-        raise DamagedFileError(f"{where}: expected at most {LARGEST} bytes in all, got more")
+    if len(listed) > MOST_FILES:
+        raise DamagedFileError(f"{where}: expected at most {MOST_FILES} files, got {len(listed)}")
+    if sum(size for size, _ in listed.values()) > MOST_BYTES:  # it must not be able to fill the disk
+        raise DamagedFileError(f"{where}: expected at most {MOST_BYTES} bytes in all, got more")
     return listed
 
 
 def check_folder(folder: Path) -> None:
     """Fail unless each file that the manifest of a folder lists is there as it was published."""
-    read_json(folder / NAME)
-    for file, (size, digest) in read_manifest((folder / NAME).read_bytes(), str(folder / NAME)).items():
+    manifest = read_bytes(folder / NAME, LARGEST_JSON)
+    for file, (size, digest) in read_manifest(manifest, str(folder / NAME)).items():
         path = folder / file
         if not path.is_file():
             raise DamagedFileError(f"{path}: expected a file of {size} bytes, got no such file")
-        check_bytes(path.read_bytes(), size, digest, str(path))
+        check_bytes(read_bytes(path, size), size, digest, str(path))
 
 
 def check_bytes(data: bytes, size: int, digest: str, where: str) -> None:

@@ -9,9 +9,10 @@ import yaml
 
 from gssc.checks import check_choice, fail
 from gssc.datasets.specs import OGB_ATOM
-from gssc.files import WEIGHTS, json_bytes, load_tensors, read_object, replace_folder, tensor_bytes, weights_file
+from gssc.files import WEIGHTS, json_bytes, load_tensors, replace_folder, tensor_bytes, weights_file
 from gssc.pretrained.find import check_one_training
 from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
+from gssc.readers import FINISHED, read_object, read_yaml
 from gssc.report.provenance import duration, provenance, public_command, public_config
 from gssc.report.published import published_gssc
 from gssc.report.render import render
@@ -76,7 +77,7 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
 def _finished(folder: Path) -> dict[str, Any]:
     if not (folder / "summary.json").exists() or weights_file(folder) is None:
         fail("run", f"a finished one, with its summary.json and {WEIGHTS[0]}", str(folder))
-    summary = read_object(folder / "summary.json")
+    summary = read_object(folder / "summary.json", FINISHED)
     if not isinstance(summary.get("validation"), float):
         fail("run", "one with a validation score", str(folder))
     return summary
@@ -112,10 +113,8 @@ def read_notes(path: Path | None) -> dict[str, dict[str, str]]:
     if path is None:
         return {}
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = read_yaml(path)
         notes = {str(r): {k: " ".join(str(text).split()) for k, text in about.items()} for r, about in value.items()}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        fail("notes", "a YAML file", f"{path} ({str(error).splitlines()[0]})")
     except AttributeError:  # no mapping of mappings
         fail("notes", "recipe: {data: …, licence: …}", str(path))
     for recipe, entry in notes.items():

@@ -10,7 +10,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from gssc.checks import fail
-from gssc.report.runs import SeedRun, is_number, reason
+from gssc.readers import is_number
+from gssc.report.runs import SeedRun, reason
 from gssc.report.svg import GRID, INK, SERIES, WIDTH, panels
 from gssc.report.variants import Variant
 

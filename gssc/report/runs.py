@@ -4,21 +4,19 @@ Whatever is missing or cannot be read becomes a note that names the file; nothin
 """
 
 import csv
-import gzip
-import json
 import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 from gssc.checks import fail
 from gssc.config import with_defaults
+from gssc.readers import LARGEST_LOG, conform, is_number, parse_json, parse_yaml, read_bytes, whole
 
 SEED_FOLDER = re.compile(r"seed-(\d+)")
 TEACHERS = "teachers"  # the folder of gssc.train.teachers, which needs PyTorch
@@ -112,7 +110,7 @@ def find_seed_folders(path: Path) -> list[Path]:
 def read_seed(folder: Path) -> SeedRun:
     """Read one seed folder, noting what cannot be read."""
     notes: list[str] = []
-    config = _read(folder / "config.yaml", lambda raw: with_defaults(_mapping(yaml.safe_load(raw))), notes)
+    config = _read(folder / "config.yaml", lambda raw: with_defaults(_mapping(parse_yaml(raw, "its text"))), notes)
     if not config and not notes:
         problem = "missing" if config is None else "damaged (no settings in it)"
         notes.append(f"{folder / 'config.yaml'}: {problem}")
@@ -132,26 +130,34 @@ def read_seed(folder: Path) -> SeedRun:
 
 def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | None:
     """What a file says; None where there is none, or where it is damaged, which becomes a note."""
-    try:
-        return parse(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, EOFError, ValueError, zlib.error, RecursionError, yaml.YAMLError) as error:
+    try:
+        return parse(read_bytes(path, LARGEST_LOG))
+    except (EOFError, ValueError, zlib.error, csv.Error) as error:
         notes.append(f"{path}: damaged ({reason(error)})")
         return None
 
 
 def _parse_object(raw: bytes) -> dict[str, Any]:
-    value = json.loads(raw)
-    if not isinstance(value, dict):
-        raise ValueError(f"expected an object, got {type(value).__name__}")
+    value: dict[str, Any] = parse_json(raw, "its text", {}, finite=False)
     return value
 
 
 def _parse_table(raw: bytes) -> list[dict[str, Any]]:
     """The epochs of a compressed table of numbers."""
-    rows = csv.DictReader(gzip.decompress(raw).decode().splitlines())
-    return [{key: int(t) if t.lstrip("-").isdecimal() else float(t) for key, t in row.items() if t} for row in rows]
+    rows = csv.DictReader(_unpacked(raw).decode().splitlines())
+    table = [{key: int(t) if t.lstrip("-").isdecimal() else float(t) for key, t in row.items() if t} for row in rows]
+    conform(table, [{"epoch": whole(1)}], "its table")
+    return table
+
+
+def _unpacked(raw: bytes) -> bytes:
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    data = unpacker.decompress(raw, LARGEST_LOG)
+    if not unpacker.eof:
+        raise ValueError("a table that was cut, or is too large")
+    return data
 
 
 def _history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
@@ -161,11 +167,9 @@ def _history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     lines = _read(path, lambda raw: raw.decode(errors="replace").splitlines(), notes) or []
     for number, line in enumerate(lines, start=1):
         try:
-            epoch = json.loads(line)
-            if not is_number(epoch["epoch"]):
-                raise ValueError
+            epoch = parse_json(line, "its text", {"epoch": whole()}, finite=False)
             epochs[int(epoch["epoch"])] = epoch
-        except (ValueError, KeyError, TypeError, OverflowError):
+        except ValueError:
             broken.append(number)
     if broken:
         which = f"line {broken[0]}" if len(broken) == 1 else f"{len(broken)} lines, the first is {broken[0]}"
@@ -190,11 +194,6 @@ def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:
         if is_number(mean) and numbers and not math.isclose(mean, float(np.mean(numbers)), rel_tol=1e-6):
             notes.append(f"{path}: its mean {mean:g} is not that of its seeds")
     return notes
-
-
-def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number that a float can hold (not a truth value)."""
-    return isinstance(value, float) or (type(value) is int and abs(value) < 10**300)
 
 
 def _fits(key: str, summary: Mapping[str, Any]) -> bool:

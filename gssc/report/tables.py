@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from gssc.readers import is_number
 from gssc.report.published import Published, published_rows
 from gssc.report.render import csv_text
-from gssc.report.runs import is_number
 from gssc.report.variants import Recorded, Spread, Variant
 
 PAPER = "arXiv 2406.05815"

@@ -11,10 +11,10 @@ from typing import Any
 from gssc.checks import fail
 from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
-from gssc.files import read_object
-from gssc.recipes import find_recipe, recipe_names
+from gssc.readers import is_number, read_object
+from gssc.recipes import find_recipe, recipe_names, recipe_variants
 from gssc.report.published import Published, published_gssc
-from gssc.report.runs import SeedRun, group, is_number, read_runs
+from gssc.report.runs import SeedRun, group, read_runs
 from gssc.tasks import METRICS
 from gssc.train.checkpoint import HABITS
 
@@ -54,7 +54,8 @@ class Variant:
     @property
     def label(self) -> str:
         """What to call it beside other variants of the recipe."""
-        name = ", ".join(self.overrides) or "as shipped"
+        named = {tuple(sorted(variant.changes)): name for name, variant in recipe_variants(self.recipe).items()}
+        name = named.get(tuple(sorted(self.overrides))) or ", ".join(self.overrides) or "as shipped"
         return f"{name} ({self.folder})" if self.folder else name
 
     @property

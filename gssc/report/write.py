@@ -16,11 +16,12 @@ from markupsafe import Markup
 from gssc.checks import check_installed, fail
 from gssc.distribution import VERSION
 from gssc.files import write_files
+from gssc.readers import is_number
 from gssc.report.figures import ablation_bars, learning_curves, predictions_plot
 from gssc.report.provenance import duration, provenance, results_markdown, time_per_seed
 from gssc.report.published import published_costs
 from gssc.report.render import render
-from gssc.report.runs import group, is_number, read_runs
+from gssc.report.runs import group, read_runs
 from gssc.report.svg import SERIES, drawing_style, to_svg
 from gssc.report.tables import PAPER, Comparison, compare, to_csv
 from gssc.report.variants import Variant, group_variants, read_recorded

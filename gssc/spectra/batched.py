@@ -97,7 +97,8 @@ def solve_batched(
         write(out.degree, degree)
         if spectrum is not None:
             operator = spectrum.operator
-            matrix = _dense(build_operator(adjacency, operator, graph), size, torch.float64, device)
+            less = 1.0 if spectrum.which == "both" else 0.0
+            matrix = _dense(build_operator(adjacency, operator, graph, less), size, torch.float64, device)
             mass = label = None
             if not spectrum.by_magnitude:
                 mass = zero_mode_mass(degree, operator).to(device)
@@ -152,7 +153,8 @@ def _select(pairs: StackPairs, count: Tensor, graph: Tensor, spectrum: SpectrumS
     tolerance, _, chosen = cut(pairs.values, errors, count, spectrum)
     residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))
     measured = {"residual": residual, "orthogonality": pairs.orthogonality, "gap": chosen.gap, "tolerance": tolerance}
-    kept = {"eigvals": chosen.values, "eigmask": chosen.mask, "available": chosen.available}
+    values = spectrum.moved_back(chosen.values, chosen.mask, tolerance)
+    kept = {"eigvals": values, "eigmask": chosen.mask, "available": chosen.available}
     for name, value in (kept | measured).items():
         target: Tensor = getattr(out, name)
         target[graph] = value.cpu().to(target.dtype)

@@ -93,10 +93,12 @@ def _of_first_graph(wrong: sp.csr_array, graph: Tensor | None) -> tuple[str, sp.
     return f" of graph {int(graph[at])}", wrong[at * size : (at + 1) * size]
 
 
-def build_operator(adjacency: sp.csr_array, operator: Operator, graph: Tensor | None = None) -> sp.csr_array:
+def build_operator(
+    adjacency: sp.csr_array, operator: Operator, graph: Tensor | None = None, less: float = 0.0
+) -> sp.csr_array:
     """The operator whose eigenpairs are wanted, [n, n]: A, D - A, or I - D^-1/2 A D^-1/2.
 
-    ``graph`` as for `adjacency_matrix`.
+    Of Laplacians ``less`` so many I are taken. ``graph`` as for `adjacency_matrix`.
     """
     check_choice("operator", operator, OPERATORS)
     if operator == "adjacency":
@@ -108,7 +110,7 @@ def build_operator(adjacency: sp.csr_array, operator: Operator, graph: Tensor | 
     else:
         diagonal, matrix = (degree > 0).astype(np.float64), normalized_adjacency(adjacency)
     n = degree.size
-    return (sp.csr_array((diagonal, np.arange(n), np.arange(n + 1)), shape=(n, n)) - matrix).tocsr()
+    return (sp.csr_array((diagonal - less, np.arange(n), np.arange(n + 1)), shape=(n, n)) - matrix).tocsr()
 
 
 def normalized_adjacency(adjacency: sp.csr_array) -> sp.csr_array:

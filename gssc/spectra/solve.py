@@ -13,7 +13,7 @@ from gssc.spectra.components import Part, find_components, small_parts
 from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
 from gssc.spectra.solver_choice import DENSE_LIMIT, SOLVERS, LargeComponent, Solver, SolverSettings, dense_size
 from gssc.spectra.sparse_operator import DeviceGraph
-from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes, cut
+from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, Which, ZeroModes, cut
 
 # How often more pairs are computed because too many of those computed turned out to be zero modes.
 ENLARGEMENTS = 4
@@ -28,16 +28,17 @@ def solve(
     *,
     zero_modes: ZeroModes = "keep",
     truncation: Truncation = "eigenspace",
+    which: Which = "low",
     solver: Solver = "auto",
     device: str = "cpu",
     seed: int = 0,
 ) -> Spectrum:
     """The first ``k`` eigenpairs of the operator of a symmetric adjacency matrix [n, n], in float64, certified.
 
-    The smallest λ of Laplacians, the largest |λ| of the adjacency matrix; whole eigenspaces only, unless
-    ``truncation="raw"``. Every connected component is solved by itself: k + 1 pairs of each suffice to know the first
-    k + 1 of the graph, hence whether the eigenspace at the cut goes on beyond it; how far does not matter, as it is
-    dropped as a whole. Memory is linear in n·k + E.
+    The smallest λ of Laplacians unless ``which`` says otherwise, the largest |λ| of the adjacency matrix; whole
+    eigenspaces only, unless ``truncation="raw"``. Every connected component is solved by itself: k + 1 pairs of each
+    suffice to know the first k + 1 of the graph, hence whether the eigenspace at the cut goes on beyond it; how far
+    does not matter, as it is dropped as a whole. Memory is linear in n·k + E.
 
     Arguments are those of `LaplacianSpectrum`. ``solver`` is for components that are not small (``solver_choice.py``
     has the rule of ``"auto"``), ``device`` is where the Chebyshev solver and check run. ``seed`` seeds every random
@@ -47,7 +48,7 @@ def solve(
         SpectrumError: no solver reached a certified result; says for which graph and why.
     """
     check_choice("solver", solver, SOLVERS)
-    settings = SpectrumSettings(k, operator, zero_modes, truncation)
+    settings = SpectrumSettings(k, operator, zero_modes, truncation, which)
     try:
         return _Merge(adjacency, settings, SolverSettings(solver, device, seed)).run()
     except SpectrumError as error:
@@ -83,7 +84,7 @@ class _Merge:
             self.large.append(LargeComponent(build, zero_mode, normalised, nodes, how, on_device))
             self.zeros = 1
         else:
-            self.matrix = build_operator(adjacency, operator)
+            self.matrix = build_operator(adjacency, operator, less=1.0 if settings.which == "both" else 0.0)
             components = find_components(smallest_node.cpu().numpy())
             mass = None if self.both else zero_mode_mass(torch.from_numpy(degrees(adjacency)), operator).numpy()
             dense, biggest = dense_size(how.solver, self.count), components[-1].shape[1] if components else 0
@@ -228,6 +229,7 @@ class _Merge:
             miss_probability=sum(misses),
         )
         available = self._obtainable(int((final.merged == 0.0).sum()))
+        values = self.settings.moved_back(final.values, final.mask, self.cut.tolerance)[0].numpy()
         return Spectrum(values, vectors, mask, available, certificate)
 
     def _orthonormalise(self, vectors: np.ndarray, values: np.ndarray) -> None:

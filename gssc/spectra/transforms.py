@@ -20,7 +20,7 @@ from gssc.spectra.packed import edges_of, read_graph
 from gssc.spectra.random_walk import return_probabilities
 from gssc.spectra.solve import solve
 from gssc.spectra.solver_choice import SOLVERS, Solver
-from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, ZeroModes
+from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, Which, ZeroModes
 from gssc.spectra.zero_modes import is_crowded, with_one_zero_mode
 
 
@@ -78,6 +78,8 @@ class LaplacianSpectrum(GraphTransform):
         directed: ``"symmetrize"`` a directed graph edge by edge, or ``"reject"`` it.
         weight_attr: Attribute that holds edge weights, used where present; ``None`` ignores weights.
         solver: ``"auto"``, or the name of a solver to force; see `gssc.spectra.solve.solve`.
+        which: Of a Laplacian the ``"low"`` eigenvalues, the ``"high"`` ones, or, of ``"sym"`` with zero modes kept,
+            those of ``"both"`` ends that are farthest from 1.
         device: Where to solve, e.g. ``"cuda"``; the result stays with the graph.
         cache: ``True`` to keep results in ``$GSSC_CACHE`` or ``~/.cache/gssc``, a path for that folder, ``None`` for
             no cache. Entries are found by the content of the graph and these settings.
@@ -100,6 +102,7 @@ class LaplacianSpectrum(GraphTransform):
     solver: Solver = "auto"
     device: str = "cpu"
     cache: CacheArgument = None
+    which: Which = "low"
 
     def __post_init__(self) -> None:
         _ = self.wanted  # checks its part of the arguments
@@ -150,7 +153,7 @@ class LaplacianSpectrum(GraphTransform):
     @property
     def wanted(self) -> SpectrumSettings:
         """Which eigenpairs of which operator."""
-        return SpectrumSettings(self.k, self.operator, self.zero_modes, self.truncation)
+        return SpectrumSettings(self.k, self.operator, self.zero_modes, self.truncation, self.which)
 
     def settings(self) -> dict[str, Any]:
         """What the spectrum of a given matrix depends on: all arguments but those that say how to read the graph."""

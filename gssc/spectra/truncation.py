@@ -16,11 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gssc.checks import check_choice, check_positive
+from gssc.checks import check_choice, check_positive, fail
 from gssc.spectra.certificate import RESIDUAL_PER_GAP, Certificate
 from gssc.spectra.operators import OPERATORS, Operator
 
 ZeroModes = Literal["keep", "drop"]
+Which = Literal["low", "high", "both"]
 Truncation = Literal["eigenspace", "raw"]
 # Two computed values of one eigenvalue differ by at most twice the accuracy of the solver; ten times leaves room.
 CLUSTER_TOLERANCE = 10.0
@@ -34,8 +35,15 @@ class SpectrumSettings:
     operator: Operator = "sym"
     zero_modes: ZeroModes = "keep"
     truncation: Truncation = "eigenspace"
+    which: Which = "low"
 
     def __post_init__(self) -> None:
+        check_choice("which", self.which, get_args(Which))
+        if self.which != "low" and self.operator == "adjacency":
+            fail("which", "'low' for operator 'adjacency', whose largest |λ| are taken", repr(self.which))
+        if self.which == "both" and (self.operator, self.zero_modes) != ("sym", "keep"):
+            given = f"{self.operator!r}, {self.zero_modes!r}"
+            fail("which", "'low' or 'high', but for operator 'sym' with zero_modes 'keep'", f"'both' with {given}")
         check_positive("k", self.k)
         check_choice("operator", self.operator, OPERATORS)
         check_choice("zero_modes", self.zero_modes, get_args(ZeroModes))
@@ -43,18 +51,25 @@ class SpectrumSettings:
 
     @property
     def by_magnitude(self) -> bool:
-        """Whether the largest |λ| come first: both ends of the adjacency matrix count."""
-        return self.operator == "adjacency"
+        """Whether the largest |λ| come first, of the adjacency matrix, L or L - I: both ends of these are looked at."""
+        return self.operator == "adjacency" or self.which != "low"
 
     @property
     def drops_zeros(self) -> bool:
         """Whether λ = 0 is left out, of Laplacians only."""
-        return self.zero_modes == "drop" and not self.by_magnitude
+        return self.zero_modes == "drop" and self.operator != "adjacency"
 
     @property
     def keeps_zeros_whole(self) -> bool:
         """Whether λ = 0 is kept as a whole eigenspace, for which there may be too many components."""
         return self.zero_modes == "keep" and self.truncation == "eigenspace" and not self.by_magnitude
+
+    def moved_back(self, values: Tensor, mask: Tensor, tolerance: Tensor) -> Tensor:
+        """Eigenvalues of L from those of the operator that was solved, L - I where both ends are wanted."""
+        if self.which != "both":
+            return values
+        moved = (values + 1.0).masked_fill(~mask, 0.0)
+        return moved.masked_fill(moved.abs() <= tolerance.unsqueeze(-1).to(moved.dtype), 0.0)
 
 
 @dataclass(frozen=True)
@@ -145,7 +160,7 @@ def magnitude_order(values: Tensor, count: Tensor, tolerance: Tensor) -> Tensor:
 def select(values: Tensor, count: Tensor, settings: SpectrumSettings, tolerance: Tensor, whole: bool) -> Selection:
     """The first k of each row's ``count`` [B] ascending eigenvalues, padded with zeros to k.
 
-    The largest |λ| come first for the adjacency matrix, the smallest λ otherwise. With fewer than k pairs, all are
+    Those first that are wanted: the largest |λ| or the smallest λ. With fewer than k pairs, all are
     kept; otherwise the eigenspace that straddles the cut is dropped if only ``whole`` ones are wanted.
     """
     k = settings.k
@@ -154,7 +169,9 @@ def select(values: Tensor, count: Tensor, settings: SpectrumSettings, tolerance:
     present = column < count.unsqueeze(1)
     merged, cluster = merge_clusters(values, count, tolerance)
     if settings.by_magnitude:
-        order, available = magnitude_order(merged, count, tolerance), count
+        # Zeros, which may be dropped, come last.
+        order = magnitude_order(merged, count, tolerance)
+        available = (present & (merged != 0.0)).sum(1) if settings.drops_zeros else count
     else:
         eligible = present & (merged != 0.0) if settings.drops_zeros else present
         order, available = (~eligible).long().argsort(dim=1, stable=True), eligible.sum(1)

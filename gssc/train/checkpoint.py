@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gssc.config import with_defaults
 from gssc.files import DamagedFileError, load_tensors, save_tensors
+from gssc.readers import CHECKPOINT, NONSENSE, conform
 from gssc.train.optimizer import load_optimizer_tensors, optimizer_tensors
 from gssc.train.step import Position, Trainer
 
@@ -66,9 +67,12 @@ def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> t
         losses = tensors["losses"].to(trainer.store.device, torch.get_default_dtype())
         position = Position(about["epoch"] + 1, about["step"], list(losses.unbind()))
         recent = [float.fromhex(text) for text in about.get("recent_scores", ())]
-        return position, Best(about["best_epoch"], score, part(tensors, "best"), recent)
-    except (KeyError, RuntimeError) as error:
-        line = str(error).splitlines()[0]
+        best, shapes = part(tensors, "best"), {name: value.shape for name, value in model.state_dict().items()}
+        if best and {name: value.shape for name, value in best.items()} != shapes:
+            raise ValueError("best weights of another shape")
+        return position, Best(about["best_epoch"], score, best, recent)
+    except (*NONSENSE, RuntimeError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {line}") from None
 
 
@@ -112,6 +116,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors, about = load_tensors(path)
     if about.get("kind") != "checkpoint" or about.get("format") != FORMAT:
         raise DamagedFileError(f"{path}: expected a checkpoint of format {FORMAT}, got {about.get('kind')!r}")
+    conform(about, CHECKPOINT, path)
     return tensors, about
 
 

@@ -13,13 +13,16 @@ from gssc.checks import fail
 from gssc.config import Recipe, load_recipe
 from gssc.datasets.flat import FlatGraphs, from_about
 from gssc.datasets.inputs import open_inputs
-from gssc.files import load_tensors, read_object, replace_folder, weights_file
+from gssc.files import DamagedFileError, load_tensors, replace_folder, weights_file
 from gssc.model import GSSC
+from gssc.readers import DATASET, SUMMARY, conform, read_object, read_text
 from gssc.tasks import Task
-from gssc.train.build import build_model, build_store
-from gssc.train.checkpoint import part, read_checkpoint
+from gssc.train.build import build_model, build_store, check_weights
+from gssc.train.checkpoint import difference, part, read_checkpoint
 from gssc.train.evaluate import default_dtype, float32_products, predictions, raw_outputs
 
+# Of a summary: what the file of the weights has as well.
+COMPARED = ("seed", "dataset", "metric", "higher_is_better")
 SHOWN = 3  # names of tensors in the line about those that begin anew
 
 
@@ -48,7 +51,7 @@ class LoadedRun:
     def card(self) -> str | None:
         """What a published model says of itself, in Markdown; a run has none."""
         path = self.folder / "README.md"
-        return path.read_text(encoding="utf-8") if path.exists() else None
+        return read_text(path) if path.exists() else None
 
     def predict(
         self, graphs: Path | str | Data | Sequence[Data] | Sequence[str], batch_size: int | None = None
@@ -96,20 +99,45 @@ def load_run(folder: Path, device: torch.device | None = None) -> LoadedRun:
     if not (folder / "config.yaml").exists():
         fail("run", "the folder of a run with its config.yaml, OUT/seed-N of `gssc train`", str(folder))
     recipe = load_recipe(folder / "config.yaml")
-    about = read_object(folder / "dataset.json")
-    summary = read_object(folder / "summary.json") if (folder / "summary.json").exists() else None
+    about = read_object(folder / "dataset.json", DATASET)
+    summary = read_object(folder / "summary.json", SUMMARY) if (folder / "summary.json").exists() else None
     if (selected := weights_file(folder)) is not None:
-        weights, _ = load_tensors(selected)
+        weights, stored = load_tensors(selected)
     else:
-        tensors, _ = read_checkpoint(folder / "checkpoints" / "last.safetensors")
+        selected = folder / "checkpoints" / "last.safetensors"
+        tensors, stored = read_checkpoint(selected)
         weights = part(tensors, "best") or part(tensors, "model")
+    _check_agreement(folder, selected, stored, {"recipe": recipe.to_dict(), "dataset": about}, summary)
+    about = stored.get("dataset", about)  # the same, but under the checksum
+    from_about(about)
     with default_dtype(recipe.train.precision):
+        check_weights(recipe, about, weights, folder / "config.yaml")
         model = build_model(recipe, about)
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        fail("run", f"weights of the model that {folder / 'config.yaml'} describes", str(error).splitlines()[0])
+    model.load_state_dict(weights)
     return LoadedRun(recipe, about, model.to(device or "cpu").eval(), summary, folder)
+
+
+def _check_agreement(
+    folder: Path, weights: Path, stored: dict[str, Any], beside: dict[str, Any], summary: dict[str, Any] | None
+) -> None:
+    """Fail where the files of a run say something else than the file of its weights does, which has a checksum.
+
+    What a recipe is called and where its data lie may be changed; scores may be taken again.
+    """
+    if isinstance(stored.get("dataset"), dict):
+        conform(stored["dataset"], DATASET, weights)
+    for key, file in (("recipe", "config.yaml"), ("dataset", "dataset.json")):
+        values, held = beside[key], stored.get(key)
+        if isinstance(held, dict) and key == "recipe" and isinstance(held.get("data"), dict):
+            held = held | {"name": values["name"], "data": held["data"] | {"file": values["data"]["file"]}}
+        if held is not None and (other := difference({key: held}, {key: values})):
+            raise DamagedFileError(f"{folder / file}: expected what {weights.name} was saved with, got another {other}")
+    scored: dict[str, Any] = stored.get("summary") or {}
+    for key in COMPARED if scored and summary else ():
+        value, found = scored.get(key), (summary or {}).get(key)
+        if value != found:
+            expected = f"{key} = {value!r} as {weights.name} was saved with"
+            raise DamagedFileError(f"{folder / 'summary.json'}: expected {expected}, got {found!r}")
 
 
 def take_weights(model: GSSC, folder: Path, seed: int) -> str:

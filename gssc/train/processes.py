@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gssc.checks import fail
 from gssc.spectra.cache import CacheArgument
 
 
@@ -79,14 +81,22 @@ class RunSettings:
 
 
 @contextmanager
-def joined(device: str) -> Iterator[Processes]:
-    """Join the processes that torchrun started, if it did: NCCL for GPUs, Gloo for CPUs."""
+def joined(device: str, seconds: float = 600.0) -> Iterator[Processes]:
+    """Join the processes that torchrun started, if it did: NCCL for GPUs, Gloo for CPUs.
+
+    None waits longer than so many ``seconds`` for the others.
+    """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         yield Processes()
         return
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
+        dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=seconds))
         yield Processes(dist.get_rank(), world, int(os.environ.get("LOCAL_RANK", "0")))
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
+            raise
+        fail("processes", f"all {world} to answer within {seconds:g} s (--rank-timeout)", "one that died or stalled")
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()

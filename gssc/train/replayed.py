@@ -29,11 +29,12 @@ MOST_SCORES, FEW_SCORES, MOST_PADDING = 2**28, 2**24, 16
 
 
 def why_not(
-    recipe: Recipe, device: torch.device, processes: Processes, node_counts: Tensor | None = None
+    recipe: Recipe, device: torch.device, processes: Processes, node_counts: Tensor | None = None, level: str = "graph"
 ) -> str | None:
     """Why steps are not replayed, in a few words; None where they are. ``node_counts``: the sizes of all graphs."""
     reasons = {
         "there is no GPU": device.type != "cuda",
+        "pairs of nodes are predicted, of which batches have no fixed number": level == "edge",
         "train.capture is false": not recipe.train.capture,
         "several processes share each step": processes.world > 1,
         "in float64 the convolution looks at sizes of graphs on the host": recipe.train.precision == "float64",

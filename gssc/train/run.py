@@ -19,11 +19,12 @@ from gssc import molecules
 from gssc.checks import fail
 from gssc.config import Recipe
 from gssc.datasets.flat import GraphDataset
+from gssc.datasets.negatives import are_links
 from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
 from gssc.replay import ONE_AT_A_TIME
 from gssc.train import replayed, teachers
-from gssc.train.build import about_data, build_model, build_stores
+from gssc.train.build import about_data, build_model, build_stores, describe_weights
 from gssc.train.checkpoint import Best
 from gssc.train.display import Display
 from gssc.train.evaluate import default_dtype, float32_products, predictions, raw_outputs, score
@@ -39,6 +40,7 @@ from gssc.train.threads import giving_way
 SideBySide: TypeAlias = "Alone | molecules.MoleculeGroup"
 Way = Literal["kernels", "replayed", "launched"]
 Folders = Mapping[int, Path]  # of runs, by seed
+FAR_BEHIND, LONG_BEHIND = 2, 30  # training, of the loss on validation; and for so many evaluations
 Summary = dict[str, Any] | None  # of a run; None where time ran out
 Results = dict[int, Summary]  # by seed
 
@@ -86,6 +88,8 @@ def _teach(run: "RunState") -> bool:
     recipe, folder = run.recipe, run.folder.path
     if run.settings.processes.world > 1:
         fail("train.teachers", "0 where several processes share each batch", recipe.train.teachers)
+    if are_links(run.dataset.splits["train"], run.dataset.task):
+        fail("train.teachers", "0 where negative pairs are drawn in every epoch", recipe.train.teachers)
     if teachers.targets_file(folder).exists():
         return True
     alone, _, settings = teachers.announce(recipe, {run.seed: folder}, run.settings)
@@ -147,7 +151,7 @@ def choose_way(recipe: Recipe, dataset: GraphDataset, settings: RunSettings) -> 
     if against_kernels is None:
         return "kernels", "steps: the kernels for small graphs"
     no_kernels = f"the kernels for small graphs are not used, because {against_kernels}"
-    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts())
+    against_replay = replayed.why_not(recipe, device, processes, dataset.node_counts(), dataset.task.level)
     if against_replay is None:
         return "replayed", f"steps: replayed as CUDA graphs; {no_kernels}"
     no_replay = f"they are not replayed as CUDA graphs, because {against_replay}"
@@ -191,6 +195,8 @@ def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore
                 run.save()
 
     for epoch in range(runs[0].position.epoch, config.epochs + 1):
+        if all(run.error or run.has_ended(epoch - 1) for run in runs):
+            break
         positions = [run.position for run in runs]
         start, resumed_at, complete = time.perf_counter(), positions[0].step, False
         while not complete:
@@ -251,11 +257,13 @@ class RunState:
         self.beginning = ""  # what is to be said of its first weights
         self.teachers: dict[str, Any] = {}  # their seeds and time, where the run has any
         self.prepare_seconds, self.train_loss = 0.0, math.nan
+        self.behind = 0  # evaluations in which training was far worse than validation
 
     def make_model(self) -> None:
         """The model as the seed makes it, or as it was left by another run (``train.start``)."""
         with ONE_AT_A_TIME:  # runs that share a GPU share the generator of the CPU as well
             torch.manual_seed(mix(self.seed))
+            describe_weights(self.recipe, self.about)  # before there are any
             model = build_model(self.recipe, self.about)
             start = self.recipe.train.start
             # A checkpoint has all weights: those that the run began with may be gone.
@@ -299,7 +307,7 @@ class RunState:
         """
         epochs, epoch, best = self.recipe.train.epochs, self.position.epoch, self.best
         self.position = Position(epoch + 1, 0, [])
-        if self.error is not None:
+        if self.error is not None or self.has_ended(epoch - 1):
             return
         # The rate of the last step, which a resumed run may find already taken.
         record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, epochs)}
@@ -314,8 +322,24 @@ class RunState:
                 best.epoch, best.weights = epoch, self.trainer.weights()
         record |= {"best_epoch": best.epoch, "seconds": round(time.perf_counter() - start, 4)}
         record["graphs_per_second"] = round(graphs_per_second, 1)
+        if scores is not None:
+            self._compare(scores[0])
         self.folder.log(record)
         self.show.epoch(record, best.score)
+
+    def _compare(self, validation: float) -> None:
+        """Say it once where training has been far worse than validation, which it should not be, for long."""
+        self.behind = self.behind + 1 if self.train_loss > FAR_BEHIND * validation else 0
+        if self.behind == LONG_BEHIND:
+            self.show.say(
+                f"the training loss has been more than {FAR_BEHIND} times that of validation {LONG_BEHIND} times: too "
+                "much dropout (model.dropout_*), or a norm that behaves differently in training (model.norm)?"
+            )
+
+    def has_ended(self, epoch: int) -> bool:
+        """Whether, after this epoch, validation has not been better for ``train.patience`` epochs."""
+        patience, best = self.recipe.train.patience, self.best.epoch
+        return patience > 0 and best is not None and epoch - best >= patience
 
     def save(self) -> None:
         """A checkpoint, also in the middle of an epoch; not where the losses of that already went wrong."""
@@ -350,6 +374,8 @@ class RunState:
         with float32_products():  # in float32 also where it was trained in tf32
             raw = raw_outputs(model, test, config.batch_size, config.precision)
         epochs = self.position.epoch - 1
+        if self.has_ended(epochs):  # runs at its side may have gone on
+            epochs = int(best.epoch or 0) + config.patience
         summary: dict[str, Any] = {
             "recipe": self.recipe.name,
             "seed": self.seed,

@@ -14,7 +14,8 @@ from torch import Tensor
 from gssc.checks import fail
 from gssc.config import load_recipe
 from gssc.environment import describe
-from gssc.files import read_json, remove_leftovers, save_tensors, write_atomic, write_json
+from gssc.files import WEIGHTS, remove_leftovers, save_tensors, weights_file, write_atomic, write_json
+from gssc.readers import DATASET, FINISHED, read_epochs, read_object
 from gssc.train.checkpoint import Best, check_same_run, load_checkpoint, read_checkpoint, save_checkpoint
 from gssc.train.step import Position, Trainer
 
@@ -39,6 +40,7 @@ class RunFolder:
         self.checkpoint, self.metrics = path / "checkpoints" / "last.safetensors", path / "metrics.jsonl"
         self.events: Any = None  # of TensorBoard
         self.lock: int | None = None
+        self.logged = 0
 
     def is_finished(self) -> bool:
         return (self.path / "summary.json").exists()
@@ -50,10 +52,16 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any]:
         """The summary of a run that ended, if it is this one."""
-        summary: dict[str, Any] = read_json(self.path / "summary.json")
+        self._check_files("metrics.jsonl", (weights_file(self.path) or Path(WEIGHTS[0])).name)
+        summary = read_object(self.path / "summary.json", FINISHED)
         there = {"recipe": load_recipe(self.path / "config.yaml").to_dict(), "seed": summary.get("seed")}
-        check_same_run(self.path, {**there, "dataset": read_json(self.path / "dataset.json")}, self.identity)
+        check_same_run(self.path, {**there, "dataset": read_object(self.path / "dataset.json", DATASET)}, self.identity)
         return summary
+
+    def _check_files(self, *names: str) -> None:
+        for name in names:
+            if not (self.path / name).exists():
+                fail("run", f"its {name}", f"{self.path}, where there is none")
 
     def begin(self, trainer: Trainer, resume: bool) -> tuple[Position, Best]:
         """Begin anew, or from the checkpoint where there is one."""
@@ -68,8 +76,11 @@ class RunFolder:
         if not self.writes:
             return position, best
         # Epochs that were logged after the checkpoint was written are trained again.
-        lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
-        write_atomic(self.metrics, "".join(f"{line}\n" for line in lines[: position.epoch - 1]))
+        epochs = position.epoch - 1
+        lines = read_epochs(self.metrics, epochs) if epochs else []
+        text = "".join(f"{line}\n" for line in lines).encode()
+        write_atomic(self.metrics, text)
+        self.logged = len(text)  # bytes
         write_atomic(self.path / "config.yaml", yaml.safe_dump(self.identity["recipe"], sort_keys=False))
         if not resumes:
             write_json(self.path / "dataset.json", self.identity["dataset"])
@@ -112,8 +123,10 @@ class RunFolder:
         """The line of an epoch."""
         if self.writes:
             # Not flushed to the disk before a checkpoint needs it: without one, the epoch is trained again.
-            with self.metrics.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+            with self.metrics.open("r+b") as file:  # which must still be there
+                if file.seek(0, os.SEEK_END) != self.logged:
+                    fail("run", "its metrics.jsonl as it left it", f"{self.metrics}, which has changed")
+                self.logged += file.write(json.dumps(record).encode() + b"\n")
         if self.events is not None:
             for name, value in record.items():
                 if name != "epoch" and value is not None:
@@ -123,13 +136,13 @@ class RunFolder:
         """A checkpoint, after the lines of the epochs that it counts."""
         if not self.writes:
             return
-        with self.metrics.open("a", encoding="utf-8") as file:
+        with self.metrics.open("r+b") as file:
             os.fsync(file.fileno())
         save_checkpoint(self.checkpoint, trainer, position, best, self.identity)
 
     def train_seconds(self) -> float:
         """The time of all epochs, over all lives of the run."""
-        return math.fsum(json.loads(line)["seconds"] for line in self.metrics.read_text().splitlines())
+        return math.fsum(json.loads(line)["seconds"] for line in read_epochs(self.metrics))
 
     def write_end(
         self, weights: dict[str, Tensor], test: Mapping[str, Tensor], summary: dict[str, Any], times: dict[str, Any]
@@ -138,6 +151,7 @@ class RunFolder:
 
         What the clock decides, ``times``, is in the summary alone.
         """
+        self._check_files("config.yaml", "dataset.json")
         about = {"kind": "predictions", **{key: summary[key] for key in ("recipe", "seed", "metric", "test")}}
         save_tensors(self.path / "predictions.safetensors", test, about)
         about = {"kind": "model", "summary": summary, **self.identity}

@@ -22,19 +22,20 @@ from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
 from gssc.train.run import Folders, Results, Summary, choose_way, train, train_side_by_side
 from gssc.train.run_folder import position_of
+from gssc.train.stopping import passing_on
 
 MOST_SEEDS = 10_000
 
 
-def parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str, name: str = "seeds") -> list[int]:
     """``"0-4"``, ``"3"`` or ``"0,2,5-7"`` as numbers."""
     seeds: list[int] = []
     for piece in text.split(","):
         first, dash, last = piece.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            fail("seeds", "numbers and ranges such as 0-4 or 0,2,5", repr(text))
+            fail(name, "numbers and ranges such as 0-4 or 0,2,5", repr(text))
         if dash and int(last) - int(first) >= MOST_SEEDS:
-            fail("seeds", f"a range of at most {MOST_SEEDS:,} seeds", repr(text))
+            fail(name, f"a range of at most {MOST_SEEDS:,} {name}", repr(text))
         seeds += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(seeds))
 
@@ -74,7 +75,7 @@ def train_seeds(
     cores = settings.threads or max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
     spawn = multiprocessing.get_context("spawn")
     pool = ThreadPoolExecutor(jobs) if threads else ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (cores,))
-    with default_dtype(recipe.train.precision), pool:
+    with default_dtype(recipe.train.precision), passing_on(), pool:
         run = _on_own_stream if threads else train
         futures = {seed: pool.submit(run, recipe, dataset, seed, folders[seed], settings) for seed in folders}
     return {seed: _result(seed, future) for seed, future in futures.items()}

@@ -1,6 +1,7 @@
 """When a run saves, and when it stops: by the clock, by the recipe, on request."""
 
 import itertools
+import multiprocessing
 import signal
 import threading
 import time
@@ -14,6 +15,32 @@ from gssc.train.processes import Processes
 # ``train.checkpoint_every`` counts epochs, but where they are short a run is not saved more often than this, except at
 # its end and where it stops. Runs that go side by side wait for each other's checkpoints, and so many times as long.
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
+
+
+_caught: list[int] = []  # signals, by this process
+
+
+def status() -> int:
+    """What the command that was asked to end by a signal ends with; 0 where it was not."""
+    return 128 + _caught[-1] if _caught else 0
+
+
+@contextmanager
+def passing_on() -> Iterator[None]:
+    """A request to end (SIGTERM) goes to the processes that this one has started, which stop as they should."""
+
+    def note(number: int, frame: object) -> None:
+        _caught.append(number)
+        for child in multiprocessing.active_children():
+            child.terminate()
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, note) if main else None
+    try:
+        yield
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 class Clock(dict[str, float]):
@@ -106,6 +133,7 @@ class Stopping:
             if self.interrupted and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.interrupted = True
+            _caught.append(number)
 
         main = threading.current_thread() is threading.main_thread()
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT) if main}

@@ -1,14 +1,31 @@
 """A prepared dataset on the device: batches are gathered by index, without collating, copying or waiting."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.datasets.flat import FlatGraphs
+from gssc.datasets.flat import FlatGraphs, members
+from gssc.datasets.negatives import NegativeSampler, pairs_of
+from gssc.nn.encoders import sparse_rows
+
+# Features of which less than this share is not zero are multiplied faster as a CSR tensor; few columns never are.
+SPARSE, MANY_COLUMNS = 0.2, 64
+
+
+def mostly_zeros(x: Tensor | None) -> Tensor | None:
+    """Continuous columns [N, D] on a CPU as a CSR tensor, where that is the cheaper form of them."""
+    if x is None or not x.is_floating_point() or x.shape[1] < MANY_COLUMNS:
+        return x
+    places = x != 0
+    counts = places.sum(1)
+    if int(counts.sum()) > SPARSE * x.numel():
+        return x
+    ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return sparse_rows(ptr, places.nonzero()[:, 1], x[places], x.shape)
 
 
 @dataclass(frozen=True)
@@ -59,7 +76,12 @@ class GraphStore:
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
         self.y = self._keep(graphs.y)
+        self.pairs: Tensor | None = None
+        self.negatives: NegativeSampler | None = None  # that training draws from, epoch by epoch
+        if graphs.pair_index is not None:
+            self.replace_pairs(*pairs_of(graphs), graphs.y)
         self.mask = None if graphs.mask is None else self._keep(graphs.mask)
+        self.whole: Batch | None = None  # of one graph alone, which is every batch
 
     def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
         return {name: self._keep(tensor) for name, tensor in tensors.items() if tensor is not None}
@@ -77,7 +99,17 @@ class GraphStore:
     def batch(self, graphs: Tensor) -> Batch:
         """The graphs with these numbers [B] as one batch."""
         blank = bool((graphs == self.num_graphs).any())
-        return self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
+        alone = self.device.type == "cpu" and self.num_graphs == graphs.numel() == 1 and not blank
+        batch = self.whole if alone else None
+        if batch is None:
+            batch = self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
+        if alone and self.whole is None:
+            self.whole = batch = replace(batch, inputs=batch.inputs | {"x": mostly_zeros(batch.inputs["x"])})
+        if self.pairs is None:
+            return batch
+        at, starts = (rows.to(self.device) for rows in members(self.pair_ptr, graphs))
+        pairs = self.pairs[at].t() + batch.inputs["ptr"][:-1].repeat_interleave(starts.diff(), output_size=at.numel())
+        return Batch(batch.inputs | {"edge_label_index": pairs}, self.y[at], None, at)
 
     def gather(self, index: Tensor, nodes: int, edges: int, padded: bool = False, blank: bool = False) -> Batch:
         """A batch of given size from graph numbers on the device [B]: no step waits for the device.
@@ -111,17 +143,24 @@ class GraphStore:
         if padded:
             inputs |= {"node_mask": node_mask, "edge_mask": edge_mask}
         at = node if self.node_level else index
+        if self.pairs is not None:  # the rows are those of pairs
+            return Batch(inputs, self.y, None, at)
         mask = None if self.mask is None else self.mask[at]
         real = node_mask if self.node_level else index < self.num_graphs
         if padded or blank:
             mask = real if mask is None else mask & real
         return Batch(inputs, self.y[at], mask, at)
 
+    def replace_pairs(self, index: Tensor, ptr: Tensor, y: Tensor) -> None:
+        """Other pairs of nodes [2, M] to predict, those of graph g in ``ptr[g]:ptr[g + 1]``, with targets [M, ...]."""
+        self.pairs, self.pair_ptr = self._keep(index.t().contiguous()), torch.cat([ptr, ptr[-1:]]).cpu()
+        self.y = self._keep(y)
+
     def replace_targets(self, y: Tensor) -> None:
         """Learn something else: [rows, outputs], for classes their probabilities."""
         if y.shape[0] != self.y.shape[0] - 1:
             fail("targets", f"{self.y.shape[0] - 1} rows", tuple(y.shape))
-        self.y = self._keep(y)
+        self.y, self.whole = self._keep(y), None
 
     def _slots(self, ends: Tensor, shifts: Tensor, total: int, zero_row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Owner and source row of each of ``total`` slots, of which graph b takes those before ``ends[b]``.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from gssc.checks import check_installed, fail
 from gssc.config import RETIRED, Recipe
-from gssc.files import read_json, write_json
+from gssc.files import write_json
+from gssc.readers import TRIALS, conform, parse_yaml, read_json
 
 Result = dict[str, Any]  # a variant and the summary of its training
 Trial = Callable[[list[str], Path], Result | None]
@@ -50,7 +49,7 @@ def parse_axis(text: str, recipe: Recipe) -> Axis:
     if len(pieces) == 1:
         for value in rest.split(","):
             _read(recipe, key, value)
-        return Axis(key, tuple(yaml.safe_load(value) for value in rest.split(",")))
+        return Axis(key, tuple(parse_yaml(value, f"axis {key}", "a value in YAML") for value in rest.split(",")))
     low, high = (_read(recipe, key, end) for end in pieces)
     # The recipe has made them what its field is: not a number for a choice, a truth value or text.
     if any(type(end) not in (int, float) or not math.isfinite(end) for end in (low, high)):
@@ -140,10 +139,10 @@ def _stored(out: Path, axes: list[Axis], study: bool) -> list[Any]:
 
     A grid knows its variants, and goes through all of them again.
     """
-    entries = read_json(out / "sweep.json") if (out / "sweep.json").exists() else []
+    entries: list[Any] = read_json(out / "sweep.json") if (out / "sweep.json").exists() else []
     entries = entries if isinstance(entries, list) else [entries]
     if not study:
-        if any("parameters_tried" in entry for entry in entries):
+        if any(isinstance(entry, dict) and "parameters_tried" in entry for entry in entries):
             fail("--out", "a new folder, or that of a grid", f"{out} with a study (--trials)")
         return []
     by_key = {axis.key: axis for axis in axes}
@@ -156,6 +155,7 @@ def _stored(out: Path, axes: list[Axis], study: bool) -> list[Any]:
         for key, value in tried.items():
             if not by_key[key].holds(value):
                 fail("--out", f"{expected} in these values", f"{out} with {key}={value}")
+    conform(entries, TRIALS, out / "sweep.json")
     return entries
 
 

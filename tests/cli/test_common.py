@@ -30,7 +30,9 @@ def test_pack_gives_the_dataset_and_must_be_of_it(tmp_path):
         open_for(small_recipe("data.dataset=cycles-4"), tmp_path, tmp_path / "pack.safetensors")
 
 
-def test_a_pack_of_generated_graphs_must_be_of_the_seed(tmp_path):
+def test_a_pack_of_generated_graphs_must_be_of_the_seed(tmp_path, monkeypatch):
+    for name, fewer in (("GRAPHS", 50), ("TRAIN", 20), ("VALIDATION", 10)):
+        monkeypatch.setattr(f"gssc.datasets.cycles.{name}", fewer)
     generated = small_recipe("data.generate=true", "data.seed=3")
     path = tmp_path / "pack.safetensors"
     write_pack(open_for(generated, tmp_path, None), path, generator={"name": "cycles-3", "seed": 3})

@@ -1,10 +1,20 @@
+import itertools
+
 import pytest
 import torch
 from graphs import random_graph
 
 from gssc import DeepSetPhi, LaplacianSpectrum
-from gssc.nn import FeatureEncoder, RandomWalkEncoder, SpectralDiagonalEncoder, encoders, graph_context
+from gssc.nn import (
+    EigenvectorEncoder,
+    FeatureEncoder,
+    RandomWalkEncoder,
+    SpectralDiagonalEncoder,
+    encoders,
+    graph_context,
+)
 from gssc.testing import assert_basis_invariant, assert_close
+from gssc.train.store import mostly_zeros
 
 
 def test_categories_are_a_sum_of_embeddings():
@@ -99,3 +109,59 @@ def test_spectral_diagonal_is_invariant_to_the_basis(float64):
     phi, encode = DeepSetPhi(6), SpectralDiagonalEncoder(6, 4).eval()
     data = LaplacianSpectrum(k=9)(random_graph(9))
     assert_basis_invariant(lambda d: encode(phi(d.eigvals, d.eigmask), d.eigvecs, graph_context(d.num_nodes)), data)
+
+
+def test_mostly_zeros_are_the_same_features(float64):
+    torch.manual_seed(0)
+    x, encoder = torch.rand(30, 80) * (torch.rand(30, 80) < 0.1), FeatureEncoder(80, 5, dropout=0.5)
+    sparse = mostly_zeros(x)
+    assert sparse.layout == torch.sparse_csr
+    assert torch.equal(sparse.to_dense(), x)
+    assert mostly_zeros(x + 1).layout == mostly_zeros(x[:, :20]).layout == torch.strided
+
+    def results(x):
+        out = encoder(x, 30)
+        out.square().sum().backward()
+        gradient, encoder.linear.weight.grad = encoder.linear.weight.grad, None
+        return out, gradient
+
+    for training in (False, True):
+        encoder.train(training)
+        encoder.dropout = 0.0 if training else 0.5
+        for found, expected in zip(results(sparse), results(x), strict=True):
+            assert_close(found, expected)
+    encoder.dropout, ones = 0.5, mostly_zeros(torch.eye(80))
+    encoder.linear.weight.data.fill_(1.0)
+    encoder.linear.bias.data.zero_()
+    out = encoder(ones, 80)[:, 0]
+    assert set(out.tolist()) == {0.0, 2.0}
+    assert 20 < int((out > 0).sum()) < 60
+
+
+def test_eigenvectors_with_their_eigenvalues_and_random_signs_in_training(float64):
+    encode, batch = EigenvectorEncoder(4), torch.tensor([0, 0, 0, 1, 1])
+    eigvals, eigmask = torch.rand(2, 3), torch.tensor([[True, True, True], [True, False, False]])
+    vectors = torch.randn(5, 3)
+    context = graph_context(5, 2, batch)
+
+    def expected(u, signs):
+        pairs = [
+            torch.stack([signs[k] * vectors[u, k], eigvals[batch[u], k]]) for k in range(3) if eigmask[batch[u], k]
+        ]
+        return sum(encode.outer(encode.inner(pair).relu()).relu() for pair in pairs)
+
+    found = encode.eval()(eigvals, vectors, eigmask, context)
+    assert_close(found, torch.stack([expected(u, (1, 1, 1)) for u in range(5)]))
+    assert_close(found[:3], encode(eigvals[:1], vectors[:3], eigmask[:1], graph_context(3)))
+    torch.manual_seed(0)
+    seen = [set(), set()]
+    for _ in range(64):
+        trained = encode.train()(eigvals, vectors, eigmask, context)
+        for graph, nodes in enumerate((range(3), range(3, 5))):
+            fits = [
+                signs for signs in itertools.product((1, -1), repeat=3)
+                if all(torch.allclose(trained[u], expected(u, signs)) for u in nodes)
+            ]  # fmt: skip
+            assert fits  # one sign per frequency for all nodes of a graph
+            seen[graph].add(fits[0])
+    assert [len(one) for one in seen] == [8, 2]

@@ -20,6 +20,20 @@ def test_forms(form, shapes):
         MLPHead(8, 3, "narrow")
 
 
+@pytest.mark.parametrize("hidden", [1, 2])
+def test_hidden_layers_of_length_one(hidden):
+    head, x = MLPHead(12, 3, f"normalized-{hidden}", narrowed=4), torch.randn(5, 12)
+    merge, narrow, *rest = [layer for layer in head if isinstance(layer, torch.nn.Linear)]
+    h = narrow(torch.nn.functional.silu(merge(x)))
+    assert len(rest) == hidden + 1
+    for layer in rest[:-1]:
+        h = layer(h).relu()
+        h = h / h.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    assert_close(head(x), rest[-1](h))
+    whole = MLPHead(4, 3, f"normalized-{hidden}", narrowed=4)  # nothing to narrow
+    assert sum(isinstance(layer, torch.nn.Linear) for layer in whole) == hidden + 1
+
+
 def test_width_halves():
     assert [layer.weight.shape for layer in MLPHead(32, 3) if isinstance(layer, torch.nn.Linear)] == [
         (16, 32),

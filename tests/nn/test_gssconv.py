@@ -266,3 +266,27 @@ def test_forward_is_short():
     source, _ = inspect.getsourcelines(GSSConv.forward)
     body = "".join(source).split('"""')[2]
     assert len(body.strip().splitlines()) <= 25
+
+
+def test_inner_width_of_a_shared_kernel_and_no_projections():
+    x, phi, vectors, batch, ptr = inputs(phi_channels=2)
+    narrow = GSSConv(3, 2, "shared", kernel_channels=7)
+    assert narrow.lin_q.weight.shape == narrow.lin_sk.weight.shape == (7, 2)
+    assert_close(narrow(x, phi, vectors, batch), literal(narrow, x, phi, vectors, ptr))
+    bare = GSSConv(3, 2, out_proj=True, in_proj=False)
+    same = GSSConv(3, 2, out_proj=True)
+    same.load_state_dict(bare.state_dict() | {"lin_o.weight": torch.eye(3), "lin_s.weight": torch.eye(3)})
+    assert_close(bare(x, phi, vectors, batch), same(x, phi, vectors, batch))
+    for wrong in ({"kernel": "channel"}, {"kernel": "shared", "selective": True}):
+        with pytest.raises(
+            ValueError, match="kernel_channels: expected None, but for kernel='shared' without selection"
+        ):
+            GSSConv(3, kernel_channels=2, **wrong)
+
+
+def test_degree_coefficients_begin_as_they_are_told():
+    one, small = (GSSConv(500, 1, degree_scaling=True, degree_init=init) for init in ("one", "small"))
+    assert torch.equal(one.degree_scale, torch.ones(500))
+    assert not one.degree_log_scale.any()
+    for coefficients in (small.degree_scale, small.degree_log_scale):
+        assert float(coefficients.detach().var()) == pytest.approx(1 / 1000, rel=0.25)

@@ -16,6 +16,7 @@ from gssc.nn.phi import PHIS
 C = 6
 MAKERS = {
     "BatchNorm": lambda: gssc.nn.BatchNorm(C),
+    "EigenvectorEncoder": lambda: gssc.nn.EigenvectorEncoder(C),
     "FeatureEncoder": lambda: gssc.nn.FeatureEncoder((5, 3), C, embedding_init="xavier"),
     "FeatureEncoder, continuous": lambda: gssc.nn.FeatureEncoder(4, C),
     "FeatureEncoder, none": lambda: gssc.nn.FeatureEncoder(None, C),
@@ -26,6 +27,7 @@ MAKERS = {
     "GSSCBlock": lambda: GSSCBlock(C, GINEConv(nn.Sequential(nn.Linear(C, C)), train_eps=True), out_proj=True),
     "GSSCLayer": lambda: GSSCLayer(C, gssc.GatedGCN(C), GSSConv(C, selective=True), norm="layer"),
     "GSSConv": lambda: GSSConv(C, 3, degree_scaling=True, out_proj=True),
+    "GSSConv, small": lambda: GSSConv(C, 3, degree_scaling=True, degree_init="small", in_proj=False),
     "GatedGCN": lambda: gssc.GatedGCN(C),
     "GraphHead": lambda: gssc.nn.GraphHead(C, 2),
     "LocalGCN": lambda: gssc.nn.LocalGCN(C),

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from gssc.ops import batch_to_ptr
+from gssc.ops.context import undirected_degree
 
 CPU = torch.device("cpu")
 
@@ -35,3 +36,12 @@ def test_bad_batch(batch, graphs, message):
 
 def test_opcheck():
     torch.library.opcheck(torch.ops.gssc.batch_to_ptr.default, (torch.tensor([0, 0, 2]), 3))
+
+
+def test_undirected_degree_counts_neighbours():
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(9, (2, 40), generator=generator)  # directed, repeated, with loops
+    neighbours = [{a + b - u for a, b in edges.t().tolist() if u in (a, b)} for u in range(11)]
+    assert undirected_degree(edges, 11).tolist() == [len(found) for found in neighbours]
+    assert undirected_degree(edges[:, :0], 3).tolist() == [0, 0, 0]
+    assert undirected_degree(edges[:, :0], 0).tolist() == []

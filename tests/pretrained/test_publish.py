@@ -17,7 +17,7 @@ import gssc
 from gssc.cli import app
 from gssc.datasets.cycles import cycle_counting
 from gssc.datasets.specs import OGB_ATOM
-from gssc.files import DamagedFileError, load_tensors, read_json
+from gssc.files import DamagedFileError, load_tensors, read_json, save_tensors
 from gssc.pretrained import find, open_model
 from gssc.pretrained.find import download
 from gssc.pretrained.manifest import read_manifest, sha256
@@ -258,6 +258,11 @@ def test_what_cannot_be_published(root, tmp_path):
     shutil.copytree(root / "runs", runs)
     config = runs / "seed-1/config.yaml"
     config.write_text(config.read_text().replace("epochs: 2\n", "epochs: 3\n"))
+    with pytest.raises(DamagedFileError, match=r"seed-1/config\.yaml: expected what model\.safetensors was saved with"):
+        publish(runs, tmp_path / "model")
+    tensors, about = load_tensors(runs / "seed-1/model.safetensors")
+    about["recipe"]["train"]["epochs"] = 3
+    save_tensors(runs / "seed-1/model.safetensors", tensors, about)
     with pytest.raises(
         ValueError, match=r"seeds of one training, got .*: another recipe \(train\.epochs: 2 there, 3 here\)"
     ):

@@ -1,9 +1,12 @@
+import json
 import shutil
 
 import pytest
 import torch
+import yaml
 from small_run import outcome, run_small, small_dataset, small_recipe
 
+from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.pretrained.find import find_start, pretrained_folder
 from gssc.pretrained.publish import publish
 from gssc.train import build_model, load_run
@@ -121,3 +124,70 @@ def test_beginnings_that_do_not_exist_or_do_not_fit(root):
     about["task"]["outputs"] = 3
     with pytest.raises(ValueError, match=r"^run: expected a model that shares weights with this one"):
         take_weights(build_model(recipe, about), root / "first/seed-0", 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "value"),
+    [
+        ("dataset.json", ("task", "scale"), 10.0),
+        ("dataset.json", ("task", "metric"), "mae"),
+        ("dataset.json", ("task", "level"), "graph"),
+        ("dataset.json", ("name",), "cycles-4"),
+        ("dataset.json", ("standardize",), {"x": [[0.0], [2.0]]}),
+        ("config.yaml", ("spectrum", "k"), 5),
+        ("config.yaml", ("model", "layers"), 10_000),
+        ("config.yaml", ("model", "normalize"), False),
+        ("config.yaml", ("train", "precision"), "bf16"),
+        ("summary.json", ("metric",), "mae"),
+    ],
+)
+def test_files_beside_the_weights_must_say_what_these_were_saved_with(root, tmp_path, file, path, value):
+    folder = tmp_path / "run"
+    for kept in ("model.safetensors", "nothing"):  # without them, those of the checkpoint
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(root / "first/seed-0", folder)
+        if kept == "nothing":
+            (folder / "model.safetensors").unlink()
+        values = inside = yaml.safe_load((folder / file).read_text())
+        for key in path[:-1]:
+            inside = inside[key]
+        inside[path[-1]] = value
+        (folder / file).write_text(json.dumps(values))  # which is YAML as well
+        if (file, kept) != ("summary.json", "nothing"):
+            with pytest.raises(DamagedFileError, match=rf"{file}: expected .*{path[-1]}"):
+                load_run(folder)
+
+
+def test_what_does_not_touch_predictions_may_be_changed(root, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(root / "first/seed-0", folder)
+    values = yaml.safe_load((folder / "config.yaml").read_text())
+    values["name"], values["data"]["file"], values["train"]["checkpoint_every"] = "mine", "moved.pt", 7
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    assert load_run(folder).recipe.name == "mine"
+
+
+def test_a_model_is_compared_with_its_weights_before_it_is_built(root, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(root / "first/seed-0", folder)
+    tensors, about = load_tensors(folder / "model.safetensors")
+    model = yaml.safe_load((folder / "config.yaml").read_text())
+
+    def claim(section: str, key: str, value: object) -> None:
+        """In both places, so that they agree."""
+        changed = json.loads(json.dumps(about))
+        changed[section][key] = changed[section][key] | value if isinstance(value, dict) else value
+        save_tensors(folder / "model.safetensors", tensors, changed)
+        (folder / "config.yaml").write_text(json.dumps(model | changed["recipe"]))
+        (folder / "dataset.json").write_text(json.dumps(changed["dataset"]))
+
+    for section, key, value, words in [
+        ("recipe", "model", {"layers": 900}, "model.layers: expected 1, as there are weights of, got 900"),
+        ("recipe", "model", {"channels": 65_000}, "of shape "),
+        ("recipe", "spectrum", {"rwse": 10_000}, "rwse_encoder"),
+        ("dataset", "node_features", [5] * 90_000, "0 columns of node_features"),
+        ("dataset", "node_features", 90_000, "node_encoder"),
+    ]:
+        claim(section, key, value)
+        with pytest.raises(ValueError, match=words):
+            load_run(folder)

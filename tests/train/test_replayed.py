@@ -104,6 +104,7 @@ def test_what_cannot_be_captured_has_a_reason():
     assert "several processes" in why_not(small_recipe(), cuda, Processes(0, 2))
     assert why_not(small_recipe("train.capture=false"), cuda, Processes()) == "train.capture is false"
     assert why_not(small_recipe("model.local=gcn"), cuda, Processes()) is None
+    assert "pairs of nodes" in why_not(small_recipe(), cuda, Processes(), level="edge")
     assert "model.local=gat looks at values" in why_not(small_recipe("model.local=gat"), cuda, Processes())
     attention = small_recipe("model.glob=attention")
     assert why_not(attention, cuda, Processes(), torch.tensor([20, 100])) is None
