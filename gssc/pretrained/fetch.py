@@ -70,6 +70,8 @@ class Fetcher:
                 os.fsync(file.fileno())
         except urllib.error.URLError as error:
             reason = str(error.reason)
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
         except (http.client.HTTPException, OSError) as error:  # whose words may have the query in them
             reason = getattr(error, "strerror", None) or type(error).__name__
         shown = public(f"{base}/{name}")
@@ -130,6 +132,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: urllib.request.Request, fp: Any, *answer: Any) -> urllib.request.Request | None:
         scheme = urllib.parse.urlsplit(answer[-1]).scheme
         if scheme != "https":
+            fp.close()
             fail("URL", "one that stays with https", f"{public(req.full_url)}, which leads to {scheme}")
         fp.read = lambda *_: b""  # nothing of what comes with a redirection is read
         return super().redirect_request(req, fp, *answer)
