@@ -404,11 +404,10 @@ def attack(files: int, seed: int, seconds: float = math.inf, show: Callable[[str
     with tempfile.TemporaryDirectory() as place:
         root = Path(place) / "good"
         kinds = prepare(root)
+        shutil.copytree(root, copied := Path(place) / "copy")
         for kind, (path, read) in kinds.items():  # the good files are read
-            counts["good files refused"] += attempt(read, root / path).partition(" ")[0] != "read"
+            counts["good files refused"] += attempt(read, copied / path).partition(" ")[0] != "read"
             counts[f"kind {kind}"] = 0
-        shutil.rmtree(root)
-        kinds = prepare(root)
         child = Child(root, kinds, seed)
         for number in range(files):
             if time.monotonic() > until:
