@@ -231,7 +231,8 @@ def parse_yaml(raw: bytes | str, where: object, kind: str = "a YAML file") -> An
     try:
         return yaml.load(raw.decode() if isinstance(raw, bytes) else raw, _Loader)
     except (yaml.YAMLError, *NONSENSE) as error:
-        raise DamagedFileError(f"{where}: expected {kind}, got {_reason(error)}") from None
+        text = f"{raw!r} ({_reason(error)})" if isinstance(raw, str) else _reason(error)
+        raise DamagedFileError(f"{where}: expected {kind}, got {text}") from None
 
 
 def _reason(error: BaseException) -> str:

@@ -201,7 +201,7 @@ def test_empty_batch():
         ({"local": "gatdgcn"}, "local: expected one of .*did you mean 'gatedgcn'"),
         ({"glob": "gscc"}, "glob: expected one of .*did you mean"),
         ({"phi": "deepsets"}, "phi: expected one of .*did you mean 'deepset'"),
-        ({"level": "edge"}, "level: expected one of 'node', 'graph', got 'edge'"),
+        ({"level": "pair"}, "level: expected one of 'node', 'graph', 'edge', got 'pair'"),
         ({"local": "none", "glob": "none"}, "local: expected a convolution"),
         (
             {"rwse": 5, "rwse_channels": 64},

@@ -17,6 +17,7 @@ from gssc.datasets.flat import Graphs
 
 MOST_BYTES, MOST_TIMES = 1 << 26, 100  # of tensors: so many, or so many times those of the file
 MOST_NODES, NODES_PER_NUMBER = 10_000, 10
+MOST_GRAPHS, BYTES_PER_GRAPH = 1000, 50
 
 
 def check_archive(argument: str, expected: str, path: Path, *, packed: bool = False) -> None:
@@ -36,6 +37,9 @@ def check_archive(argument: str, expected: str, path: Path, *, packed: bool = Fa
 def check_claims(saved: Graphs, path: Path) -> None:
     """Fail where graphs are far larger than the file that they come from."""
     graphs: Iterable[Any] = saved if isinstance(saved, list) else [getattr(saved, "_data", saved)]
+    most_graphs = MOST_GRAPHS + path.stat().st_size // BYTES_PER_GRAPH
+    if isinstance(saved, list) and len(saved) > most_graphs:
+        fail("data", f"at most {most_graphs:,} graphs in a file of this size", f"{path}, which claims {len(saved):,}")
     size = numbers = nodes = 0
     for graph in graphs:
         values = graph.to_dict() if isinstance(graph._store, Mapping) else {}

@@ -1,5 +1,7 @@
 """Cycle counting: random graphs, published or generated, with the cycles of each length through every node."""
 
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ from torch_geometric.data import Data
 from gssc.checks import check_positive, check_shape, fail
 from gssc.datasets.claims import check_archive
 from gssc.datasets.split import NAMES
+from gssc.readers import NONSENSE
 
 # Sizes and degrees of the random regular graphs of Chen et al., "Can Graph Neural Networks Count Substructures?".
 SIZES_AND_DEGREES = ((10, 6), (15, 6), (20, 5), (30, 5))
@@ -45,11 +48,14 @@ def _read(path: Path) -> tuple[list[Data], dict[str, np.ndarray]]:
         ends = np.stack([arrays["edge_u"], arrays["edge_v"]]).astype(np.int64)
         counts = torch.from_numpy(arrays["y"]).to(torch.get_default_dtype())
         splits = {split: arrays[f"{split}_idx"] for split in NAMES}
-    except (KeyError, ValueError, OSError) as error:
+        parts = zip(np.split(ends, np.cumsum(edges)[:-1], axis=1), counts.split(nodes.tolist()), strict=True)
+        both = ((torch.from_numpy(np.concatenate([pairs, pairs[::-1]], axis=1)), y) for pairs, y in parts)
+        graphs = [Data(edge_index=edge_index, y=y, num_nodes=len(y)) for edge_index, y in both]
+        for name, numbers in splits.items():
+            if numbers.ndim != 1 or not set(numbers.tolist()) <= set(range(len(graphs))):
+                raise ValueError(f"{name}_idx that are no numbers of graphs")
+    except (*NONSENSE, OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         fail("count_cycle.npz", EXPECTED, f"{path}: {error}")
-    parts = zip(np.split(ends, np.cumsum(edges)[:-1], axis=1), counts.split(nodes.tolist()), strict=True)
-    both = ((torch.from_numpy(np.concatenate([pairs, pairs[::-1]], axis=1)), y) for pairs, y in parts)
-    graphs = [Data(edge_index=edge_index, y=y, num_nodes=len(y)) for edge_index, y in both]
     return graphs, splits
 
 

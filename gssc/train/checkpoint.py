@@ -67,7 +67,10 @@ def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> t
         losses = tensors["losses"].to(trainer.store.device, torch.get_default_dtype())
         position = Position(about["epoch"] + 1, about["step"], list(losses.unbind()))
         recent = [float.fromhex(text) for text in about.get("recent_scores", ())]
-        return position, Best(about["best_epoch"], score, part(tensors, "best"), recent)
+        best, shapes = part(tensors, "best"), {name: value.shape for name, value in model.state_dict().items()}
+        if best and {name: value.shape for name, value in best.items()} != shapes:
+            raise ValueError("best weights of another shape")
+        return position, Best(about["best_epoch"], score, best, recent)
     except (*NONSENSE, RuntimeError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {line}") from None

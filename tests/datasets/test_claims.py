@@ -20,7 +20,7 @@ def graph(**more) -> Data:
 
 def bomb() -> list[Data]:
     one = graph(x=torch.ones(1000, 8), num_nodes=1000)
-    return [one] * 10_000  # which a pickle keeps once
+    return [one] * 3_000  # which a pickle keeps once
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,7 @@ def bomb() -> list[Data]:
         (Data(edge_index=torch.tensor([[0], [10**12]]), y=torch.tensor([1.0])), "nodes for each number"),
         (graph(x=torch.ones(1).expand(10**9, 1)), "claims more than"),
         (bomb(), "claims more than"),
+        ([graph()] * 10**5, "claims 100,000"),
     ],
 )
 def test_graphs_that_are_not_there(tmp_path, content, message):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from graphs import random_graph
 from torch_geometric.utils import is_undirected
 
 from gssc import GSSC
@@ -49,9 +48,3 @@ def test_notices_numbers(wrong):
     errors.compare("output, float32", torch.zeros(0), torch.zeros(0))
     assert errors.above["output, float32"] == 1
     assert "1" in errors.table()
-
-
-def test_a_missing_gradient_is_an_error():
-    output = {"output": torch.zeros(1)}
-    with pytest.raises(ValueError, match=r"gradients of .*weight"):
-        Errors().compare_gradients("gradients, float32", output, {**output, "weight": random_graph(3, 0.5, 0).x})
