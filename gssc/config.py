@@ -74,6 +74,8 @@ class DataConfig(Section):
     skip_invalid: bool = False  # leave out molecules that cannot be read, instead of an error
     task: Literal["regression", "multiclass", "binary"] | None = None  # task of own data; null: inferred
     metric: str | None = None  # metric of own data; null: the usual one of its task
+    scale: Literal["auto", "standard", "row", "none"] = "standard"  # of continuous features of own data, see infer.py
+    mask: Whole = 0  # which of several splits, where masks of own data have a column for each
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class ModelConfig(Section):
     edge_embedding: bool = False  # one learned vector for all edges, where edges have no features
     rwse_channels: Whole = 28  # channels of the random-walk encoding; 0 for none
     diagonal_channels: Whole = 0  # channels of the invariant spectral node encoding; 0 for none
+    residual: bool = True  # layers add their input to what their parts say of it
+    dropout_input: Probability = 0.0  # dropout of node features, before anything else
     lappe_channels: Whole = 0  # channels of LapPE, eigenvectors with random signs as node input; 0 for none
     dropout_local: Probability = 0.0  # dropout after the local part
     dropout_global: Probability = 0.0  # dropout after the global part
@@ -129,7 +133,8 @@ class OptimConfig(Section):
     """AdamW with linear warm-up, then cosine to zero."""
 
     lr: Number = 1e-3  # largest learning rate
-    weight_decay: Number = 0.0  # decoupled weight decay of AdamW
+    weight_decay: Number = 0.0  # weight decay
+    decay: Literal["decoupled", "l2"] = "decoupled"  # of AdamW, or a part of the gradient as in Adam
     clip: Number = 1.0  # largest gradient norm; 0 for none
     warmup_epochs: Whole = 0  # epochs in which the learning rate rises from 0
 
@@ -142,6 +147,7 @@ class TrainConfig(Section):
     batch_size: Count = 32  # graphs per step
     start: str | None = None  # a trained model whose weights it begins with; see gssc.train.loaded
     teachers: Whole = 0  # models trained first, whose mean prediction is what this one learns; see gssc.train.teachers
+    mirror: bool = False  # half of the training images left to right, drawn anew in every step (superpixels)
     ema: Probability = 0.0  # decay of averaged weights used for evaluation; 0 for none
     batch_stats: Literal["running", "reestimated"] = "running"  # BatchNorm statistics used for evaluation
     precision: Precision = "float32"  # of all numbers; tf32: float32 with coarser products
@@ -149,6 +155,7 @@ class TrainConfig(Section):
     kernels: Literal["auto", "none"] = "auto"  # on a GPU: whole layers as kernels, for the small graphs that they take
     eval_every: Count = 1  # epochs between evaluations on validation
     select_over: Count = 1  # weights are selected by the median score of so many evaluations, the last of them theirs
+    patience: Whole = 0  # epochs without a better validation score after which training ends; 0: it never does
     checkpoint_every: Count = 1  # epochs between checkpoints; short ones are not saved more often than stopping.py says
     checkpoint_minutes: Number = 10.0  # longest time between checkpoints, inside an epoch as well
     tensorboard: bool = True  # write events, where TensorBoard is installed

@@ -84,6 +84,8 @@ class GSSC(Resets, nn.Module):
         degree_init: First values of the scale by degree, see ``GSSConv``.
         degree: Which degrees scale: ``"in"``, of the edges that enter a node, or ``"undirected"``, of its neighbours.
         heads: Heads of ``glob="attention"``.
+        residual: Whether layers add their input to what their parts say of it, see ``GSSCLayer``.
+        dropout_input: Dropout of continuous node features, or of the embedding of categories.
         dropout_local: Dropout of the local part.
         dropout_global: Dropout of the global part.
         dropout_ffn: Dropout of the feed-forward network.
@@ -140,6 +142,8 @@ class GSSC(Resets, nn.Module):
         degree_init: DegreeInit = "one",
         degree: Literal["in", "undirected"] = "in",
         heads: int = 4,
+        residual: bool = True,
+        dropout_input: float = 0.0,
         dropout_local: float = 0.0,
         dropout_global: float = 0.0,
         dropout_ffn: float = 0.0,
@@ -181,7 +185,7 @@ class GSSC(Resets, nn.Module):
         extra = (rwse_channels if rwse else 0) + diagonal_channels + lappe_channels
         if extra >= channels:
             fail("rwse_channels + diagonal_channels + lappe_channels", f"less than channels = {channels}", extra)
-        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x", embedding_init)
+        self.node_encoder = FeatureEncoder(node_features, channels - extra, "x", embedding_init, dropout_input)
         self.edge_encoder = None
         if edge_features is not None or edge_embedding:
             self.edge_encoder = FeatureEncoder(edge_features, channels, "edge_attr", embedding_init)
@@ -205,7 +209,7 @@ class GSSC(Resets, nn.Module):
         locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
         globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
         self.layers = nn.ModuleList(
-            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm)
+            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, residual)
             for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels
@@ -242,7 +246,8 @@ class GSSC(Resets, nn.Module):
         hold in padding rows is not read; rows of ``eigvecs`` must be zero there, ``eigmask`` False.
 
         Args:
-            x: Node features as declared by ``node_features``, or ``None``.
+            x: Node features as declared by ``node_features``, or ``None``; continuous ones that are mostly zeros
+                may be a CSR tensor, which spares most of the work.
             edge_index: Edges, [2, E].
             eigvals: Eigenvalues, [G, K]; with ``eigvecs`` and ``eigmask`` as ``LaplacianSpectrum`` makes them. Not
                 needed where neither the global part nor an encoding uses them.
@@ -336,6 +341,7 @@ class GSSC(Resets, nn.Module):
             if numbers is None or reader is None or not numbers.is_floating_point():
                 continue
             if reader is not self.phi and numbers.device.type == "cpu":
+                numbers = numbers.values() if numbers.layout == torch.sparse_csr else numbers
                 finite = torch.isfinite(numbers if mask is None else blank(numbers, mask))  # type: ignore[arg-type]
                 if not bool(finite.all()):
                     fail(name, "finite numbers", f"{int((~finite).sum())} non-finite of {numbers.numel()}")

@@ -4,16 +4,20 @@ A file ``variants/NAME.yaml`` has what it is ``about`` and, by recipe, ``changes
 ``RECIPE:NAME`` is the recipe with these changes.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
 from gssc.checks import check_choice, fail
 from gssc.config import DataConfig, ModelConfig, OptimConfig, Recipe, SpectrumConfig, TrainConfig, load_recipe
+
+if TYPE_CHECKING:
+    from gssc.datasets.flat import GraphDataset
 
 
 def recipe_folder() -> Path:
@@ -75,6 +79,48 @@ def for_large_graphs(recipe: Recipe, nodes: int, say: Callable[[str], None]) -> 
     return recipe.override(["spectrum.rwse=0"])
 
 
+# The kinds of graphs whose nodes are predicted, see `for_one_graph`.
+FEW_LABELS = 50  # training nodes per class
+MANY_EDGES = 500_000  # directed; more would cost gates of edges seconds per step and gigabytes
+FEW_LABELLED = {
+    "model.layers": 2, "model.local": "gcn", "model.norm": "none", "model.residual": False, "model.head": "linear",
+    "model.dropout_input": 0.5, "model.dropout_local": 0.5, "model.dropout_global": 0.5, "model.dropout_ffn": 0.5,
+    "optim.lr": 0.01, "optim.weight_decay": 5e-4, "optim.decay": "l2", "optim.warmup_epochs": 0,
+    "spectrum.rwse": 0, "train.epochs": 300, "train.patience": 100,
+}  # fmt: skip
+WELL_LABELLED = {
+    "model.dropout_local": 0.2, "model.dropout_global": 0.2, "model.dropout_ffn": 0.2,
+    "optim.lr": 3e-3, "train.epochs": 300, "train.patience": 100,
+}  # fmt: skip
+
+
+def for_one_graph(recipe: Recipe, dataset: "GraphDataset", asked: Sequence[str], say: Callable[[str], None]) -> Recipe:
+    """A recipe for own data as it suits one graph whose nodes are predicted, but for the overrides ``asked`` for.
+
+    A step sees all of the graph, so an epoch is one step, and there are many, until validation is no better for long.
+
+    - Few labels (`FEW_LABELS` per class, or fewer): what a node is must be learned from its neighbours, and little else
+      can be. Two layers that smooth (GCN, neither residual nor norm), dropout of one half also of features, L2.
+    - Else: deeper, with residuals, norms and gates, which also suit neighbours that differ; plain sums instead of
+      gates where there are more than `MANY_EDGES` edges.
+    """
+    train = dataset.splits["train"]
+    if dataset.task.level != "node" or train.num_graphs > 1 or train.mask is None:
+        return recipe
+    labels = int(train.mask.sum())
+    classes = dataset.task.outputs if dataset.task.kind == "multiclass" else 2
+    few = labels <= FEW_LABELS * classes
+    settings = dict(FEW_LABELLED if few else WELL_LABELLED)
+    why = f"{labels:,} training nodes, {'few' if few else 'many'} for {classes} classes"
+    if not few and train.num_edges > MANY_EDGES:
+        settings |= {"model.local": "gcn"}
+        why += f"; {train.num_edges:,} edges"
+    given = {text.partition("=")[0] for text in asked}
+    chosen = [f"{key}={json.dumps(value).strip(chr(34))}" for key, value in settings.items() if key not in given]
+    say(f"one graph, {why}: {' '.join(chosen)}")
+    return recipe.override(chosen)
+
+
 def own_recipe(
     file: Path,
     base: Recipe | None = None,
@@ -85,7 +131,7 @@ def own_recipe(
     skip_invalid: bool = False,
 ) -> Recipe:
     """The recipe for a file of one's own: that of ``base``, or a model of moderate size that suits most graphs."""
-    own: dict[str, Any] = {"dataset": "own", "file": str(file), "split": split or "random"}
+    own: dict[str, Any] = {"dataset": "own", "file": str(file), "split": split or "random", "scale": "auto"}
     own |= {"smiles_column": smiles_column or "smiles", "target_columns": target_columns, "skip_invalid": skip_invalid}
     if base is not None:
         return replace(base, data=replace(base.data, **own))

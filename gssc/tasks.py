@@ -15,13 +15,13 @@ from gssc.checks import check_choice, fail
 Reduce = Callable[[Tensor], Tensor]
 Kind = Literal["regression", "multiclass", "binary"]
 METRICS_OF_KIND: dict[str, tuple[str, ...]] = {
-    "regression": ("mae", "mae/std", "rmse"),
+    "regression": ("mae", "mae/std", "rmse", "r2"),
     "multiclass": ("accuracy", "balanced-accuracy", "macro-f1"),
-    "binary": ("auroc", "ap"),
+    "binary": ("auroc", "ap", "accuracy", "macro-f1"),
 }
 KINDS = tuple(METRICS_OF_KIND)
 # Whether larger is better.
-METRICS = {metric: kind != "regression" for kind, metrics in METRICS_OF_KIND.items() for metric in metrics}
+METRICS = {name: name not in ("mae", "mae/std", "rmse") for names in METRICS_OF_KIND.values() for name in names}
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ class Task:
 
     Args:
         level: One prediction per ``"graph"``, per ``"node"``, or per ``"edge"``: a pair of nodes, joined or not.
-        kind: ``"regression"`` (L1 loss), ``"multiclass"`` (cross entropy) or ``"binary"``: one or several yes-no labels
-            (binary cross entropy). NaN targets of regression and binary tasks, and negative classes, are ignored.
+        kind: ``"regression"`` (L1 loss; squares for ``"rmse"`` and ``"r2"``), ``"multiclass"`` (cross entropy) or
+            ``"binary"``: one or several yes-no labels (binary cross entropy). NaN targets of regression and binary
+            tasks, and negative classes, are ignored.
         outputs: Number of targets, or of classes for ``"multiclass"``.
         metric: One of `METRICS` that fits the kind.
         weighted: Weight classes against their frequency in the batch (multiclass).
@@ -95,7 +96,7 @@ class Task:
             each = F.binary_cross_entropy_with_logits(prediction, target.to(prediction.dtype), reduction="none")
         else:
             error = prediction - (target - _like(self.shift, target)) / _like(self.scale, target)
-            each = error.square() if self.metric == "rmse" else error.abs()
+            each = error.square() if self.metric in ("rmse", "r2") else error.abs()
         # Of every known target, or, by probabilities, of every row as each of the classes.
         weight = target if of_classes and not hard else known.to(each.dtype)
         if of_classes and self.weighted:
@@ -111,7 +112,8 @@ class Task:
     def score(self, raw: Tensor, target: Tensor, mask: Tensor | None = None) -> float:
         """The metric of raw outputs [rows, outputs] for targets as `targets` makes them; NaN where nothing is known.
 
-        Binary tasks with several labels average over those that have both classes.
+        Binary tasks with several labels average over them (AUROC and AP over those that have both classes), R² over
+        targets.
         """
         if mask is not None:
             raw, target = raw[mask], target[mask]
@@ -123,7 +125,8 @@ class Task:
             scores = []
             for values, labels in zip(squashed.unbind(1), target.unbind(1), strict=True):
                 known = labels.isfinite()
-                if 0 < int(labels[known].long().sum()) < int(known.sum()):
+                least = 0 if self.metric in ("auroc", "ap") else -1  # whatever the labels are
+                if known.any() and least < int(labels[known].long().sum()) < int(known.sum()) - least:
                     scores.append(float(metric(values[known], labels[known].long())))
             return sum(scores) / len(scores) if scores else math.nan
         known = target >= 0 if self.kind == "multiclass" else target.isfinite()
@@ -133,6 +136,9 @@ class Task:
         if self.metric == "mae/std":
             scale = _like(self.scale, raw)
             raw, target = raw / scale, target / scale
+        if self.metric == "r2":
+            columns = [(raw[rows, t], target[rows, t]) for t, rows in enumerate(known.unbind(1)) if int(rows.sum()) > 1]
+            return sum(float(metric(*pair)) for pair in columns) / len(columns) if columns else math.nan
         return float(metric(raw[known], target[known])) if known.any() else math.nan
 
     def predict(self, raw: Tensor) -> Tensor:
@@ -166,11 +172,17 @@ def _functional(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
         "mae": regression.mean_absolute_error,
         "mae/std": regression.mean_absolute_error,
         "rmse": partial(regression.mean_squared_error, squared=False),
+        "r2": regression.r2_score,
+        "auroc": classification.binary_auroc,
+        "ap": classification.binary_average_precision,
+    }
+    if task.kind == "binary":  # of one label at a time
+        functions |= {"accuracy": classification.binary_accuracy, "macro-f1": classification.binary_f1_score}
+        return functions[task.metric]
+    functions |= {
         "accuracy": partial(classification.multiclass_accuracy, num_classes=classes, average="micro"),
         "balanced-accuracy": partial(_balanced_accuracy, classes=classes),
         "macro-f1": partial(classification.multiclass_f1_score, num_classes=classes, average="macro"),
-        "auroc": classification.binary_auroc,
-        "ap": classification.binary_average_precision,
     }
     return functions[task.metric]
 

@@ -194,6 +194,28 @@ def test_binary_scores_are_those_of_scikit_learn(metric, kind, columns):
         assert math.isnan(found)
 
 
+@pytest.mark.parametrize("kind", ["plain", "missing", "one class"])
+def test_yes_no_labels_are_also_scored_as_classes(kind):
+    raw, target = binary_case(kind, 3)
+    for metric, reference in (("accuracy", metrics.accuracy_score), ("macro-f1", metrics.f1_score)):
+        task = Task("graph", "binary", 3, metric)
+        known = [column.isfinite() for column in target.T]
+        expected = [reference(target[k, i], raw[k, i] > 0) for i, k in enumerate(known) if k.any()]
+        assert task.score(raw, target) == pytest.approx(np.mean(expected), rel=1e-6)
+        assert task.higher_is_better
+
+
+def test_r2_is_the_mean_over_targets():
+    task = task_of("r2", 2, shift=(1.0, -2.0), scale=(2.0, 0.5))
+    raw, target = torch.randn(ROWS, 2), torch.randn(ROWS, 2)
+    target[::3, 1] = math.nan
+    values, known = task.predict(raw), target.isfinite()
+    expected = [metrics.r2_score(target[k, i], values[k, i]) for i, k in enumerate(known.T)]
+    assert task.score(raw, target) == pytest.approx(np.mean(expected), rel=1e-5)
+    assert task.better(0.5, -1.0)
+    assert math.isnan(task.score(raw[:1], target[:1]))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
@@ -260,7 +282,7 @@ def test_targets_take_the_form_of_the_loss():
 
 
 def test_a_metric_must_fit_its_kind():
-    with pytest.raises(ValueError, match="metric: expected one of 'mae', 'mae/std', 'rmse', got 'auroc'"):
+    with pytest.raises(ValueError, match="metric: expected one of 'mae', 'mae/std', 'rmse', 'r2', got 'auroc'"):
         Task("graph", "regression", 1, "auroc")
 
 

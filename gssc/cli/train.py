@@ -23,6 +23,10 @@ def train(
     data_root: common.Root = Path("data"),
     out: Annotated[Path | None, typer.Option(help="Folder of the run; the default is runs/RECIPE.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
+    splits: Annotated[
+        str | None,
+        typer.Option(help="Splits of masks [N, S] in --data to train, as of --seeds; the first is the default."),
+    ] = None,
     device: common.Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
     finish: Annotated[
@@ -70,7 +74,7 @@ def train(
     until = common.deadline(time_limit)
     common.take_threads(threads)
     settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
-    numbers = parse_seeds(seeds)
+    runs = _of_splits(settings, splits, parse_seeds(seeds))
     of_variant = recipe is not None and recipe.startswith(f"{settings.name}:")
     folder = out or Path("runs") / (recipe.replace(":", "-") if recipe and of_variant else settings.name)
     place = common.pick_device(device)
@@ -78,27 +82,47 @@ def train(
         if processes.world > 1 and place.type == "cuda":
             place = type(place)("cuda", processes.local_rank)
         quiet = quiet or not processes.first
-        dataset = open_for(settings, data_root, pack, quiet)
-        if recipe is None or "=" in recipe:
-            asked = [*(overrides or ()), recipe or ""]
-            settings = suited(settings, dataset, asked, plain_console(quiet).print)
         goes_on = resume or finish
         where = RunSettings(
             place, cache or True, goes_on, finish, until, quiet, threads, processes=processes, find_start=find_start
         )
-        results = train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
+        results: dict[int, dict[str, Any] | None] = {}
+        for settings, numbers in runs:
+            dataset = open_for(settings, data_root, pack, quiet)
+            if recipe is None or "=" in recipe:
+                asked = [*(overrides or ()), recipe or ""]
+                settings = suited(settings, dataset, asked, plain_console(quiet).print)
+            results |= train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
+            if None in results.values():
+                break
         if not processes.first:
             return
-    total = write_aggregate(folder, results)
+    wanted = sum(len(numbers) for _, numbers in runs)
+    total = write_aggregate(folder, results) if len(results) == wanted else None
     if total is None:
         if quiet:  # else the runs have said it
             done = sum(result is not None for result in results.values())
-            plain_console().print(f"stopped, {done} of {len(numbers)} seeds done; --resume goes on from there")
+            plain_console().print(f"stopped, {done} of {wanted} seeds done; --resume goes on from there")
         return
-    count = f"{len(numbers)} seed{'s' * (len(numbers) > 1)}"
+    count = f"{wanted} seed{'s' * (wanted > 1)}"
     for part in ("validation", "test"):
         plain_console().print(f"{settings.name}: {part} {total['metric']} {spread_text(total[part])} ({count})")
     plain_console().print(f"written to {folder}")
+
+
+def _of_splits(recipe: Recipe, splits: str | None, seeds: list[int]) -> list[tuple[Recipe, list[int]]]:
+    """A recipe for every split, with its seeds: of S splits, split s has s for seed 0, s + S for seed 1, and so on."""
+    from gssc.datasets.own import count_splits
+    from gssc.train.seeds import parse_seeds
+
+    if splits is None:
+        return [(recipe, seeds)]
+    if recipe.data.file is None or recipe.data.file.endswith(".csv"):
+        fail("--splits", "--data FILE with it", "a recipe's own data" if recipe.data.file is None else recipe.data.file)
+    numbers, count = parse_seeds(splits, "splits"), count_splits(Path(recipe.data.file))
+    if max(numbers) >= count:
+        fail("--splits", f"numbers below {count}, the splits that the masks hold", splits)
+    return [(recipe.override([f"data.mask={number}"]), [count * seed + number for seed in seeds]) for number in numbers]
 
 
 def _recipe(

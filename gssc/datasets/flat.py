@@ -110,7 +110,7 @@ class GraphDataset:
 
     ``node_features`` and ``edge_features`` are what the encoders of `GSSC` take: a number of continuous columns, the
     vocabulary size of every categorical column, or None. ``standardize`` holds mean and standard deviation of the
-    columns of ``x`` or ``edge_attr`` that were standardised on the training part.
+    columns of ``x`` or ``edge_attr`` that were standardised on the training part; nothing where rows have sum 1.
     """
 
     name: str
@@ -208,7 +208,21 @@ def pack_columns(dataset: Graphs, node: Sequence[str] = ("x",)) -> tuple[FlatGra
     if y is not None and y.shape[0] == graphs.num_nodes != graphs.num_graphs:
         _check_rows("y", rows, nodes)
     flat = FlatGraphs(graphs.ptr, graphs.edge_ptr, graphs.edge_index, x, edge_attr, torch.empty(0), graphs.weight)
-    return replace(flat, x=degree_profile(flat)) if DEGREE_PROFILE in node else flat, y
+    if DEGREE_PROFILE in node:
+        flat = without_isolated(flat)
+        flat = replace(flat, x=degree_profile(flat))
+    return flat, y
+
+
+def without_isolated(graphs: FlatGraphs) -> FlatGraphs:
+    """The graphs without the nodes that no edge touches; targets stay as they are."""
+    ends = graphs.ends()
+    touched = torch.zeros(graphs.num_nodes, dtype=torch.bool)
+    touched[ends] = True
+    before = cumsum(touched.long())  # nodes kept before each
+    ptr = before[graphs.ptr]
+    edge_index = before[ends] - ptr[:-1].repeat_interleave(graphs.edge_ptr.diff())
+    return replace(graphs, ptr=ptr, edge_index=edge_index, x=None if graphs.x is None else graphs.x[touched])
 
 
 def degree_profile(graphs: FlatGraphs) -> Tensor:

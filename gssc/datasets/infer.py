@@ -4,14 +4,20 @@ Targets ``y``
 
     one row per graph, or one per node            level of the task; ``edge_label`` beside ``edge_label_index``: edge
     integers, one column                          multiclass; negative: unknown
-    truth values, or 0 and 1 in several columns,
-      or 0.0 and 1.0 (and NaN: unknown)           binary, one label per column
+    truth values, or 0 and 1 (NaN: unknown;
+      in one column of integers -1 as well)       binary, one label per column
     other floating point                          regression; NaN: unknown
 
-Features ``x`` and ``edge_attr``: integers are categories, one vocabulary per column; floating point is continuous and
-standardised by mean and deviation of the training part. Many 0/1 columns of integers (a bag of words) are continuous.
+Features ``x`` and ``edge_attr``: integers are categories, one vocabulary per column; floating point is continuous. Many
+0/1 columns of integers (a bag of words) are continuous. Continuous columns are scaled:
+
+    standard    minus mean, divided by deviation, of the training part
+    row         every row of x divided by its sum (and edge_attr standardised)
+    none        not at all
+    auto        row where x is a bag of words: more than 32 columns, none negative, mostly zeros; else standard
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -28,6 +34,7 @@ from gssc.tasks import KINDS, Kind, Task
 
 MOST_CATEGORIES, MOST_CLASSES, MOST_CATEGORICAL_COLUMNS = 100_000, 1000, 32
 Level = Literal["graph", "node", "edge"]
+Scale = Literal["auto", "standard", "row", "none"]
 
 
 def infer_level(y: Tensor, graphs: int, nodes: int, of_pairs: bool = False) -> tuple[Level, Tensor]:
@@ -58,6 +65,9 @@ def infer_task(
     if y.is_floating_point() and bool(y.isinf().any()):
         fail("y", "finite numbers, or NaN where a target is unknown", f"{int(y.isinf().sum())} infinite ones")
     _check_known(y.isfinite(), "y", names)
+    signed = kind in (None, "binary") and y.shape[1] == 1 and not y.is_floating_point() and not y.is_complex()
+    if signed and y.dtype != torch.bool and int(y.min()) < 0 and bool((y == 0).any()) and int(y.max()) == 1:
+        y = torch.where(y < 0, math.nan, y.double())  # integers have no other word for what is unknown
     zero_one = bool(((y == 0) | (y == 1) | (y != y)).all())
     chosen: Kind = kind or _kind(y, zero_one)  # type: ignore[assignment]
     outputs = y.shape[1]
@@ -75,7 +85,7 @@ def infer_task(
             fail("y", f"at most {MOST_CLASSES} classes (floating point, or data.task=regression, for numbers)", outputs)
     if chosen == "binary" and not zero_one:
         fail("y", "0, 1 and NaN for a binary task", f"values from {float(y.min())} to {float(y.max())}")
-    default = {"regression": "mae", "multiclass": "accuracy", "binary": "auroc" if outputs == 1 else "ap"}[chosen]
+    default = {"regression": "mae", "multiclass": "accuracy", "binary": "auroc"}[chosen]
     task = Task(level, chosen, outputs, default if metric is None else metric)
     return task, task.targets(y, y.shape[0])
 
@@ -83,7 +93,8 @@ def infer_task(
 def _kind(y: Tensor, zero_one: bool) -> str:
     if y.is_complex():
         fail("y", "real numbers", y.dtype)
-    if y.dtype == torch.bool or (zero_one and (y.is_floating_point() or y.shape[1] > 1)):
+    both = bool((y == 0).any()) and bool((y == 1).any())
+    if y.dtype == torch.bool or (zero_one and (y.is_floating_point() or y.shape[1] > 1 or both)):
         return "binary"
     if y.is_floating_point():
         return "regression"
@@ -127,8 +138,8 @@ def continuous(values: Tensor, name: str) -> Tensor:
     return values
 
 
-def scale_to_training(dataset: GraphDataset) -> GraphDataset:
-    """Continuous columns standardised, and regression targets shifted and scaled, by what the training part holds."""
+def scale_to_training(dataset: GraphDataset, how: Scale = "standard") -> GraphDataset:
+    """Continuous columns scaled, and regression targets shifted and scaled, by what the training part holds."""
     task, train = dataset.task, dataset.splits["train"]
     # Nothing can be learned of a target that no graph has, nor weights be selected by none.
     for part in [part for part in ("train", "val") if part in dataset.splits]:
@@ -138,7 +149,18 @@ def scale_to_training(dataset: GraphDataset) -> GraphDataset:
     per_node = train.mask if task.level == "node" else None
     for column, features, mask in (("x", dataset.node_features, per_node), ("edge_attr", dataset.edge_features, None)):
         if isinstance(features, int):
-            dataset = standardized(dataset, column, mask)
+            x = getattr(train, column)
+            chosen = ("row" if column == "x" and is_bag_of_words(x) else "standard") if how == "auto" else how
+            if chosen == "row" and column == "x":
+                if bool((x < 0).any()):
+                    fail(
+                        "data.scale",
+                        "standard or none, or features from 0 upwards",
+                        f"row, and x from {float(x.min())}",
+                    )
+                dataset = scaled_like(dataset, column, ([], []))
+            elif chosen != "none":
+                dataset = standardized(dataset, column, mask)
     if task.kind == "regression":
         columns = [column[column.isfinite()].double() for column in train.counted_targets().T]
         shift = tuple(float(column.mean()) for column in columns)
@@ -157,14 +179,29 @@ def standardized(dataset: GraphDataset, column: str, mask: Tensor | None = None)
     # A column that hardly varies beside its own size, or around zero, is noise of rounding: it is shifted only.
     # Its own, not 1: a column in small units, say 1e-7, is as good as any.
     std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
-    scale = (mean.tolist(), std.tolist())
+    return scaled_like(dataset, column, (mean.tolist(), std.tolist()))
+
+
+def is_bag_of_words(x: Tensor) -> bool:
+    """Whether columns [N, D] count words, or the like: many of them, none negative, mostly zeros."""
+    return x.shape[1] > MOST_CATEGORICAL_COLUMNS and bool((x >= 0).all()) and float((x != 0).float().mean()) < 0.5
+
+
+def scaled_like(dataset: GraphDataset, column: str, scale: tuple[list[float], list[float]]) -> GraphDataset:
+    """All parts with a column scaled as `apply_scale` does it."""
     scaled = cache(lambda raw: apply_scale(raw, *scale))  # parts that share one graph go on sharing it
     splits = {split: replace(flat, **{column: scaled(getattr(flat, column))}) for split, flat in dataset.splits.items()}
     return replace(dataset, splits=splits, standardize={**dataset.standardize, column: scale})
 
 
 def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
-    """Columns minus mean, divided by deviation, in double precision, rounded to the default type at the end."""
+    """Columns minus mean, divided by deviation, in double precision, rounded to the default type at the end.
+
+    Where both are empty, rows are divided by their sums, but for those of zeros.
+    """
+    if not mean:
+        sums = values.double().sum(1, keepdim=True)
+        return (values.double() / torch.where(sums > 0, sums, 1.0)).to(torch.get_default_dtype())
     shifted = values.double() - torch.tensor(mean, dtype=torch.float64)
     return (shifted / torch.tensor(std, dtype=torch.float64)).to(torch.get_default_dtype())
 

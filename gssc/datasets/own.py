@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch_geometric.utils import index_to_mask
 from gssc.checks import check_choice, fail
 from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
-from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.infer import Scale, infer_features, infer_level, infer_task, scale_to_training
 from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
@@ -39,7 +39,14 @@ SPLIT_WORDS = {
 
 
 def open_own(
-    path: str | Path, *, split: SplitName = "random", seed: int = 0, task: str | None = None, metric: str | None = None
+    path: str | Path,
+    *,
+    split: SplitName = "random",
+    seed: int = 0,
+    task: str | None = None,
+    metric: str | None = None,
+    scale: Scale = "auto",
+    mask: int = 0,
 ) -> GraphDataset:
     """A dataset ready for a model, with task, features and split found in the data (see `describe`).
 
@@ -51,8 +58,11 @@ def open_own(
         seed: Of the random split.
         task: ``"regression"``, ``"multiclass"`` or ``"binary"`` where the guess would be wrong.
         metric: One that fits the task.
+        scale: Of continuous features, see `gssc.datasets.infer`.
+        mask: The split to take, of masks [N, S] that hold several.
     """
     check_choice("split", split, ("random", "scaffold"))
+    check_choice("scale", scale, get_args(Scale))
     path = Path(path)
     saved = load_saved(path)
     flat, raw_y = pack_columns(saved)
@@ -66,10 +76,10 @@ def open_own(
     node_features, x = infer_features(flat.x, "x")
     edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
     flat = replace(flat, x=x, edge_attr=edge_attr, y=y)
-    splits = _split(saved, flat, level, split, seed)
+    splits = _split(saved, flat, level, split, seed, mask)
     if label is not None:
         splits = finished(splits, inferred, seed)
-    return _dataset(path, inferred, node_features, edge_features, splits)
+    return _dataset(path, inferred, node_features, edge_features, splits, scale)
 
 
 def open_csv(
@@ -114,11 +124,16 @@ def open_csv(
 
 
 def _dataset(
-    path: Path, task: Task, node_features: Features, edge_features: Features, splits: dict[str, FlatGraphs]
+    path: Path,
+    task: Task,
+    node_features: Features,
+    edge_features: Features,
+    splits: dict[str, FlatGraphs],
+    scale: Scale = "standard",
 ) -> GraphDataset:
     """The dataset of a file, scaled to its training part, with a name that no other dataset has."""
     name = f"{path.stem}-own" if path.stem in SPECS else path.stem
-    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}))
+    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}), scale)
 
 
 def load_saved(path: Path) -> Graphs:
@@ -211,11 +226,15 @@ def _classes(y: Tensor, cells: list[list[str]]) -> Tensor:
     return y
 
 
-def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: int) -> dict[str, FlatGraphs]:
+def _split(
+    saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: int, mask: int = 0
+) -> dict[str, FlatGraphs]:
     words = per_graph(saved, "split")
     masks = [collect(saved, f"{name}_mask")[0] for name in NAMES] if level == "node" or words is None else [None]
     if level != "graph" and masks[0] is not None:
-        return _masked(flat, masks, level)
+        return _masked(flat, masks, level, mask)
+    if mask:
+        fail("data.mask", "0, or masks with several columns", mask)
     if words is not None:
         for word in words:
             check_choice("split of a graph", word, SPLIT_WORDS)
@@ -238,17 +257,28 @@ def _split(saved: Graphs, flat: FlatGraphs, level: str, split: SplitName, seed: 
     return split_graphs(flat, parts, level)
 
 
-def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None], level: str) -> dict[str, FlatGraphs]:
-    """The same graphs three times, with the nodes (or labelled pairs) that count marked in each."""
+def count_splits(path: Path) -> int:
+    """How many splits the masks of nodes in a file hold; one where there are none."""
+    masks = [mask for name in NAMES if (mask := collect(load_saved(path), f"{name}_mask")[0]) is not None]
+    return max((mask.shape[1] for mask in masks if mask.dim() == 2), default=1)
+
+
+def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None], level: str, number: int = 0) -> dict[str, FlatGraphs]:
+    """The same graphs three times, with the nodes (or labelled pairs) that count marked in each.
+
+    Of masks with several columns it is this ``number``; one without them serves every split.
+    """
     marked: dict[str, Tensor] = {}
     for name, mask in zip(NAMES, masks, strict=True):
         if mask is None:
             fail(f"{name}_mask", "given, like train_mask", "none")
-        if mask.dim() == 2 and mask.shape[1] > 1:
-            fail(f"{name}_mask", "one split (data.train_mask = data.train_mask[:, 0], ...)", f"{mask.shape[1]} splits")
-        mask = mask.reshape(-1).bool()
-        if mask.numel() != len(flat.y):
-            fail(f"{name}_mask", f"one truth value for each of {len(flat.y)} {level}s", f"{mask.numel()}")
+        if mask.shape[0] != len(flat.y) or mask.dim() > 2:
+            expected = f"one truth value for each of {len(flat.y)} {level}s, or a column of them for each split"
+            fail(f"{name}_mask", expected, list(mask.shape))
+        columns = mask.reshape(len(mask), -1).bool()
+        if columns.shape[1] > 1 and number >= columns.shape[1]:
+            fail("data.mask", f"a split from 0 to {columns.shape[1] - 1}, as {name}_mask has them", number)
+        mask = columns[:, number if columns.shape[1] > 1 else 0]
         if not bool(mask.any()):
             fail(f"{name}_mask", f"one or more {level}s", "none")
         for other, nodes in marked.items():

@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+from torch import Tensor
 
 Columns = dict[str, np.ndarray]
 K = 8
@@ -25,7 +27,8 @@ DECIMALS = 10
 ERROR = 2.0**-46
 # Pairs of nodes at a time.
 PAIRS = 1 << 20
-SIDES = (28, 32)
+SIDE_OF = {"mnist": 28, "cifar10": 32}
+SIDES = tuple(SIDE_OF.values())
 MOST_PIXELS = 255
 MOST_NODES = 1000  # in a graph, of which every pair is looked at
 
@@ -140,6 +143,17 @@ def _path(ptr: np.ndarray, centres: np.ndarray) -> np.ndarray:
     graph, (row, column) = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), centres.T.astype(np.float64)
     order: np.ndarray = np.argsort((graph * max(SIDES) + row // 3) * max(SIDES) + column, kind="stable")
     return order
+
+
+def mirrored(x: Tensor, batch: Tensor, graphs: int, side: int) -> Tensor:
+    """Node features [N, D] with about half of the images left to right: their last column is column / side.
+
+    Edges and their weights depend on distances alone, so that these graphs and their spectra are those of the images
+    as they are.
+    """
+    turned = (torch.rand(graphs, device=x.device) < 0.5).index_select(0, batch)
+    column = x[:, -1]
+    return torch.cat([x[:, :-1], torch.where(turned, (side - 1) / side - column, column).unsqueeze(1)], dim=1)
 
 
 def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -71,6 +71,8 @@ def why_not_run(recipe: Recipe, dataset: GraphDataset, device: torch.device) -> 
     config, task = recipe.train, dataset.task
     if not config.capture:
         return "train.capture is false"
+    if recipe.optim.decay != "decoupled":
+        return f"optim.decay is {recipe.optim.decay}"
     if config.precision not in ("float32", "tf32"):
         return f"train.precision is {config.precision}"
     if (task.level, task.kind) != ("graph", "regression"):

@@ -1,5 +1,6 @@
 """Both ends of a model: encoders, from raw features to channels, and heads, from channels to predictions."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
@@ -9,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.checks import check_choice, check_positive, check_shape, fail
+from gssc.checks import check_choice, check_positive, check_probability, check_shape, fail
 from gssc.nn.norm import BatchNorm
 from gssc.nn.reset import Resets
-from gssc.ops import Branch, graph_pool, gssc_conv, residual_norm
+from gssc.ops import Branch, dropout, graph_pool, gssc_conv, residual_norm
 from gssc.ops.context import GraphContext
 from gssc.ops.op import is_traced, unmodified
 
@@ -39,18 +40,25 @@ class FeatureEncoder(Resets, nn.Module):
         embedding_init: First values of embeddings: ``"normal"`` with deviation 1, as PyTorch makes them, or
             ``"xavier"``, uniform within ±√(6 / (categories + C)), as OGB's encoders do. What a category that
             training never shows starts with, only weight decay changes: the second disturbs less where the test has it.
+        dropout: Of continuous columns, before the Linear; of the sum of embeddings.
 
     Shapes:
         [N, D] or [N] (one column) or None (with ``rows`` = N) -> [N, C]
     """
 
     def __init__(
-        self, features: Features, channels: int, name: str = "x", embedding_init: EmbeddingInit = "normal"
+        self,
+        features: Features,
+        channels: int,
+        name: str = "x",
+        embedding_init: EmbeddingInit = "normal",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_positive("channels", channels)
+        check_probability("dropout_input", dropout)
         check_choice("embedding_init", embedding_init, get_args(EmbeddingInit))
-        self.name, self.embedding_init = name, embedding_init
+        self.name, self.embedding_init, self.dropout = name, embedding_init, dropout
         self.linear: nn.Linear | None = None
         self.embeddings: nn.ModuleList | None = None
         self.constant: nn.Parameter | None = None
@@ -92,14 +100,14 @@ class FeatureEncoder(Resets, nn.Module):
                 check_shape(self.name, columns, rows, self.linear.in_features)
             if not columns.is_floating_point():
                 fail(self.name, "floating-point features (a sequence of vocabulary sizes means categories)", raw.dtype)
-            return self.linear(columns)
+            return _product(columns, self.linear, self.dropout, self.training)
         assert self.embeddings is not None
         if columns.shape != (rows, len(self.embeddings)):
             check_shape(self.name, columns, rows, len(self.embeddings))
         if columns.is_floating_point():
             fail(self.name, "integer categories (an integer number of features means continuous)", raw.dtype)
         try:
-            return embedding_sum(columns, self.embeddings)
+            return dropout(embedding_sum(columns, self.embeddings), self.dropout, self.training)
         except (IndexError, RuntimeError):  # on a CPU; a GPU has no words for it
             if columns.is_cuda or torch.compiler.is_compiling():
                 raise
@@ -109,6 +117,23 @@ class FeatureEncoder(Resets, nn.Module):
                     span = f"{int(column.min())}..{int(column.max())}"
                     fail(f"{self.name}, column {i}", f"categories in 0..{size - 1}", span)
             raise
+
+
+def _product(x: Tensor, linear: nn.Linear, p: float, training: bool) -> Tensor:
+    """drop(x) W + b; of a CSR tensor only the numbers that it stores are dropped and multiplied: zeros stay zeros."""
+    if x.layout != torch.sparse_csr:
+        return linear(dropout(x, p, training))
+    kept = dropout(x.values(), p, training)
+    rows, columns = x.crow_indices(), x.col_indices()
+    with torch.autocast(x.device.type, enabled=False):
+        return F.linear(sparse_rows(rows, columns, kept, x.shape), linear.weight, linear.bias)
+
+
+def sparse_rows(ptr: Tensor, columns: Tensor, values: Tensor, size: Sequence[int]) -> Tensor:
+    """A CSR tensor, without PyTorch's remark that these are young."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(ptr, columns, values, tuple(size), check_invariants=False)
 
 
 def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleList) -> Tensor:

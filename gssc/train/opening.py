@@ -9,7 +9,7 @@ from gssc.config import DataConfig, Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
 from gssc.datasets.negatives import are_ordered
 from gssc.datasets.pack import read_pack
-from gssc.recipes import for_large_graphs
+from gssc.recipes import for_large_graphs, for_one_graph
 from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
 
@@ -49,7 +49,7 @@ def _open_file(data: DataConfig, path: Path) -> GraphDataset:
     split = "random" if data.split == "official" else data.split
     how: dict[str, Any] = {"split": split, "seed": data.seed, "task": data.task, "metric": data.metric}
     if path.suffix.lower() != ".csv":
-        return open_own(path, **how)
+        return open_own(path, **how, scale=data.scale, mask=data.mask)
     columns = [column.strip() for column in (data.target_columns or "").split(",")]
     how |= {"smiles_column": data.smiles_column, "skip_invalid": data.skip_invalid}
     return open_csv(path, target_columns=columns, **how)
@@ -80,6 +80,6 @@ def for_pairs(recipe: Recipe, dataset: GraphDataset, asked: Sequence[str], say: 
 
 def suited(recipe: Recipe, dataset: GraphDataset, asked: Sequence[str], say: Callable[[str], None]) -> Recipe:
     """A recipe of `gssc.recipes.own_recipe` as it suits these graphs, but for the overrides that were ``asked`` for."""
-    recipe = for_pairs(recipe, dataset, asked, say)
+    recipe = for_one_graph(for_pairs(recipe, dataset, asked, say), dataset, asked, say)
     walks = any(text.startswith("spectrum.rwse=") for text in asked)
     return recipe if walks else for_large_graphs(recipe, dataset.largest(), say)

@@ -1,4 +1,4 @@
-"""AdamW, the learning rate as a function of the step, and averaged weights."""
+"""AdamW (or Adam, where weight decay is L2), the learning rate as a function of the step, and averaged weights."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +40,11 @@ def make_optimizer(model: nn.Module, config: OptimConfig, lr: Tensor | None = No
     parameters = list(model.parameters())
     kinds = {(parameter.device.type, parameter.dtype) for parameter in parameters}
     if lr is None and len(kinds) == 1 and parameters[0].device.type == "cpu":
-        return FlatAdamW(parameters, config.lr, config.weight_decay)
+        return FlatAdamW(parameters, config.lr, config.weight_decay, config.decay == "decoupled")
     capturable = lr is not None and parameters[0].device.type == "cuda"
     rate = config.lr if lr is None else lr
     optimizer = ClippingAdamW(parameters, rate, weight_decay=config.weight_decay, fused=True, capturable=capturable)
+    optimizer.param_groups[0]["decoupled_weight_decay"] = config.decay == "decoupled"
     for parameter in parameters:
         step = torch.zeros((), dtype=torch.float32, device=parameter.device)
         mean, square = torch.zeros_like(parameter), torch.zeros_like(parameter)
@@ -60,7 +61,9 @@ class FlatAdamW(ClippingAdamW):
     each is treated on its own, as PyTorch does it. All are of one dtype.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float, decoupled: bool = True
+    ) -> None:
         super().__init__(parameters, lr=lr, weight_decay=weight_decay, fused=True)
         self.parameters = list(parameters)
         flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
@@ -74,6 +77,8 @@ class FlatAdamW(ClippingAdamW):
         self.places = [parameter.data_ptr() for parameter in self.parameters]
         self.whole = nn.Parameter(flat)
         self.as_one = torch.optim.AdamW([self.whole], weight_decay=weight_decay, fused=True)
+        for optimizer in (self, self.as_one):
+            optimizer.param_groups[0]["decoupled_weight_decay"] = decoupled
         self.as_one.state[self.whole] = {"step": torch.zeros(()), "exp_avg": means, "exp_avg_sq": squares}
 
     def clip(self, limit: float) -> Tensor:

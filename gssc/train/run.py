@@ -40,6 +40,7 @@ from gssc.train.threads import giving_way
 SideBySide: TypeAlias = "Alone | molecules.MoleculeGroup"
 Way = Literal["kernels", "replayed", "launched"]
 Folders = Mapping[int, Path]  # of runs, by seed
+FAR_BEHIND, LONG_BEHIND = 2, 30  # training, of the loss on validation; and for so many evaluations
 Summary = dict[str, Any] | None  # of a run; None where time ran out
 Results = dict[int, Summary]  # by seed
 
@@ -194,6 +195,8 @@ def _epochs(runs: "list[RunState]", together: SideBySide, validation: GraphStore
                 run.save()
 
     for epoch in range(runs[0].position.epoch, config.epochs + 1):
+        if all(run.error or run.has_ended(epoch - 1) for run in runs):
+            break
         positions = [run.position for run in runs]
         start, resumed_at, complete = time.perf_counter(), positions[0].step, False
         while not complete:
@@ -254,6 +257,7 @@ class RunState:
         self.beginning = ""  # what is to be said of its first weights
         self.teachers: dict[str, Any] = {}  # their seeds and time, where the run has any
         self.prepare_seconds, self.train_loss = 0.0, math.nan
+        self.behind = 0  # evaluations in which training was far worse than validation
 
     def make_model(self) -> None:
         """The model as the seed makes it, or as it was left by another run (``train.start``)."""
@@ -303,7 +307,7 @@ class RunState:
         """
         epochs, epoch, best = self.recipe.train.epochs, self.position.epoch, self.best
         self.position = Position(epoch + 1, 0, [])
-        if self.error is not None:
+        if self.error is not None or self.has_ended(epoch - 1):
             return
         # The rate of the last step, which a resumed run may find already taken.
         record: dict[str, Any] = {"epoch": epoch, "lr": learning_rate(self.recipe.optim, epoch, epochs)}
@@ -318,8 +322,24 @@ class RunState:
                 best.epoch, best.weights = epoch, self.trainer.weights()
         record |= {"best_epoch": best.epoch, "seconds": round(time.perf_counter() - start, 4)}
         record["graphs_per_second"] = round(graphs_per_second, 1)
+        if scores is not None:
+            self._compare(scores[0])
         self.folder.log(record)
         self.show.epoch(record, best.score)
+
+    def _compare(self, validation: float) -> None:
+        """Say it once where training has been far worse than validation, which it should not be, for long."""
+        self.behind = self.behind + 1 if self.train_loss > FAR_BEHIND * validation else 0
+        if self.behind == LONG_BEHIND:
+            self.show.say(
+                f"the training loss has been more than {FAR_BEHIND} times that of validation {LONG_BEHIND} times: too "
+                "much dropout (model.dropout_*), or a norm that behaves differently in training (model.norm)?"
+            )
+
+    def has_ended(self, epoch: int) -> bool:
+        """Whether, after this epoch, validation has not been better for ``train.patience`` epochs."""
+        patience, best = self.recipe.train.patience, self.best.epoch
+        return patience > 0 and best is not None and epoch - best >= patience
 
     def save(self) -> None:
         """A checkpoint, also in the middle of an epoch; not where the losses of that already went wrong."""
@@ -354,6 +374,8 @@ class RunState:
         with float32_products():  # in float32 also where it was trained in tf32
             raw = raw_outputs(model, test, config.batch_size, config.precision)
         epochs = self.position.epoch - 1
+        if self.has_ended(epochs):  # runs at its side may have gone on
+            epochs = int(best.epoch or 0) + config.patience
         summary: dict[str, Any] = {
             "recipe": self.recipe.name,
             "seed": self.seed,

@@ -27,15 +27,15 @@ from gssc.train.stopping import passing_on
 MOST_SEEDS = 10_000
 
 
-def parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str, name: str = "seeds") -> list[int]:
     """``"0-4"``, ``"3"`` or ``"0,2,5-7"`` as numbers."""
     seeds: list[int] = []
     for piece in text.split(","):
         first, dash, last = piece.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            fail("seeds", "numbers and ranges such as 0-4 or 0,2,5", repr(text))
+            fail(name, "numbers and ranges such as 0-4 or 0,2,5", repr(text))
         if dash and int(last) - int(first) >= MOST_SEEDS:
-            fail("seeds", f"a range of at most {MOST_SEEDS:,} seeds", repr(text))
+            fail(name, f"a range of at most {MOST_SEEDS:,} {name}", repr(text))
         seeds += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(seeds))
 

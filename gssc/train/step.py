@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from gssc.checks import check_choice
 from gssc.config import Recipe
+from gssc.datasets.superpixels import SIDE_OF, mirrored
 from gssc.nn import reestimate_batch_norms
 from gssc.nn.norm import batch_norms
 from gssc.tasks import Task
@@ -94,6 +96,8 @@ class Trainer:
     ) -> None:
         self.model, self.store, self.task, self.recipe, self.seed = model, store, task, recipe, seed
         self.processes, self.config, self.clock = processes, recipe.train, Clock()
+        if self.config.mirror:
+            check_choice("data.dataset where train.mirror is true", recipe.data.dataset, SIDE_OF)
         self.optimizer = make_optimizer(model, recipe.optim)
         self.average = Average(model, self.config.ema) if self.config.ema else None
         self.runner = processes.wrap(model)
@@ -147,9 +151,12 @@ class Trainer:
         Such gradients spoil the weights while the loss itself still looks well.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        world = self.processes.world
+        world, inputs = self.processes.world, batch.inputs
+        if self.config.mirror:
+            x = mirrored(inputs["x"], inputs["batch"], inputs["num_graphs"], SIDE_OF[self.recipe.data.dataset])
+            inputs = inputs | {"x": x}
         with self.autocast:
-            raw = self.runner(**batch.inputs)
+            raw = self.runner(**inputs)
         raw = raw.to(torch.get_default_dtype())
         loss = self.task.loss(raw, batch.y, batch.mask, self.processes.sum if world > 1 else None)
         # Processes average their gradients, but their losses are parts of one mean.

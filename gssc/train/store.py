@@ -1,7 +1,7 @@
 """A prepared dataset on the device: batches are gathered by index, without collating, copying or waiting."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,22 @@ from torch import Tensor
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs, members
 from gssc.datasets.negatives import NegativeSampler, pairs_of
+from gssc.nn.encoders import sparse_rows
+
+# Features of which less than this share is not zero are multiplied faster as a CSR tensor; few columns never are.
+SPARSE, MANY_COLUMNS = 0.2, 64
+
+
+def mostly_zeros(x: Tensor | None) -> Tensor | None:
+    """Continuous columns [N, D] on a CPU as a CSR tensor, where that is the cheaper form of them."""
+    if x is None or not x.is_floating_point() or x.shape[1] < MANY_COLUMNS:
+        return x
+    places = x != 0
+    counts = places.sum(1)
+    if int(counts.sum()) > SPARSE * x.numel():
+        return x
+    ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return sparse_rows(ptr, places.nonzero()[:, 1], x[places], x.shape)
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,7 @@ class GraphStore:
         if graphs.pair_index is not None:
             self.replace_pairs(*pairs_of(graphs), graphs.y)
         self.mask = None if graphs.mask is None else self._keep(graphs.mask)
+        self.whole: Batch | None = None  # of one graph alone, which is every batch
 
     def _named(self, **tensors: Tensor | None) -> dict[str, Tensor]:
         return {name: self._keep(tensor) for name, tensor in tensors.items() if tensor is not None}
@@ -82,7 +99,12 @@ class GraphStore:
     def batch(self, graphs: Tensor) -> Batch:
         """The graphs with these numbers [B] as one batch."""
         blank = bool((graphs == self.num_graphs).any())
-        batch = self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
+        alone = self.device.type == "cpu" and self.num_graphs == graphs.numel() == 1 and not blank
+        batch = self.whole if alone else None
+        if batch is None:
+            batch = self.gather(graphs.to(self.device, non_blocking=True), *self.sizes(graphs), blank=blank)
+        if alone and self.whole is None:
+            self.whole = batch = replace(batch, inputs=batch.inputs | {"x": mostly_zeros(batch.inputs["x"])})
         if self.pairs is None:
             return batch
         at, starts = (rows.to(self.device) for rows in members(self.pair_ptr, graphs))
@@ -138,7 +160,7 @@ class GraphStore:
         """Learn something else: [rows, outputs], for classes their probabilities."""
         if y.shape[0] != self.y.shape[0] - 1:
             fail("targets", f"{self.y.shape[0] - 1} rows", tuple(y.shape))
-        self.y = self._keep(y)
+        self.y, self.whole = self._keep(y), None
 
     def _slots(self, ends: Tensor, shifts: Tensor, total: int, zero_row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Owner and source row of each of ``total`` slots, of which graph b takes those before ``ends[b]``.

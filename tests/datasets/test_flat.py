@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.datasets import GraphDataset, flatten
-from gssc.datasets.flat import collect, concatenate, from_about, pack_columns, select
+from gssc.datasets.flat import collect, concatenate, from_about, pack_columns, select, without_isolated
 from gssc.datasets.own import load_saved
 from gssc.tasks import Task
 
@@ -116,3 +116,14 @@ def test_attributes_of_other_kinds_are_named(tmp_path):
     for content, name in ((data, "y of graph 0"), (load_saved(tmp_path / "mine.pt"), "y")):
         with pytest.raises(ValueError, match=rf"\A{name}: expected a tensor or a number, got list"):
             collect(content, "y")
+
+
+def test_nodes_without_edges_are_dropped_and_the_others_renumbered():
+    loop = torch.tensor([[3, 1, 5, 2], [1, 4, 5, 1]])  # 0 has no edge, 5 one to itself
+    parts = ((loop, 7), (loop[:, :0], 2), (loop[:, :2], 5))
+    flat, _ = pack_columns([Data(x=torch.arange(n), edge_index=edges) for edges, n in parts])
+    kept = without_isolated(flat)
+    assert kept.ptr.tolist() == [0, 5, 5, 8]
+    assert kept.x.view(-1).tolist() == [1, 2, 3, 4, 5, 1, 3, 4]
+    assert kept.edge_index.tolist() == [[2, 0, 4, 1, 1, 0], [0, 3, 4, 0, 0, 2]]
+    assert torch.equal(kept.edge_ptr, flat.edge_ptr)

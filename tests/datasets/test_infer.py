@@ -1,8 +1,11 @@
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 
-from gssc.datasets.flat import FlatGraphs, GraphDataset
-from gssc.datasets.infer import infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about
+from gssc.datasets.infer import apply_scale, infer_features, infer_level, infer_task, scale_to_training
 from gssc.tasks import Task
 
 NAN = float("nan")
@@ -14,10 +17,11 @@ NAN = float("nan")
         ([[0.5], [1.0], [2.0]], "regression", 1, "mae"),
         ([[0.5, NAN], [1.0, 2.0]], "regression", 2, "mae"),
         ([[0], [1], [2]], "multiclass", 3, "accuracy"),
-        ([[0], [1], [-1]], "multiclass", 2, "accuracy"),
+        ([[0], [1], [-1]], "binary", 1, "auroc"),
+        ([[0], [2], [-1]], "multiclass", 3, "accuracy"),
         ([[0.0], [1.0]], "binary", 1, "auroc"),
-        ([[0.0, NAN], [1.0, 1.0]], "binary", 2, "ap"),
-        ([[0, 1], [1, 1]], "binary", 2, "ap"),
+        ([[0.0, NAN], [1.0, 1.0]], "binary", 2, "auroc"),
+        ([[0, 1], [1, 1]], "binary", 2, "auroc"),
         ([[True], [False]], "binary", 1, "auroc"),
     ],
 )
@@ -101,3 +105,24 @@ def test_columns_are_scaled_whatever_their_unit():
     scaled = dataset.splits["train"].x
     assert scaled[:, :2].std(0, unbiased=False).tolist() == pytest.approx([1, 1])
     assert dataset.standardize["x"][1][2:] == [1, 1, 1]
+
+
+def test_bags_of_words_are_divided_by_their_sum():
+    torch.manual_seed(0)
+    words = (torch.rand(20, 40) < 0.2).float()
+    words[3] = 0.0
+    flat = FlatGraphs(torch.tensor([0, 20]), torch.tensor([0, 0]), torch.zeros(2, 0).long(), words, None, words[:1, :1])
+
+    def scaled(x, how):
+        parts = {"train": replace(flat, x=x)}
+        return scale_to_training(GraphDataset("mine", Task("graph", "binary", 1, "ap"), 40, None, parts, {}), how)
+
+    dataset = scaled(words, "auto")
+    assert dataset.splits["train"].x.sum(1).tolist() == pytest.approx([float(row.any()) for row in words])
+    again = from_about(json.loads(json.dumps(dataset.about())))  # what predictions for new graphs begin with
+    assert torch.equal(apply_scale(words, *again.standardize["x"]), dataset.splits["train"].x)
+    assert torch.equal(scaled(words, "none").splits["train"].x, words)
+    for x in (words - 0.5, words + 1, words[:, :30]):  # some negative, none zero, few columns
+        assert len(scaled(x, "auto").standardize["x"][0]) == x.shape[1]
+    with pytest.raises(ValueError, match=r"data\.scale: expected standard or none, .*, got row, and x from -0.5"):
+        scaled(words - 0.5, "row")

@@ -8,6 +8,7 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from gssc.datasets import describe, open_own
 from gssc.datasets.flat import flatten
 from gssc.datasets.inputs import open_inputs
+from gssc.datasets.own import count_splits
 
 
 def graphs(count=20, y=lambda n: torch.randn(1), **extra):
@@ -103,6 +104,23 @@ def test_one_graph_with_masks_is_shared_by_the_parts(tmp_path):
         assert "1 graph (" in describe(dataset)
 
 
+def test_masks_with_columns_are_several_splits(tmp_path):
+    part = torch.arange(50).unsqueeze(1) % 3 + torch.arange(2)
+    masks = {f"{name}_mask": part % 3 == number for number, name in enumerate(("train", "val"))}
+    path = saved(tmp_path, one_graph(**masks, test_mask=torch.zeros(50) > 0))
+    with pytest.raises(ValueError, match="test_mask: expected one or more nodes"):
+        open_own(path)
+    path = saved(tmp_path, one_graph(**masks, test_mask=part == 2))
+    assert count_splits(path) == 2
+    for split in range(2):
+        found = open_own(path, mask=split).splits
+        assert torch.equal(found["val"].mask, masks["val_mask"][:, split])
+    with pytest.raises(ValueError, match=r"data\.mask: expected a split from 0 to 1, as train_mask has them, got 2"):
+        open_own(path, mask=2)
+    with pytest.raises(ValueError, match=r"data\.mask: expected 0, or masks with several columns, got 1"):
+        open_own(saved(tmp_path, one_graph()), mask=1)
+
+
 def test_one_graph_without_masks_is_split_by_nodes(tmp_path):
     dataset = open_own(saved(tmp_path, one_graph()))
     masks = torch.stack([flat.mask for flat in dataset.splits.values()])
@@ -114,7 +132,10 @@ def test_one_graph_without_masks_is_split_by_nodes(tmp_path):
     ("masks", "message"),
     [
         ({"train_mask": torch.ones(50, dtype=torch.bool)}, "val_mask: expected given, like train_mask, got none"),
-        ({f"{n}_mask": torch.ones(50, 10) > 0 for n in ("train", "val", "test")}, "train_mask: expected one split"),
+        (
+            {f"{n}_mask": torch.ones(50, 2, 2) > 0 for n in ("train", "val", "test")},
+            r"a column of them for each split, got \[50, 2, 2\]",
+        ),
         ({f"{n}_mask": torch.ones(49) > 0 for n in ("train", "val", "test")}, "one truth value for each of 50 nodes"),
         ({f"{n}_mask": torch.zeros(50) > 0 for n in ("train", "val", "test")}, "one or more nodes, got none"),
         (

@@ -31,7 +31,7 @@ def test_a_table_of_molecules(tmp_path):
 def test_several_targets_and_empty_cells(tmp_path):
     columns = {"s": SMILES, "a": ["0", "1"] * 5, "b": ["1", "", "0", "1", "0"] * 2}
     dataset = open_csv(table(tmp_path, columns), smiles_column="s", target_columns=["a", "b"])
-    assert (dataset.task.kind, dataset.task.outputs, dataset.task.metric) == ("binary", 2, "ap")
+    assert (dataset.task.kind, dataset.task.outputs, dataset.task.metric) == ("binary", 2, "auroc")
     y = torch.cat([flat.y for flat in dataset.splits.values()])
     assert int(y.isnan().sum()) == 2
 

@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
 from gssc.datasets import superpixels
 
@@ -152,3 +153,14 @@ def test_other_features_are_not_taken_for_means_of_pixels():
         columns = superpixels._encode_nodes(ptr, other)
         assert columns is None or superpixels._decode_nodes(ptr, columns).tobytes() == other.tobytes()
     assert superpixels._encode_nodes(ptr, np.random.default_rng(0).random((90, 5), dtype=np.float32)) is None
+
+
+def test_about_half_of_the_images_are_mirrored():
+    batch = torch.arange(40).repeat_interleave(3)
+    x = torch.rand(120, 4)
+    x[:, 3] = torch.randint(32, (120,)) / 32
+    found = superpixels.mirrored(x, batch, 40, 32)
+    assert torch.equal(found[:, :3], x[:, :3])
+    same, turned = (column.view(40, 3).all(1) for column in (found[:, 3] == x[:, 3], found[:, 3] == 31 / 32 - x[:, 3]))
+    assert (same != turned).all()  # whole images
+    assert 8 < int(turned.sum()) < 32

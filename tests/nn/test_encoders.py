@@ -14,6 +14,7 @@ from gssc.nn import (
     graph_context,
 )
 from gssc.testing import assert_basis_invariant, assert_close
+from gssc.train.store import mostly_zeros
 
 
 def test_categories_are_a_sum_of_embeddings():
@@ -108,6 +109,33 @@ def test_spectral_diagonal_is_invariant_to_the_basis(float64):
     phi, encode = DeepSetPhi(6), SpectralDiagonalEncoder(6, 4).eval()
     data = LaplacianSpectrum(k=9)(random_graph(9))
     assert_basis_invariant(lambda d: encode(phi(d.eigvals, d.eigmask), d.eigvecs, graph_context(d.num_nodes)), data)
+
+
+def test_mostly_zeros_are_the_same_features(float64):
+    torch.manual_seed(0)
+    x, encoder = torch.rand(30, 80) * (torch.rand(30, 80) < 0.1), FeatureEncoder(80, 5, dropout=0.5)
+    sparse = mostly_zeros(x)
+    assert sparse.layout == torch.sparse_csr
+    assert torch.equal(sparse.to_dense(), x)
+    assert mostly_zeros(x + 1).layout == mostly_zeros(x[:, :20]).layout == torch.strided
+
+    def results(x):
+        out = encoder(x, 30)
+        out.square().sum().backward()
+        gradient, encoder.linear.weight.grad = encoder.linear.weight.grad, None
+        return out, gradient
+
+    for training in (False, True):
+        encoder.train(training)
+        encoder.dropout = 0.0 if training else 0.5
+        for found, expected in zip(results(sparse), results(x), strict=True):
+            assert_close(found, expected)
+    encoder.dropout, ones = 0.5, mostly_zeros(torch.eye(80))
+    encoder.linear.weight.data.fill_(1.0)
+    encoder.linear.bias.data.zero_()
+    out = encoder(ones, 80)[:, 0]
+    assert set(out.tolist()) == {0.0, 2.0}
+    assert 20 < int((out > 0).sum()) < 60
 
 
 def test_eigenvectors_with_their_eigenvalues_and_random_signs_in_training(float64):

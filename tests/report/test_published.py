@@ -47,7 +47,14 @@ def test_values_as_printed(recipe, model, mean, std, table):
     assert (row.mean, row.std) == (mean, std)
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+NOT_PUBLISHED = ["cycles-6"]
+
+
+def test_what_the_paper_has_no_row_for():
+    assert [name for name in recipe_names() if not published_rows(name)] == NOT_PUBLISHED
+
+
+@pytest.mark.parametrize("recipe", sorted(set(recipe_names()) - set(NOT_PUBLISHED)))
 def test_every_recipe_has_its_gssc_row_in_our_metric(recipe):
     row = published_gssc(recipe)
     task = SPECS[find_recipe(recipe).data.dataset].task
@@ -79,5 +86,5 @@ def test_costs():
     assert published_costs("zinc-12k")["training time per epoch"].value == 10.9
     assert published_costs("voc-sp")["total preprocessing time"].value == 334.8
     assert published_costs("voc-sp")["preprocessing / training"].unit == "%"
-    assert all("parameters" in published_costs(recipe) for recipe in recipe_names())
+    assert [name for name in recipe_names() if "parameters" not in published_costs(name)] == NOT_PUBLISHED
     assert published_costs("cifar10")["parameters"].value == 131

@@ -60,7 +60,8 @@ def run(name, changes, folder):
     torch.manual_seed(0)
     recipe = find_recipe(name)
     small = [*SMALL, f"spectrum.rwse={min(recipe.spectrum.rwse, 3)}", "train.tensorboard=false", "train.batch_size=4"]
-    extra = ["model.rwse_channels=4", f"model.diagonal_channels={min(recipe.model.diagonal_channels, 4)}"]
+    encodings = {key: min(getattr(recipe.model, key), 4) for key in ("diagonal_channels", "lappe_channels")}
+    extra = ["model.rwse_channels=4", *(f"model.{key}={channels}" for key, channels in encodings.items())]
     recipe = recipe.override([*small, *extra, *changes])
     dataset = random_dataset(recipe)
     settings = RunSettings(torch.device("cpu"), cache=False, quiet=True)
@@ -72,6 +73,16 @@ def test_recipe_trains(name, tmp_path):
     summary = run(name, [], tmp_path / "run")
     assert summary["epochs_run"] == 1
     assert summary["metric"] == SPECS[find_recipe(name).data.dataset].task.metric
+
+
+@pytest.mark.parametrize("name", ["pattern:released", "voc-sp:released", "cifar10:mirrored"])
+def test_released_models_train(name, tmp_path):
+    assert run(name, [], tmp_path / "run")["epochs_run"] == 1
+
+
+def test_only_images_are_mirrored(tmp_path):
+    with pytest.raises(ValueError, match=r"data.dataset where train.mirror is true: expected one of .* got 'pattern'"):
+        run("pattern", ["train.mirror=true"], tmp_path / "run")
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: changes[0])

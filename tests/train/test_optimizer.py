@@ -57,15 +57,20 @@ def test_the_rate_is_that_of_pytorchs_schedulers():
         assert optimizer.param_groups[0]["lr"] == pytest.approx(learning_rate(config, epoch, 30), abs=1e-12)
 
 
-def test_it_is_adamw():
-    config = OptimConfig(lr=0.01, weight_decay=0.1)
+@pytest.mark.parametrize(("decay", "kind"), [("decoupled", torch.optim.AdamW), ("l2", torch.optim.Adam)])
+def test_it_is_adamw_or_adam(decay, kind):
+    config = OptimConfig(lr=0.01, weight_decay=0.1, decay=decay)
     # No BatchNorm: the gradient of a bias before it is rounding noise, which Adam blows up.
     ours = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     theirs = copy.deepcopy(ours)
-    own, plain = make_optimizer(ours, config), torch.optim.AdamW(theirs.parameters(), lr=0.01, weight_decay=0.1)
-    for _ in range(5):
+    own, plain = make_optimizer(ours, config), kind(theirs.parameters(), lr=0.01, weight_decay=0.1)
+    for number in range(5):
         x = torch.randn(6, 3)
-        step(ours, own, x)
+        own.zero_grad()
+        ours(x).square().mean().backward()
+        if number % 2:  # all parameters at once
+            own.clip(math.inf)
+        own.step()
         step(theirs, plain, x)
     torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=1e-5, atol=1e-7)
 

@@ -474,3 +474,28 @@ def test_tensorboard_events_are_written_where_it_is_installed(root, tmp_path):
     assert {"train_loss", "val_loss", "val", "lr"} <= set(events.Tags()["scalars"])
     logged = events.Scalars("train_loss")[0].value
     assert logged == pytest.approx(lines(tmp_path)[0]["train_loss"], rel=1e-6)
+
+
+def test_patience_ends_a_run_with_its_best_weights(root, monkeypatch):
+    scores = iter([0.5, 0.4, 0.6, 0.7, 0.3, 0.1])
+    evaluate = Trainer.evaluate
+    monkeypatch.setattr(Trainer, "evaluate", lambda *args: (evaluate(*args)[0], next(scores)))
+    folder, summary = run_small(root, "patient", "train.epochs=6", "train.patience=2")
+    assert [line["val"] for line in lines(folder)] == [0.5, 0.4, 0.6, 0.7]
+    assert (summary["epoch_selected"], summary["epochs_run"], summary["validation"]) == (2, 4, 0.4)
+    # A run that stands where it ended goes no further.
+    (folder / "summary.json").unlink()
+    _, resumed = run_small(root, "patient", "train.epochs=6", "train.patience=2", resume=True)
+    assert (resumed["epochs_run"], resumed["test"]) == (4, summary["test"])
+
+
+def test_a_training_loss_far_above_validation_is_said_once(root, monkeypatch):
+    monkeypatch.setattr(run_module, "LONG_BEHIND", 2)
+    losses = iter([1e-9, 1e9, 1e-9, 1e-9, 1e-9])
+    evaluate = Trainer.evaluate
+    monkeypatch.setattr(Trainer, "evaluate", lambda *args: (next(losses), evaluate(*args)[1]))
+    said = []
+    monkeypatch.setattr(run_module.Display, "say", lambda self, text: said.append(text))
+    run_small(root, "behind", "train.epochs=5")
+    (line,) = [text for text in said if "training loss" in text]
+    assert line.startswith("the training loss has been more than 2 times that of validation 2 times: too much dropout")
