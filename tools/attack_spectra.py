@@ -134,7 +134,7 @@ def transform_of(rng: np.random.Generator) -> LaplacianSpectrum:
     """Settings of a spectrum; ``raw`` in few cases, as it promises less."""
     operator = str(rng.choice(["sym", "combinatorial", "adjacency"]))
     zero_modes, truncation = str(rng.choice(["keep", "drop"])), str(rng.choice(["eigenspace", "raw"], p=[0.95, 0.05]))
-    return LaplacianSpectrum(int(rng.integers(1, 17)), operator, zero_modes, truncation)  # type: ignore[arg-type]
+    return LaplacianSpectrum(int(rng.integers(1, 17)), operator, zero_modes, truncation)
 
 
 @dataclass
