@@ -109,16 +109,19 @@ def predict(
     from gssc.train.display import plain_console
     from gssc.train.evaluate import default_dtype
     from gssc.train.loaded import predict_together
+    from gssc.train.threads import giving_way
 
     _check_out(out, graphs)
     common.take_threads(threads)
     console = plain_console()
-    models = open_seeds(run, console.print, device=common.pick_device(device), sha256=sha256)
+    place = common.pick_device(device)
+    models = open_seeds(run, console.print, device=place, sha256=sha256)
     loaded, written, skipped = models[0], 0, 0
     batch_size = batch_size or loaded.recipe.train.batch_size
     bars = Console(stderr=True)
     size = batch_size * max(1, PIECE // batch_size)  # so that batches are those of the whole file
-    with default_dtype(loaded.recipe.train.precision):
+    shares = threads is None and place.type == "cpu"
+    with default_dtype(loaded.recipe.train.precision), giving_way(console.print, shares) as give_way:
         pieces = open_pieces(graphs, loaded.about, smiles_column, skip_invalid=skip_invalid, size=size)
         first = next(pieces)  # no folder is made for a file that cannot be read
         with writing(out) as file, Progress(console=bars, transient=True, disable=not bars.is_terminal) as bar:
@@ -126,6 +129,7 @@ def predict(
             table = csv.writer(file, lineterminator="\n")
             table.writerow(_headings(first, loaded, len(models) > 1))
             for piece in chain([first], pieces):
+                give_way()
                 skipped += piece.skipped
                 if piece.rows:
                     written += _write_piece(

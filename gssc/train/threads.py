@@ -1,4 +1,4 @@
-"""How many threads training takes of cores that other programs use as well.
+"""How many threads training and prediction take of cores that other programs use as well.
 
 The threads of an operation wait for each other at its end, by spinning. Where one of them has lost its core to another
 program for some milliseconds, all of them burn theirs until it is back, hundreds of times in a step: two busy
