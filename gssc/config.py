@@ -316,7 +316,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     if hint is float and not isinstance(value, bool):
         try:
             return float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             fail(name, "a number", repr(value))
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         fail(name, KINDS[hint], repr(value))
