@@ -44,7 +44,7 @@ WORKLOADS = (
     Workload(
         "conv",
         "The convolution forward and backward on a CPU (C = 64, K = 32): against explicit z tensors, with which it "
-        "must agree, PyTorch attention and PyG's Performer; and how its time grows with n.",
+        "must agree, PyTorch attention and PyG's Performer; and how its time grows with n, also with selection.",
         "benchmarks.conv",
         "cpu",
         1,

@@ -47,10 +47,16 @@ def results_parts(recorded: Sequence[Recorded], notes: Notes) -> dict[str, str]:
     below = [heading("run", *headings[1:6])]
     below += [line(f"{one.recipe}, {one.name}", *_cells(one.recipe, one)[1:6]) for one in further]
     return {
-        "summary": "\n".join(lines) + rows.footnotes,
+        "summary": "\n".join(lines) + rows.footnotes + _bounds(ours, notes),
         "further": "\n".join(below) if further else "None yet.",
         "all-rows": _all_rows(ours),
     }
+
+
+def _bounds(ours: Sequence[Recorded], notes: Notes) -> str:
+    """What nobody can do better on the data of these rows, where that is known."""
+    known = [f"- **{name}**: {text}" for name in _recipes(ours) if (text := notes.get(name, {}).get("bound"))]
+    return "\n\nThe best that is possible on these graphs:\n\n" + "\n".join(known) if known else ""
 
 
 def provenance_parts(recorded: Sequence[Recorded], notes: Notes) -> dict[str, str]:

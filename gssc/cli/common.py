@@ -44,11 +44,18 @@ SkipInvalid = Annotated[
 TimeLimit = Annotated[str | None, typer.Option(help="Stop with a checkpoint before this time is over: 90s, 10m, 2h.")]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, help="CPU threads; the default is one per core, in training without cores that others use."),
+    typer.Option(
+        min=1, help="CPU threads; the default is one per core, but for cores that others use (train, predict)."
+    ),
 ]
 _MODEL = "the name of a pretrained model (see `gssc models`), or a model's URL."
 Runs = Annotated[str, typer.Argument(help=f"OUT or OUT/seed-N of `gssc train`, {_MODEL}")]
 Run = Annotated[str, typer.Argument(help=f"OUT/seed-N of `gssc train`, {_MODEL}")]
+
+
+Sha256 = Annotated[
+    str | None, typer.Option("--sha256", help="For a URL: what the manifest must have, as `gssc publish` printed it.")
+]
 
 
 def pick_device(name: str) -> "torch.device":

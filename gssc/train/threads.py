@@ -1,4 +1,4 @@
-"""How many threads training takes of cores that other programs use as well.
+"""How many threads training and prediction take of cores that other programs use as well.
 
 The threads of an operation wait for each other at its end, by spinning. Where one of them has lost its core to another
 program for some milliseconds, all of them burn theirs until it is back, hundreds of times in a step: two busy
@@ -49,7 +49,7 @@ class Threads:
                 self.said = True
                 self.say(
                     f"other programs use the cores: {left} of {threads} threads from here on, more when they are free "
-                    "(results agree to rounding; --threads N keeps a number)"
+                    "(results agree to rounding; --threads N or OMP_NUM_THREADS keeps a number)"
                 )
         elif threads < self.most and now > self.until:
             torch.set_num_threads(self.most)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from gssc.cli import app, trained
 from gssc.datasets.inputs import open_inputs
 from gssc.files import load_tensors, read_json
-from gssc.train import loaded
+from gssc.train import loaded, threads
 
 runner = CliRunner()
 SMALL = ["model.layers=1", "model.channels=8", "spectrum.k=4", "spectrum.rwse=0", "train.tensorboard=false"]
@@ -254,10 +255,14 @@ def test_files_are_read_and_written_in_pieces(molecule_runs, tmp_path, monkeypat
         sizes.append(graphs.num_graphs)
         return together(models, graphs, batch_size)
 
+    looks = []
+    way = nullcontext(lambda: looks.append(1))
+    monkeypatch.setattr(threads, "giving_way", lambda say, wanted: way)
     monkeypatch.setattr(loaded, "predict_together", watched)
     monkeypatch.setattr(trained, "PIECE", 10)
     pieces, _ = predicted(molecule_runs, tmp_path / f"new.{ending}", tmp_path / "pieces.csv", "--batch-size", "4")
     assert sizes == [8, 8, 7]
+    assert len(looks) == 3  # threads give way between them
     assert pieces == whole
     assert "23 predictions written" in shown
     assert [row["smiles"] for row in whole] == smiles

@@ -181,15 +181,15 @@ def test_options_that_are_functions_have_to_be_the_same():
 OPTIONS = {
     GSSC: "out_channels channels layers node_features edge_features embedding_init edge_embedding rwse rwse_channels "
     "diagonal_channels lappe_channels local glob phi phi_channels kernel selective normalize self_term degree_scaling "
-    "out_proj kernel_channels in_proj degree_init degree heads "
-    "dropout_local dropout_global dropout_ffn norm level pool head jumping_knowledge degree_histogram recompute",
-    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm",
+    "out_proj kernel_channels in_proj degree_init degree heads residual dropout_input dropout_local dropout_global "
+    "dropout_ffn norm level pool head jumping_knowledge degree_histogram recompute ordered_pairs",
+    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm residual",
     GSSConv: "channels phi_channels kernel selective normalize self_term degree_scaling out_proj "
     "kernel_channels in_proj degree_init",
     GINE: "channels",
     FeedForward: "channels dropout",
     DeepSetPhi: "channels blocks",
-    FeatureEncoder: "features channels name embedding_init",
+    FeatureEncoder: "features channels name embedding_init dropout",
     RandomWalkEncoder: "steps channels",
     GraphHead: "channels out_channels pool form narrowed",
 }
