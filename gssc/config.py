@@ -115,6 +115,7 @@ class ModelConfig(Section):
     edge_embedding: bool = False  # one learned vector for all edges, where edges have no features
     rwse_channels: Whole = 28  # channels of the random-walk encoding; 0 for none
     diagonal_channels: Whole = 0  # channels of the invariant spectral node encoding; 0 for none
+    smooth: Literal["none", "ends"] = "none"  # ends: embeddings and outputs of nodes are averaged over neighbours
     residual: bool = True  # layers add their input to what their parts say of it
     dropout_input: Probability = 0.0  # dropout of node features, before anything else
     lappe_channels: Whole = 0  # channels of LapPE, eigenvectors with random signs as node input; 0 for none
@@ -315,7 +316,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     if hint is float and not isinstance(value, bool):
         try:
             return float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             fail(name, "a number", repr(value))
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         fail(name, KINDS[hint], repr(value))

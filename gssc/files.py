@@ -92,24 +92,35 @@ def _replace(contents: Mapping[Path, bytes]) -> None:
             path.unlink(missing_ok=True)
 
 
+@contextmanager
+def temporary_folder(beside: Path) -> Iterator[Path]:
+    """A new folder beside another place, which is gone afterwards unless it was renamed."""
+    temporary = beside.parent / f".{beside.name}.{_mark()}.tmp"
+    temporary.mkdir(parents=True)
+    _remove_dead(beside.parent)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def replace_folder(out: Path, contents: Mapping[str, bytes]) -> None:
     """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all."""
-    mark = _mark()
-    temporary, before = (out.parent / f".{out.name}.{mark}.{ending}" for ending in ("tmp", "old"))
+    before = out.parent / f".{out.name}.{_mark()}.old"
     try:
-        for file, data in contents.items():
-            write_atomic(temporary / file, data)
-        if out.exists():
-            os.rename(out, before)
-        os.rename(temporary, out)
-        sync_folder(out.parent)
+        with temporary_folder(out) as temporary:
+            for file, data in contents.items():
+                write_atomic(temporary / file, data)
+            if out.exists():
+                os.rename(out, before)
+            os.rename(temporary, out)
+            sync_folder(out.parent)
     except OSError as error:
         if before.exists() and not out.exists():
             os.rename(before, out)
         fail("out", "a folder that can be written", f"{out} ({error.strerror})")
     finally:
-        for folder in (temporary, before):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(before, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -195,7 +206,9 @@ def _verified_about(raw: bytes) -> dict[str, Any]:
     if view[at : at + len(DIGITS)] != f"{checksum:08x}".encode():
         raise ValueError("a wrong checksum (the file was altered or cut)")
     header = parse_json(raw[8 : 8 + int.from_bytes(raw[:8], "little")], "its header", {"__metadata__": {"gssc": TEXT}})
-    about: dict[str, Any] = parse_json(header["__metadata__"]["gssc"].partition(" ")[2], "its description", {})
+    about: dict[str, Any] = parse_json(
+        header["__metadata__"]["gssc"].partition(" ")[2], "its description", {}, finite=False
+    )
     return about
 
 

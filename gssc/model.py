@@ -26,11 +26,12 @@ from gssc.nn import (
 )
 from gssc.nn.encoders import EmbeddingInit, Features, HeadForm, Level, Pool
 from gssc.nn.gssconv import DegreeInit, Kernel
-from gssc.nn.local import Local, Source, copies, make_locals
+from gssc.nn.local import Local, Source, averaged, copies, make_locals
 from gssc.nn.norm import NormName
 from gssc.nn.phi import make_phi
 from gssc.nn.recompute import recomputed_layers
 from gssc.nn.reset import Resets
+from gssc.ops import dropout
 from gssc.ops.context import undirected_degree
 from gssc.padding import blank
 from gssc.spectra.attached import check_fresh
@@ -84,6 +85,8 @@ class GSSC(Resets, nn.Module):
         degree_init: First values of the scale by degree, see ``GSSConv``.
         degree: Which degrees scale: ``"in"``, of the edges that enter a node, or ``"undirected"``, of its neighbours.
         heads: Heads of ``glob="attention"``.
+        smooth: ``"ends"`` frames the layers like those of a two-layer GCN: what the encoders say is averaged over
+            neighbours, then ReLU and dropout; and so are outputs of nodes averaged. ``"none"``: they are not.
         residual: Whether layers add their input to what their parts say of it, see ``GSSCLayer``.
         dropout_input: Dropout of continuous node features, or of the embedding of categories.
         dropout_local: Dropout of the local part.
@@ -142,6 +145,7 @@ class GSSC(Resets, nn.Module):
         degree_init: DegreeInit = "one",
         degree: Literal["in", "undirected"] = "in",
         heads: int = 4,
+        smooth: Literal["none", "ends"] = "none",
         residual: bool = True,
         dropout_input: float = 0.0,
         dropout_local: float = 0.0,
@@ -167,8 +171,10 @@ class GSSC(Resets, nn.Module):
                 check_positive(name, number)
         check_choice("level", level, get_args(Level))
         check_choice("head", head, get_args(HeadForm))
+        check_choice("smooth", smooth, ("none", "ends"))
         check_choice("degree", degree, ("in", "undirected"))
         self.level, self.jumping_knowledge, self.recompute = level, jumping_knowledge, recompute
+        self.smooth, self.dropout_input = smooth, dropout_input
         self.undirected = degree_scaling and degree == "undirected"
         if isinstance(glob, str):
             check_choice("glob", glob, GLOBALS)
@@ -285,6 +291,8 @@ class GSSC(Resets, nn.Module):
             x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
         phi = None if self.phi is None else self.phi(eigvals, eigmask)
         h = self._encode_nodes(x, rwse, phi, spectrum, context)
+        if self.smooth == "ends":
+            h = dropout(averaged(h, edge_index, context).relu(), self.dropout_input, self.training)
         e = None if self.edge_encoder is None else self.edge_encoder(edge_attr, edge_index.shape[1])
         if phi is not None:  # of all layers at once, as it is cheaper
             context.gains = joint_gains([*map(attrgetter("glob"), self.layers)], phi)
@@ -300,7 +308,9 @@ class GSSC(Resets, nn.Module):
         if self.level == "edge":
             check_pairs("edge_label_index", edge_label_index, nodes)
             return self.head(h, edge_label_index)
-        return self.head(h, context) if self.level == "graph" else self.head(h)
+        if self.level == "graph":
+            return self.head(h, context)
+        return averaged(self.head(h), edge_index, context) if self.smooth == "ends" else self.head(h)
 
     def _sizes(
         self, x: Tensor | None, spectrum: Spectrum, batch: Tensor | None, graphs: int | None, nodes: int | None

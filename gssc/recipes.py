@@ -83,8 +83,9 @@ def for_large_graphs(recipe: Recipe, nodes: int, say: Callable[[str], None]) -> 
 FEW_LABELS = 50  # training nodes per class
 MANY_EDGES = 500_000  # directed; more would cost gates of edges seconds per step and gigabytes
 FEW_LABELLED = {
-    "model.layers": 2, "model.local": "gcn", "model.norm": "none", "model.residual": False, "model.head": "linear",
-    "model.dropout_input": 0.5, "model.dropout_local": 0.5, "model.dropout_global": 0.5, "model.dropout_ffn": 0.5,
+    "model.layers": 1, "model.local": "none", "model.smooth": "ends", "model.norm": "none", "model.head": "linear",
+    "model.phi_channels": 16, "model.embedding_init": "xavier",
+    "model.dropout_input": 0.5, "model.dropout_global": 0.5, "model.dropout_ffn": 0.5,
     "optim.lr": 0.01, "optim.weight_decay": 5e-4, "optim.decay": "l2", "optim.warmup_epochs": 0,
     "spectrum.rwse": 0, "train.epochs": 300, "train.patience": 100,
 }  # fmt: skip
@@ -100,7 +101,7 @@ def for_one_graph(recipe: Recipe, dataset: "GraphDataset", asked: Sequence[str],
     A step sees all of the graph, so an epoch is one step, and there are many, until validation is no better for long.
 
     - Few labels (`FEW_LABELS` per class, or fewer): what a node is must be learned from its neighbours, and little else
-      can be. Two layers that smooth (GCN, neither residual nor norm), dropout of one half also of features, L2.
+      can be. The frame of a two-layer GCN around one global layer, no norm, dropout of one half also of features, L2.
     - Else: deeper, with residuals, norms and gates, which also suit neighbours that differ; plain sums instead of
       gates where there are more than `MANY_EDGES` edges.
     """

@@ -31,6 +31,7 @@ def magnitude_order(values: np.ndarray, tolerance: float) -> np.ndarray:
 
 def truncate(values, vectors, k, *, tolerance, by_magnitude=False, zero_modes="keep", truncation="eigenspace"):
     """The first ``k`` of the ascending eigenpairs given, and the distance across the cut."""
+    computed = values
     values, cluster = merge_clusters(values, tolerance)
     if by_magnitude:
         order = magnitude_order(values, tolerance)
@@ -44,7 +45,7 @@ def truncate(values, vectors, k, *, tolerance, by_magnitude=False, zero_modes="k
     accepted[order] = False
     accepted[kept] = True
     across = np.flatnonzero(accepted[1:] != accepted[:-1])
-    gap = float(np.diff(values)[across].min(initial=np.inf))
+    gap = float(np.diff(computed)[across].min(initial=np.inf))
     out = SimpleNamespace(values=np.zeros(k), vectors=np.zeros((vectors.shape[0], k)), available=order.size)
     out.mask = np.arange(k) < kept.size
     out.values[: kept.size] = values[kept]

@@ -11,6 +11,7 @@ from torch_geometric.nn import GINEConv
 from torch_geometric.transforms import Compose
 
 from gssc import GSSC, GSSCLayer, GSSConv, LaplacianSpectrum, RandomWalkSE, model_inputs
+from gssc.nn import EdgeHead
 from gssc.testing import assert_close
 
 TRANSFORM = Compose([LaplacianSpectrum(k=5), RandomWalkSE(4)])
@@ -25,9 +26,11 @@ MODELS = {
     "default": {},
     "selective": {"selective": True, "kernel": "shared"},
     "attention": {"glob": "attention", "local": "gine"},
-    "pairs": {"level": "edge", "local": "gcn", "glob": "none"},  # the head alone is new
     "encodings": {"rwse": 4, "rwse_channels": 4, "diagonal_channels": 4, "degree_scaling": True, "out_proj": True},
 }
+
+
+PAIRS = {"level": "edge", "local": "gcn", "glob": "none"}
 
 
 def make_batch(sizes):
@@ -124,7 +127,20 @@ def test_layer_compiles_with_a_pyg_convolution(float64):
             assert_close(gradient, expected_gradients[name], name)
 
 
-@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS.keys())
+def test_head_of_pairs_compiles_whole_with_dynamic_shapes(float64):
+    torch._dynamo.reset()
+    head = EdgeHead(8, 2)
+    compiled = torch.compile(head, fullgraph=True, dynamic=True, backend="aot_eager")
+    for nodes, count in ((6, 9), (5, 12), (7, 3)):
+        x, pairs = torch.randn(nodes, 8), torch.randint(nodes, (2, count))
+        expected = gradients(head, head(x, pairs))
+        actual = compiled(x, pairs)
+        assert_close(actual, head(x, pairs))
+        for name, gradient in gradients(head, actual).items():
+            assert_close(gradient, expected[name], name)
+
+
+@pytest.mark.parametrize("settings", [*MODELS.values(), PAIRS], ids=[*MODELS, "pairs"])
 def test_model_exports_with_dynamic_nodes_edges_and_graphs(float64_model, settings):
     model = float64_model(**settings).eval()
 

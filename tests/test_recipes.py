@@ -125,7 +125,7 @@ def one_graph(train, edges=100, level="node"):
 def test_one_graph_is_trained_as_its_labels_suggest():
     said, recipe = [], own_recipe(Path("mine.pt"))
     few = for_one_graph(recipe, one_graph(200), ["optim.lr=0.5", "train.epochs=7"], said.append)
-    assert (few.optim.decay, few.optim.lr, few.train.epochs, few.model.norm) == ("l2", 0.001, 100, "none")
+    assert (few.optim.decay, few.optim.lr, few.train.epochs, few.model.smooth) == ("l2", 0.001, 100, "ends")
     many = for_one_graph(recipe, one_graph(201), [], said.append)
     assert (many.optim.decay, many.model.local, many.model.norm) == ("decoupled", "gatedgcn", "batch")
     large = for_one_graph(recipe, one_graph(201, MANY_EDGES + 1), [], said.append)

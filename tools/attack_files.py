@@ -3,7 +3,8 @@
 Files of a small run, of a published model and of data are changed: bits flipped, ends cut, pieces spliced in, values
 replaced by hostile ones under a correct checksum. Each is read as the commands read it, in a child process. What may
 happen is success, or an error of one line of at most 300 characters. Counted are code that was executed, tracebacks,
-more than 1 GiB of memory, and more than 15 seconds of processor time or 60 on the clock; the exit status is 1 where there is any of them.
+more than 1 GiB of memory, and more than 15 seconds of processor time or 60 on the clock; the exit status is 1 where
+there is any of them.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import multiprocessing
 import os
 import pickle
@@ -394,20 +396,23 @@ class Child:
         return answer
 
 
-def attack(files: int, seed: int, show: Callable[[str], None] = print) -> Counter[str]:
-    """Counts of what came of so many attacks; findings are shown."""
+def attack(files: int, seed: int, seconds: float = math.inf, show: Callable[[str], None] = print) -> Counter[str]:
+    """Counts of what came of so many attacks, or of those that time allows; findings are shown."""
+    until = time.monotonic() + seconds
     counts: Counter[str] = Counter()
     canary = Path(tempfile.gettempdir()) / CANARY
     with tempfile.TemporaryDirectory() as place:
         root = Path(place) / "good"
         kinds = prepare(root)
+        shutil.copytree(root, copied := Path(place) / "copy")
         for kind, (path, read) in kinds.items():  # the good files are read
-            counts["good files refused"] += attempt(read, root / path).partition(" ")[0] != "read"
+            counts["good files refused"] += attempt(read, copied / path).partition(" ")[0] != "read"
             counts[f"kind {kind}"] = 0
-        shutil.rmtree(root)
-        kinds = prepare(root)
         child = Child(root, kinds, seed)
         for number in range(files):
+            if time.monotonic() > until:
+                break
+            counts["files"] += 1
             kind, way, outcome, seconds, peak = child.ask(number)
             word = outcome.partition(" ")[0]
             counts[word] += 1
@@ -431,12 +436,13 @@ def main(arguments: list[str] | None = None) -> int:
     """The command; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=10_000, help="how many files are attacked")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="when to end in any case")
     parser.add_argument("--seed", type=int, default=0, help="of all that is random")
     options = parser.parse_args(arguments)
     start = time.monotonic()
-    counts = attack(options.files, options.seed)
+    counts = attack(options.files, options.seed, options.seconds)
     kinds = sum(key.startswith("kind ") for key in counts)
-    print(f"{options.files:,} files of {kinds} kinds, seed {options.seed}, {time.monotonic() - start:.0f} s")
+    print(f"{counts['files']:,} files of {kinds} kinds, seed {options.seed}, {time.monotonic() - start:.0f} s")
     print(f"read {counts['read']:,}, refused in one line {counts['refused']:,}")
     print(", ".join(f"{name} {counts[name]}" for name in FOUND))
     return int(any(counts[name] for name in FOUND))

@@ -51,6 +51,11 @@ Runs = Annotated[str, typer.Argument(help=f"OUT or OUT/seed-N of `gssc train`, {
 Run = Annotated[str, typer.Argument(help=f"OUT/seed-N of `gssc train`, {_MODEL}")]
 
 
+Sha256 = Annotated[
+    str | None, typer.Option("--sha256", help="For a URL: what the manifest must have, as `gssc publish` printed it.")
+]
+
+
 def pick_device(name: str) -> "torch.device":
     """``auto`` means a GPU where there is one."""
     import torch

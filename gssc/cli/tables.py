@@ -68,15 +68,17 @@ def models() -> None:
     if not names:
         console.print("no pretrained model ships with this copy; `gssc publish` makes one from a run")
         return
-    table = Table(box=box.SIMPLE, caption=CAPTION)
-    for heading in ("model", "metric", "test", "all seeds", "weights"):
+    table = Table(box=box.SIMPLE, caption=CAPTION, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
+    sizes = ["weights"] if console.width >= WIDE else []  # a name or a score that is cut off is of no use
+    for heading in ("model", "metric", "test", "all seeds", *sizes):
         table.add_column(heading, no_wrap=True)
     for name in names:
         folder = find.pretrained_folder() / name
         summary, seeds = read_object(folder / "summary.json", FINISHED), read_object(folder / "seeds.json", SEEDS)
         metric = f"{summary['metric']} {'↑' if summary['higher_is_better'] else '↓'}"
         spread = f"{spread_text(seeds['test'])} ({len(seeds['seeds'])})"
-        table.add_row(name, metric, score_text(summary["test"]), spread, f"{summary['parameters'] / 1000:,.0f} k")
+        weights = [f"{summary['parameters'] / 1000:,.0f} k"] if sizes else []
+        table.add_row(name, metric, score_text(summary["test"]), spread, *weights)
     console.print(table)
 
 

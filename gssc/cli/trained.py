@@ -31,6 +31,7 @@ def evaluate(
     device: common.Device = "auto",
     cache: common.Cache = None,
     threads: common.Threads = None,
+    sha256: common.Sha256 = None,
 ) -> None:
     """Score the selected weights of a run or of a pretrained model again, beside what was recorded.
 
@@ -50,7 +51,7 @@ def evaluate(
     place = common.pick_device(device)
     common.take_threads(threads)
     console = plain_console()
-    models = open_seeds(run, console.print, device=place)
+    models = open_seeds(run, console.print, device=place, sha256=sha256)
     recipe, task = models[0].recipe, models[0].task
     outputs = []
     dataset = open_for(recipe, data_root, pack, beside=models[0].folder)
@@ -88,6 +89,7 @@ def predict(
     device: common.Device = "auto",
     skip_invalid: common.SkipInvalid = False,
     threads: common.Threads = None,
+    sha256: common.Sha256 = None,
 ) -> None:
     """Predict for new graphs with a trained model: of a run, or a pretrained one.
 
@@ -111,7 +113,7 @@ def predict(
     _check_out(out, graphs)
     common.take_threads(threads)
     console = plain_console()
-    models = open_seeds(run, console.print, device=common.pick_device(device))
+    models = open_seeds(run, console.print, device=common.pick_device(device), sha256=sha256)
     loaded, written, skipped = models[0], 0, 0
     batch_size = batch_size or loaded.recipe.train.batch_size
     bars = Console(stderr=True)
@@ -207,6 +209,7 @@ def explain(
     data_root: common.Root = Path("data"),
     pack: common.Pack = None,
     device: common.Device = "auto",
+    sha256: common.Sha256 = None,
 ) -> None:
     """Draw what a trained model does around one node of a graph.
 
@@ -234,7 +237,8 @@ def explain(
     if nodes != "all" and not (nodes.isdecimal() and int(nodes) > 0):
         fail("--nodes", "a positive number, or all", repr(nodes))
     place = common.pick_device(device)
-    runs = [open_model(source, device=place) for source in (run, against) if source is not None]
+    runs = [open_model(run, device=place, sha256=sha256)]
+    runs += [open_model(source, device=place) for source in (against,) if source is not None]
     names = [loaded.recipe.data.dataset for loaded in runs]
     if names[-1] != names[0]:
         fail("--against", f"a run on {names[0]}", f"one on {names[-1]} ({against})")
@@ -283,3 +287,4 @@ def publish(
     metric, validation, test = (done.summary[key] for key in ("metric", "validation", "test"))
     scores = f"validation {metric} {score_text(validation)}, test {score_text(test)}"
     plain_console().print(f"seed {done.seed}: {scores}\n{done.size / 1e6:.2f} MB written to {done.folder}")
+    plain_console().print(f"for users to pin: --sha256 {done.digest}")

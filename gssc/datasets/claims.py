@@ -37,6 +37,10 @@ def check_archive(argument: str, expected: str, path: Path, *, packed: bool = Fa
 def check_claims(saved: Graphs, path: Path) -> None:
     """Fail where graphs are far larger than the file that they come from."""
     graphs: Iterable[Any] = saved if isinstance(saved, list) else [getattr(saved, "_data", saved)]
+    for name, cuts in (getattr(saved, "slices", None) or {}).items():
+        rows = torch.as_tensor(cuts)
+        if rows.dim() != 1 or not rows.numel() or bool(rows[0] != 0) or bool((rows.diff() < 0).any()):
+            fail("data", f"slices of {name} that begin with 0 and rise", f"others in {path}")
     most_graphs = MOST_GRAPHS + path.stat().st_size // BYTES_PER_GRAPH
     if isinstance(saved, list) and len(saved) > most_graphs:
         fail("data", f"at most {most_graphs:,} graphs in a file of this size", f"{path}, which claims {len(saved):,}")

@@ -14,13 +14,8 @@ ROUNDS = 32  # of drawing what was no negative pair once more: enough unless nea
 class NegativeSampler:
     """Draws, beside each of the M labelled pairs, a pair of nodes of the same graph as its negative.
 
-    That is a pair of two nodes that is neither an edge nor a labelled pair; nor its reverse, unless ``ordered``. Where
-    a graph has (nearly) none, the draw has an unknown label.
-
-    Args:
-        graphs: Graphs with labelled pairs, whose labels ``y`` are [M, 1].
-        ordered: Whether (u, v) and (v, u) are different pairs.
-        known: Further pairs that are not drawn, by `keys`.
+    That is a pair of two nodes that is neither an edge nor a labelled pair, nor one of ``known`` `keys`; nor the
+    reverse of one, unless ``ordered``. Where a graph has (nearly) none, the draw has an unknown label.
     """
 
     def __init__(self, graphs: FlatGraphs, ordered: bool, *known: Tensor) -> None:

@@ -38,7 +38,8 @@ class FeatureEncoder(Resets, nn.Module):
         channels: C, width of the result.
         name: How errors call the input.
         embedding_init: First values of embeddings: ``"normal"`` with deviation 1, as PyTorch makes them, or
-            ``"xavier"``, uniform within ±√(6 / (categories + C)), as OGB's encoders do. What a category that
+            ``"xavier"``, uniform within ±√(6 / (categories + C)), as OGB's encoders do, and so the weights of a
+            Linear, as PyG's do. What a category that
             training never shows starts with, only weight decay changes: the second disturbs less where the test has it.
         dropout: Of continuous columns, before the Linear; of the sum of embeddings.
 
@@ -88,6 +89,8 @@ class FeatureEncoder(Resets, nn.Module):
             nn.init.normal_(self.constant)
         for embedding in self.embeddings or () if self.embedding_init == "xavier" else ():
             nn.init.xavier_uniform_(embedding.weight)  # type: ignore[arg-type]
+        if self.linear is not None and self.embedding_init == "xavier":
+            nn.init.xavier_uniform_(self.linear.weight)
 
     def forward(self, raw: Tensor | None, rows: int) -> Tensor:
         if self.constant is not None:

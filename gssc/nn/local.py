@@ -144,14 +144,18 @@ class LocalGCN(GCNConv):
             context = graph_context(x.shape[0], edge_index=edge_index)
         if edge_weight is not None:
             return super().forward(x, edge_index, edge_weight)
-        source, target = edge_index[0], edge_index[1]
-        counts = torch.zeros(2, x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
-        loops, entering = counts.index_add(1, target, torch.stack([source == target, source >= 0]).to(counts.dtype))
-        scale = (entering - loops + 1).rsqrt().to(x.dtype).unsqueeze(1)
-        h = scale * self.lin(x)
-        # Each node once itself, whatever loops are among its edges.
-        total = neighbor_sum(h, edge_index, context.plan) + (1 - loops).to(h.dtype).unsqueeze(1) * h
-        return scale * total + self.bias
+        return averaged(self.lin(x), edge_index, context) + self.bias
+
+
+def averaged(x: Tensor, edge_index: Tensor, context: GraphContext) -> Tensor:
+    r"""What GCN does to features: :math:`x_i / d_i + \sum_{j \neq i} x_j / \sqrt{d_i d_j}`, [N, C]; see `LocalGCN`."""
+    source, target = edge_index[0], edge_index[1]
+    counts = torch.zeros(2, x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+    loops, entering = counts.index_add(1, target, torch.stack([source == target, source >= 0]).to(counts.dtype))
+    scale = (entering - loops + 1).rsqrt().to(x.dtype).unsqueeze(1)
+    h = scale * x
+    # Each node once itself, whatever loops are among its edges.
+    return scale * (neighbor_sum(h, edge_index, context.plan) + (1 - loops).to(h.dtype).unsqueeze(1) * h)
 
 
 class LocalPNA(PNAConv):

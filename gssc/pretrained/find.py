@@ -1,10 +1,9 @@
 """From a name, a folder or a URL to a model; what comes from a URL is complete and verified, or not there at all."""
 
-import http.client
+import os
 import re
-import urllib.error
+import ssl
 import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from gssc.checks import check_choice, check_device, fail
-from gssc.files import replace_folder
+from gssc.files import sync_folder, temporary_folder
 from gssc.model import GSSC
-from gssc.pretrained.manifest import NAME, check_bytes, check_folder, read_manifest
+from gssc.pretrained.fetch import SCHEMES, Fetcher, public
+from gssc.pretrained.manifest import NAME, check_digest, check_folder, read_manifest
 from gssc.pretrained.manifest import sha256 as checksum
 from gssc.readers import DamagedFileError
 from gssc.spectra.cache import default_folder
@@ -22,8 +22,6 @@ from gssc.spectra.cache import default_folder
 if TYPE_CHECKING:
     from gssc.train.loaded import LoadedRun
 
-SCHEMES = ("https", "file")
-SECONDS = 60.0
 LARGEST_MANIFEST = 1 << 20
 
 
@@ -52,7 +50,11 @@ def open_model(
 
 
 def open_seeds(
-    source: str | Path, say: Callable[[str], None], *, device: str | torch.device | None = None
+    source: str | Path,
+    say: Callable[[str], None],
+    *,
+    device: str | torch.device | None = None,
+    sha256: str | None = None,
 ) -> list["LoadedRun"]:
     """The finished seeds below OUT of `gssc train`, of one recipe and the same data; else the model of `open_model`.
 
@@ -61,7 +63,9 @@ def open_seeds(
     # As everywhere, the name of a model that ships goes before a folder of seeds.
     inside = [] if str(source) in pretrained_names() else seed_folders(source)
     if not inside:
-        return [open_model(source, device=device)]
+        return [open_model(source, device=device, sha256=sha256)]
+    if sha256 is not None:
+        fail("sha256", "none, since nothing is downloaded", f"one for {source}")
     finished = [seed for seed in inside if (seed / "summary.json").exists()]
     others = ", ".join(seed.name for seed in inside if seed not in finished)
     if not finished:
@@ -143,11 +147,14 @@ def pretrained_names() -> list[str]:
     return sorted(name for name in names if not name.startswith("."))  # those are left by a command that was killed
 
 
-def download(url: str, digest: str | None = None, cache: Path | None = None) -> Path:
+def download(
+    url: str, digest: str | None = None, cache: Path | None = None, *, context: ssl.SSLContext | None = None
+) -> Path:
     """The folder in the cache that holds the published model of a URL, under the manifest that was asked for.
 
     Its files are not fetched again where it is there already; with ``digest``, the sha256 of ``manifest.json`` that has
-    to come, nothing is fetched then. The default ``cache`` is ``$GSSC_CACHE`` or ``~/.cache/gssc``.
+    to come, nothing is fetched then. The default ``cache`` is ``$GSSC_CACHE`` or ``~/.cache/gssc``;
+    ``context`` says which servers are trusted.
     """
     check_choice("scheme of the URL", urllib.parse.urlsplit(url).scheme, SCHEMES)
     place = (cache or default_folder()) / "pretrained"
@@ -155,7 +162,9 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
         fail("sha256", "64 hexadecimal digits", repr(digest))
     digest = digest and digest.lower()
     if digest is None or not (place / digest[:32]).is_dir():
-        digest = _fetch_folder(url.rstrip("/").removesuffix(f"/{NAME}"), place, digest)
+        parts = urllib.parse.urlsplit(url)
+        base = parts._replace(path=parts.path.rstrip("/").removesuffix(f"/{NAME}"))
+        digest = _fetch_folder(urllib.parse.urlunsplit(base), place, digest, context)
     kept = place / digest[:32]
     present = checksum((kept / NAME).read_bytes()) if (kept / NAME).exists() else "none"
     if present != digest:
@@ -164,35 +173,21 @@ def download(url: str, digest: str | None = None, cache: Path | None = None) -> 
     return kept
 
 
-def _fetch_folder(base: str, place: Path, digest: str | None) -> str:
+def _fetch_folder(base: str, place: Path, digest: str | None, context: ssl.SSLContext | None) -> str:
     """Bring a model into the cache, each file checked, all at once; returns the checksum of its manifest."""
-    manifest = _fetch(f"{base}/{NAME}", LARGEST_MANIFEST)
-    fetched = checksum(manifest)
-    if digest not in (None, fetched):
-        raise DamagedFileError(f"{base}/{NAME}: expected sha256 {digest}, got {fetched}")
-    final = place / fetched[:32]
-    if final.is_dir():
-        return fetched
-    contents = {NAME: manifest}
-    for file, (size, expected) in read_manifest(manifest, f"{base}/{NAME}").items():
-        contents[file] = _fetch(f"{base}/{urllib.parse.quote(file)}", size)
-        check_bytes(contents[file], size, expected, f"{base}/{file}")
+    fetcher, shown, final = Fetcher(context), public(base), place
     try:
-        replace_folder(final, contents)
-    except ValueError as error:
-        if not final.is_dir():  # else another process was first, with the same bytes
-            fail("cache", "a folder that can be written", f"{place} ({error.__context__})")  # the OSError
+        with temporary_folder(place / "download") as temporary:
+            _, fetched = fetcher.fetch(base, NAME, LARGEST_MANIFEST, temporary / NAME)
+            if digest not in (None, fetched):
+                raise DamagedFileError(f"{shown}/{NAME}: expected sha256 {digest}, got {fetched[:16]}")
+            final = place / fetched[:32]
+            if not final.is_dir():
+                for file, told in read_manifest((temporary / NAME).read_bytes(), f"{shown}/{NAME}").items():
+                    check_digest(*fetcher.fetch(base, file, told[0], temporary / file), *told, f"{shown}/{file}")
+                os.rename(temporary, final)
+                sync_folder(place)
+    except OSError as error:
+        if final == place or not final.is_dir():  # else another process was first, with the same bytes
+            fail("cache", "a folder that can be written", f"{place} ({error.strerror})")
     return fetched
-
-
-def _fetch(url: str, size: int) -> bytes:
-    """The bytes at a URL, one more than ``size`` at most."""
-    try:
-        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
-            reached = urllib.parse.urlsplit(answer.geturl()).scheme
-            if reached not in SCHEMES:
-                fail("URL", "one that stays with https", f"{url}, which leads to {reached}")
-            data: bytes = answer.read(size + 1)
-    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-        fail("URL", "the folder of a published model", f"{url} ({getattr(error, 'reason', error)})")
-    return data

@@ -96,7 +96,8 @@ def _write(graphs: Any, targets: Any, folder: Path) -> tuple[Path, str | None]:
     molecules = bool(items) and isinstance(items[0], str)
     other = next((item for item in items if not isinstance(item, str if molecules else Data)), None)
     if not items or other is not None:
-        fail("graphs", "PyG graphs, or a list of SMILES", type(graphs if other is None else other).__name__)
+        got = type(graphs if other is None else other).__name__
+        fail("graphs", "PyG graphs, or a list of SMILES", f"an empty {got}" if several and not items else got)
     if molecules == (targets is None):
         expected = "a number for each of the SMILES" if molecules else "none: y of the graphs"
         fail("targets", expected, "none" if molecules else "some")

@@ -54,10 +54,15 @@ def check_folder(folder: Path) -> None:
 
 def check_bytes(data: bytes, size: int, digest: str, where: str) -> None:
     """Fail unless the bytes are those that the manifest means."""
-    if len(data) != size:
-        raise DamagedFileError(f"{where}: expected {size} bytes, got {len(data)}")
-    if sha256(data) != digest:
-        raise DamagedFileError(f"{where}: expected sha256 {digest}, got {sha256(data)} (altered or damaged)")
+    check_digest(len(data), sha256(data), size, digest, where)
+
+
+def check_digest(count: int, found: str, size: int, digest: str, where: str) -> None:
+    """`check_bytes` of so many bytes with this checksum."""
+    if count != size:
+        raise DamagedFileError(f"{where}: expected {size} bytes, got {count}")
+    if found != digest:
+        raise DamagedFileError(f"{where}: expected sha256 {digest[:16]}, got {found[:16]} (altered or damaged)")
 
 
 def sha256(data: bytes) -> str:

@@ -11,7 +11,7 @@ from gssc.checks import check_choice, fail
 from gssc.datasets.specs import OGB_ATOM
 from gssc.files import WEIGHTS, json_bytes, load_tensors, replace_folder, tensor_bytes, weights_file
 from gssc.pretrained.find import check_one_training
-from gssc.pretrained.manifest import NAME, PLAIN, make_manifest
+from gssc.pretrained.manifest import NAME, PLAIN, make_manifest, sha256
 from gssc.readers import FINISHED, read_object, read_yaml
 from gssc.report.provenance import duration, provenance, public_command, public_config
 from gssc.report.published import published_gssc
@@ -27,12 +27,13 @@ KEYS = ("data", "short", "licence", "bound")  # of notes
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """What `publish` wrote: where, which seed, and how large."""
+    """What `publish` wrote: where, which seed, how large, and what users may pin."""
 
     folder: Path
     seed: int
     summary: dict[str, Any]
     size: int
+    digest: str  # the sha256 of its manifest, which covers every byte
 
 
 def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, replace: bool = False) -> PublishedModel:
@@ -71,7 +72,7 @@ def publish(runs: str | Path, out: str | Path, notes: Path | None = None, *, rep
     }
     contents[NAME] = make_manifest(name, contents)
     replace_folder(out, contents)
-    return PublishedModel(out, summary["seed"], summary, sum(map(len, contents.values())))
+    return PublishedModel(out, summary["seed"], summary, sum(map(len, contents.values())), sha256(contents[NAME]))
 
 
 def _finished(folder: Path) -> dict[str, Any]:

@@ -17,10 +17,18 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.dense_pairs import StackPairs, complete_pairs
-from gssc.spectra.operators import Directed, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
+from gssc.spectra.operators import (
+    Directed,
+    build_operator,
+    degrees,
+    row_bounds,
+    scaled,
+    smallest_nodes,
+    zero_mode_mass,
+)
 from gssc.spectra.packed import PackedGraphs, single_thread
 from gssc.spectra.random_walk import return_probabilities_dense, walk_matrix
-from gssc.spectra.truncation import SpectrumSettings, cut
+from gssc.spectra.truncation import DENSE_ACCURACY, SpectrumSettings, cut
 
 # Above this many nodes a sparse solver that looks for k pairs only is faster than all pairs by a dense one.
 BATCHED_NODES = 512
@@ -34,8 +42,8 @@ class BatchedSpectra:
     """Flat results for G graphs of N nodes in all, on the CPU; rows of graphs that were not asked for are zero.
 
     ``eigvals [G, K]``, ``eigvecs [N, K]``, ``eigmask [G, K]``, ``rwse [N, steps]`` and ``degree [N]`` in the dtype
-    asked for (K = 0 or steps = 0 where not asked for); ``available``, ``residual``, ``orthogonality``, ``gap`` and
-    ``tolerance`` [G] in float64 as in `Certificate`.
+    asked for (K = 0 or steps = 0 where not asked for); ``available``, ``residual``, ``orthogonality``, ``gap``,
+    ``turn`` and ``tolerance`` [G] in float64 as in `Certificate`.
     """
 
     eigvals: Tensor
@@ -47,6 +55,7 @@ class BatchedSpectra:
     residual: Tensor
     orthogonality: Tensor
     gap: Tensor
+    turn: Tensor
     tolerance: Tensor
 
 
@@ -58,10 +67,10 @@ def empty_spectra(graphs: PackedGraphs, k: int, steps: int, dtype: torch.dtype) 
         # As torch.zeros, but the system clears each page when it is first written, by the worker that does so.
         return torch.from_numpy(np.zeros(shape, f"i{dtype.itemsize}")).view(dtype)
 
-    residual, orthogonality, gap, tolerance = (zeros(number, dtype=torch.float64) for _ in range(4))
+    residual, orthogonality, gap, turn, tolerance = (zeros(number, dtype=torch.float64) for _ in range(5))
     spectra = (zeros(number, k), zeros(nodes, k), zeros(number, k, dtype=torch.bool))
     walks, available = (zeros(nodes, steps), zeros(nodes)), zeros(number, dtype=torch.long)
-    return BatchedSpectra(*spectra, *walks, available, residual, orthogonality, gap.fill_(torch.inf), tolerance)
+    return BatchedSpectra(*spectra, *walks, available, residual, orthogonality, gap.fill_(torch.inf), turn, tolerance)
 
 
 def solve_batched(
@@ -95,8 +104,12 @@ def solve_batched(
 
         degree = torch.from_numpy(degrees(adjacency)).view(-1, size)
         write(out.degree, degree)
+        if steps:
+            walk = _dense(walk_matrix(adjacency, graph), size, dtype, device)
+            write(out.rwse, return_probabilities_dense(walk, steps))
         if spectrum is not None:
             operator = spectrum.operator
+            adjacency, exponent = scaled(adjacency, operator, graph.numel())
             less = 1.0 if spectrum.which == "both" else 0.0
             matrix = _dense(build_operator(adjacency, operator, graph, less), size, torch.float64, device)
             mass = label = None
@@ -105,10 +118,9 @@ def solve_batched(
                 label = _component_numbers(adjacency, is_node).to(device)
             bound = torch.from_numpy(row_bounds(adjacency, operator)).view(-1, size).amax(1).to(device)
             pairs = complete_pairs(matrix, bound, count.to(device), mass, label, graph)
-            write(out.eigvecs, _select(pairs, count.to(device), graph, spectrum, out))
-        if steps:
-            walk = _dense(walk_matrix(adjacency, graph), size, dtype, device)
-            write(out.rwse, return_probabilities_dense(walk, steps))
+            zeros = torch.zeros_like(count) if label is None else label.amax(1) + 1
+            numbers = count.to(device), zeros.to(device)
+            write(out.eigvecs, _select(pairs, *numbers, graph, exponent, spectrum, out))
         return graph.numel()
 
     # LAPACK and small products use one core each, so that chunks run side by side, each with a single thread: its
@@ -147,15 +159,27 @@ def _dense(matrix: sp.csr_array, size: int, dtype: torch.dtype, device: torch.de
     return out.index_copy_(0, place, torch.from_numpy(matrix.data).to(out)).view(-1, size, size)
 
 
-def _select(pairs: StackPairs, count: Tensor, graph: Tensor, spectrum: SpectrumSettings, out: BatchedSpectra) -> Tensor:
-    """Write the eigenvalues and the certificate of a chunk; return its eigenvectors [B, m, K]."""
-    errors = pairs.accuracy.unsqueeze(1).expand_as(pairs.values)
-    tolerance, _, chosen = cut(pairs.values, errors, count, spectrum)
-    residual = chosen.residual(pairs.values, pairs.error.gather(1, pairs.place))
-    measured = {"residual": residual, "orthogonality": pairs.orthogonality, "gap": chosen.gap, "tolerance": tolerance}
-    values = spectrum.moved_back(chosen.values, chosen.mask, tolerance)
-    kept = {"eigvals": values, "eigmask": chosen.mask, "available": chosen.available}
-    for name, value in (kept | measured).items():
+def _select(
+    pairs: StackPairs,
+    count: Tensor,
+    zeros: Tensor,
+    graph: Tensor,
+    exponent: np.ndarray,
+    spectrum: SpectrumSettings,
+    out: BatchedSpectra,
+) -> Tensor:
+    """Write eigenvalues, times 2^``exponent``, and certificate of a chunk; return its eigenvectors [B, m, K]."""
+    errors = (DENSE_ACCURACY * pairs.norm).unsqueeze(1).expand_as(pairs.values)
+    tolerance, _, chosen = cut(pairs.values, errors, count, spectrum, zeros, pairs.norm)
+    errors = pairs.error.gather(1, pairs.place)
+    written = {"eigmask": chosen.mask, "available": chosen.available, "orthogonality": pairs.orthogonality}
+    exact = torch.arange(errors.shape[1], device=errors.device) < zeros.unsqueeze(1)
+    written["turn"] = chosen.turn(errors.masked_fill(exact, 0.0))
+    scales = {"residual": chosen.residual(pairs.values, errors), "gap": chosen.gap, "tolerance": tolerance}
+    for name, value in (scales | {"eigvals": spectrum.moved_back(chosen.values, chosen.mask, tolerance)}).items():
+        array = value.cpu().numpy()
+        written[name] = torch.from_numpy(np.ldexp(array, exponent.reshape(-1, *[1] * (array.ndim - 1))))
+    for name, value in written.items():
         target: Tensor = getattr(out, name)
         target[graph] = value.cpu().to(target.dtype)
     return pairs.vectors(chosen.index).mul_(chosen.mask.unsqueeze(2)).to(out.eigvecs.dtype).mT

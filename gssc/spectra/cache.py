@@ -12,7 +12,7 @@ import os
 import tempfile
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ from gssc.checks import fail
 from gssc.files import CHECKSUM, DIGITS, DamagedFileError, load_tensors, sync_folder
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
-SOLVER_VERSION = 8
+SOLVER_VERSION = 9
 CacheArgument = bool | str | os.PathLike[str] | None
+
+
+Read = Callable[[dict[str, Tensor], dict[str, Any]], Any]
 
 
 class CacheWarning(UserWarning):
@@ -74,6 +77,23 @@ def content_key(tensors: Mapping[str, Tensor | None], settings: Mapping[str, Any
     return digest.hexdigest()
 
 
+def check_stored(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor], vectors: Tensor, sizes: Tensor) -> None:
+    """Fail unless a stored spectrum has the names, types and shapes of another, and the columns that it should have.
+
+    That is ``vectors`` [n, K], end to end for graphs of ``sizes`` [G] nodes, of length one where the mask says so and
+    zero elsewhere.
+    """
+    if {name: (t.dtype, t.shape) for name, t in tensors.items()} != {n: (t.dtype, t.shape) for n, t in like.items()}:
+        raise ValueError("tensors of other names, types or shapes")
+    mask = tensors["mask"].unsqueeze(0) if "mask" in tensors else tensors["eigmask"]
+    graph = torch.arange(sizes.numel()).repeat_interleave(sizes)
+    squares = torch.zeros(mask.shape, dtype=torch.float64).index_add_(0, graph, vectors.double().square())
+    whole = (squares - mask.double()).abs().amax() if mask.numel() else torch.zeros(())
+    finite = all(bool(t.isfinite().all()) for name, t in tensors.items() if name != "gap")
+    if not (finite and float(whole) < 1e-2):
+        raise ValueError("numbers that are no spectrum")
+
+
 class Cache:
     """A folder of entries, each a dict of tensors and a small JSON-able ``about``."""
 
@@ -85,8 +105,11 @@ class Cache:
     def path(self, key: str) -> Path:
         return self.folder / f"{key}.safetensors"
 
-    def load(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Tensors and ``about`` of an entry; None where there is none or it is damaged."""
+    def load(self, key: str, read: Read = lambda tensors, about: (tensors, about)) -> Any:
+        """What ``read`` makes of tensors and ``about`` of an entry; None where there is none or it is damaged.
+
+        Damaged is also what ``read`` refuses, by an error of its own or for want of what it looks for.
+        """
         path = self.path(key)
         if not os.path.exists(path):
             return None
@@ -94,8 +117,8 @@ class Cache:
             tensors, about = load_tensors(path)
             if about.pop("key") != key:
                 raise DamagedFileError(f"{path}: it belongs to another key")
-            return tensors, about
-        except (DamagedFileError, KeyError) as error:
+            return read(tensors, about)
+        except (DamagedFileError, LookupError, TypeError, ValueError, AttributeError) as error:
             warnings.warn(f"cache: an entry is damaged ({error}), so it is computed anew", CacheWarning, stacklevel=2)
             return None
 

@@ -5,8 +5,9 @@ is ``proved``, as all eigenvalues are known (complete dense solves) or the inert
 number of pairs found below; or ``checked``, by a filtered random block (`ChebyshevBlock.miss_probability`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -45,7 +46,9 @@ class Certificate:
         residual: max ‖L p - λ p‖ over the pairs kept, an upper bound where equal eigenvalues took their mean.
         orthogonality: max |PᵀP - I|.
         gap: Distance across the cut, from what is kept (or is a zero mode that was dropped on request) to the nearest
-            dropped cluster; inf where one side is empty.
+            eigenvalue that is not, of any sign; inf where one side is empty.
+        turn: Bound of the sine of the angle between the space kept and the exact one: the Frobenius norm of L P - P Λ
+            over the gap, less the error of the eigenvalue on its other side (Davis-Kahan).
         tolerance: Eigenvalues closer than this count as equal.
         miss_probability: Probability that the count is wrong though the check passed; 0 when proved.
     """
@@ -55,8 +58,18 @@ class Certificate:
     residual: float
     orthogonality: float
     gap: float
+    turn: float
     tolerance: float
     miss_probability: float
+
+
+def read_certificate(stored: Mapping[str, Any]) -> Certificate:
+    """The certificate of these fields; a ValueError where they are not those of one."""
+    certificate = Certificate(**stored)
+    numbers = [value for name, value in vars(certificate).items() if name not in ("solver", "level")]
+    if certificate.level not in ("proved", "checked") or not all(isinstance(value, int | float) for value in numbers):
+        raise ValueError("no certificate")
+    return certificate
 
 
 @dataclass(frozen=True)

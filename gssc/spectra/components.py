@@ -23,8 +23,8 @@ STACK_LIMIT = 2**22
 class Part:
     """Eigenpairs of b components of s nodes each.
 
-    nodes [b, s] are the components' nodes, values [b, m] are theirs, errors [b, m] bound ‖L p - λ p‖, and the vectors
-    [b, s, m] are where they were computed.
+    nodes [b, s] are the components' nodes, values [b, m] are theirs, errors [b, m] are ‖L p - λ p‖, and the vectors
+    [b, s, m] are where they were computed. ``norm`` is the largest |λ| of all, 0 where not all were computed.
     """
 
     nodes: np.ndarray
@@ -32,6 +32,7 @@ class Part:
     vectors: Tensor
     errors: np.ndarray
     orthogonality: float
+    norm: float = 0.0
 
     def write(self, pairs: np.ndarray, out: Tensor, columns: np.ndarray) -> None:
         """Copy the vectors of these ``pairs``, numbers into ``values.ravel()``, to these columns of out [n, k]."""
@@ -93,7 +94,6 @@ def dense_part(nodes: np.ndarray, stack: np.ndarray, bound: np.ndarray, mass: np
     column = torch.arange(s)
     column = column[(column < count) | (column >= s - count)] if mass is None else column[:count]
     index = column.expand(b, -1)
-    accuracy = torch.maximum(pairs.accuracy, pairs.error.amax(1))
-    errors = accuracy.unsqueeze(1).expand_as(index).numpy()
+    errors = pairs.error.gather(1, pairs.place.gather(1, index)).numpy()
     values, vectors = pairs.values.gather(1, index).numpy(), pairs.vectors(index).mT
-    return Part(nodes, values, vectors, errors, float(pairs.orthogonality.max()))
+    return Part(nodes, values, vectors, errors, float(pairs.orthogonality.max()), float(pairs.norm.max()))

@@ -14,9 +14,9 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from gssc.checks import check_device, fail
 from gssc.spectra.attached import SIZE, size_text
-from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, solve_batched
-from gssc.spectra.cache import CacheArgument, content_key, narrowed, open_cache
-from gssc.spectra.certificate import Certificate
+from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, empty_spectra, solve_batched
+from gssc.spectra.cache import CacheArgument, check_stored, content_key, narrowed, open_cache
+from gssc.spectra.certificate import Certificate, read_certificate
 from gssc.spectra.operators import Directed, degrees
 from gssc.spectra.packed import PackedGraphs, pack, single_thread
 from gssc.spectra.random_walk import return_probabilities
@@ -38,7 +38,7 @@ class PreparedSpectra:
         """How good the spectrum of one graph is; graphs of the batched path have a complete, hence proved solve."""
         if graph in self.by_graph:
             return self.by_graph[graph]
-        names = ("residual", "orthogonality", "gap", "tolerance")
+        names = ("residual", "orthogonality", "gap", "turn", "tolerance")
         measured = {name: float(getattr(self.flat, name)[graph]) for name in names}
         return Certificate(solver="batched", level="proved", miss_probability=0.0, **measured)
 
@@ -123,11 +123,16 @@ def prepare_spectra(
         part = {"spectrum": settings, "steps": steps, "directed": reader.directed, "batched_nodes": BATCHED_NODES}
         about = {"entry": "dataset", "parts": [part], "device": str(device), "dtype": str(torch.get_default_dtype())}
         key = content_key(content, about)
-        entry = folder.load(key)
-        if entry is not None:
-            tensors, stored = entry
-            certificates = {int(g): Certificate(**c) for g, c in stored["certificates"].items()}
+        like = vars(empty_spectra(graphs, spectrum.k if spectrum else 0, steps, torch.get_default_dtype()))
+
+        def stored(tensors: dict[str, Tensor], about: dict[str, Any]) -> PreparedSpectra:
+            check_stored(tensors, like, tensors["eigvecs"], graphs.ptr.diff())
+            certificates = {int(g): read_certificate(c) for g, c in about["certificates"].items()}
             return PreparedSpectra(BatchedSpectra(**tensors), graphs.ptr, graphs.edge_ptr, certificates)
+
+        entry: PreparedSpectra | None = folder.load(key, stored)
+        if entry is not None:
+            return entry
     with Progress(console=Console(quiet=not progress), disable=not progress) as bar:
         done = partial(bar.advance, bar.add_task("spectra", total=graphs.num_graphs))
         solved = _solve(graphs, spectrum, steps, reader.directed, device, done)

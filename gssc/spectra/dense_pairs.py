@@ -8,15 +8,14 @@ eigenvalues; LAPACK hardly works on coordinates that stand alone. The exact mode
 import re
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
+from gssc.spectra.truncation import DENSE_ACCURACY
 
 # What a backward stable solver always reaches; more means that it failed.
 MAX_RELATIVE_RESIDUAL = MAX_ORTHOGONALITY = 1e-10
-EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class StackPairs:
 
     ``values`` [B, m] ascend, and what follows a graph's own number is anything. The vector of value i is row
     ``place[:, i]`` of ``rows`` [B, m, m], and its entry of ``error`` [B, m] is ‖L p - λ p‖. ``orthogonality`` [B] is
-    max |PᵀP - I| over all pairs, and no value is off by more than ``accuracy`` [B].
+    max |PᵀP - I| over all pairs. ``norm`` [B] is ‖L‖, or more where rounding is.
     """
 
     values: Tensor
@@ -33,7 +32,7 @@ class StackPairs:
     rows: Tensor
     error: Tensor
     orthogonality: Tensor
-    accuracy: Tensor
+    norm: Tensor
 
     def vectors(self, index: Tensor) -> Tensor:
         """The eigenvectors of the values ``index`` [B, K], as rows [B, K, m]."""
@@ -90,11 +89,14 @@ def complete_pairs(
             f"{_name(graph, at)} of {int(count[at])} nodes: the dense solver left a residual of "
             f"{float(error[at].max()):.1e} at norm {float(norm[at]):.1e}, orthogonality {float(orthogonality[at]):.1e}"
         )
-    accuracy = torch.maximum((error * is_solved).amax(1), EPS * norm)
+    norm = torch.maximum(norm, error.amax(1) / DENSE_ACCURACY)
+    if mass is not None:
+        # Loops cancel in D - A, not their rounding.
+        norm = torch.maximum(norm, bound / 2.0)
     # Zero modes, which come after what was solved, are the smallest.
     place = column - count + solved
     place = torch.where(place < 0, place + count, place)
-    return StackPairs(values.gather(1, place), place, rows, error, orthogonality, accuracy)
+    return StackPairs(values.gather(1, place), place, rows, error, orthogonality, norm)
 
 
 def _name(graph: Tensor | None, at: int) -> str:

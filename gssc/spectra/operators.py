@@ -18,6 +18,8 @@ Operator = Literal["sym", "combinatorial", "adjacency"]
 Directed = Literal["symmetrize", "reject"]
 OPERATORS = get_args(Operator)
 DIRECTED = get_args(Directed)
+# Weights are scaled before a solve where the largest is not within 2^±64: squares and norms stay far from the limits.
+ORDINARY_EXPONENT = 64
 # Weights of the two directions of an edge that differ by less, relative to the larger one, differ by rounding.
 SYMMETRY_TOLERANCE = 1e-12
 
@@ -27,12 +29,20 @@ def check_edges(edge_index: Tensor) -> None:
     check_shape("edge_index", edge_index, 2, None)
     if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
         fail("edge_index", "an integer tensor", edge_index.dtype)
+    check_strided("edge_index", edge_index)
+
+
+def check_strided(argument: str, tensor: Tensor) -> None:
+    """Fail unless every entry of a tensor is stored."""
+    if tensor.layout != torch.strided:
+        fail(argument, "a dense tensor", f"one of layout {tensor.layout}")
 
 
 def check_weights(argument: str, weight: Tensor, edges: int) -> Tensor:
     """Real weights [E], which may come as [E, 1], in float64 on the CPU."""
     if not isinstance(weight, Tensor):
         fail(argument, "a tensor", type(weight).__name__)
+    check_strided(argument, weight)
     if weight.is_complex():
         fail(argument, "real numbers", weight.dtype)
     if weight.dim() == 2 and weight.shape[1] == 1:
@@ -80,8 +90,49 @@ def adjacency_matrix(
         present = (a != 0).astype(np.float64) + (at != 0).astype(np.float64)
         present.data = 1.0 / present.data
         a = ((a + at) * present).tocsr()
+    if edge_weight is not None:
+        _check_sums(a, graph)
     a.sort_indices()
     return a
+
+
+def _check_sums(a: sp.csr_array, graph: Tensor | None) -> None:
+    """Fail unless degrees and norms are finite in the default dtype: twice the sum of a graph's |weights| is.
+
+    Eigenvalues and degrees are attached in that dtype. ``graph`` as for `adjacency_matrix`.
+    """
+    dtype = torch.get_default_dtype()
+    sums = degrees(abs(a)).reshape(1 if graph is None else graph.numel(), -1)
+    with np.errstate(over="ignore"):
+        total = sums.sum(axis=1)
+    wrong = ~(total <= torch.finfo(dtype).max / 2.0)
+    if wrong.any():
+        at = int(wrong.argmax())
+        name = "" if graph is None else f" of graph {int(graph[at])}"
+        limit = f"weights whose sum is at most {torch.finfo(dtype).max / 2.0:.2g} ({str(dtype).removeprefix('torch.')})"
+        fail(f"edge_weight{name}", limit, f"{total[at]:.3g}")
+
+
+def scaled(adjacency: sp.csr_array, operator: Operator, graphs: int = 1) -> tuple[sp.csr_array, np.ndarray]:
+    """The adjacency matrix with extreme weights divided by 2^e, and e [B], one for each of so many graphs of one size.
+
+    Exactly, but for weights that are 1e-308 of the graph's largest, which vanish. Spectra of A and D - A scale alike,
+    that of the normalised operator does not change.
+    """
+    exponent, magnitude = np.zeros(graphs, dtype=np.int64), np.abs(adjacency.data)
+    low, high = np.ldexp(1.0, -ORDINARY_EXPONENT), np.ldexp(1.0, ORDINARY_EXPONENT)
+    if operator == "sym" or (low <= magnitude.min(initial=1.0) and magnitude.max(initial=1.0) <= high):
+        return adjacency, exponent
+    rows = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
+    graph = rows // (adjacency.shape[0] // graphs)
+    largest = np.zeros(graphs)
+    np.maximum.at(largest, graph, magnitude)
+    extreme = (largest > 0.0) & ~((low <= largest) & (largest <= high))
+    exponent[extreme] = np.frexp(largest[extreme])[1]
+    out = sp.csr_array((np.ldexp(adjacency.data, -exponent[graph]), adjacency.indices, adjacency.indptr), copy=True)
+    out.resize(adjacency.shape)
+    out.eliminate_zeros()
+    return out, exponent
 
 
 def _of_first_graph(wrong: sp.csr_array, graph: Tensor | None) -> tuple[str, sp.csr_array]:

@@ -10,13 +10,22 @@ from torch import Tensor
 from gssc.checks import check_choice, fail
 from gssc.spectra.certificate import Certificate, CountRefusedError, SpectrumError, judge, orthogonality, residual_norms
 from gssc.spectra.components import Part, find_components, small_parts
-from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, smallest_nodes, zero_mode_mass
+from gssc.spectra.operators import (
+    Operator,
+    build_operator,
+    degrees,
+    row_bounds,
+    scaled,
+    smallest_nodes,
+    zero_mode_mass,
+)
 from gssc.spectra.solver_choice import DENSE_LIMIT, SOLVERS, LargeComponent, Solver, SolverSettings, dense_size
 from gssc.spectra.sparse_operator import DeviceGraph
-from gssc.spectra.truncation import Spectrum, SpectrumSettings, Truncation, Which, ZeroModes, cut
+from gssc.spectra.truncation import DENSE_ACCURACY, Spectrum, SpectrumSettings, Truncation, Which, ZeroModes, cut
 
 # How often more pairs are computed because too many of those computed turned out to be zero modes.
 ENLARGEMENTS = 4
+ROUNDS = 1_000
 # A gap below this fraction of ‖L‖ is closed when the count at it can be neither proved nor checked.
 NARROW_GAP = 1e-6
 
@@ -49,8 +58,9 @@ def solve(
     """
     check_choice("solver", solver, SOLVERS)
     settings = SpectrumSettings(k, operator, zero_modes, truncation, which)
+    adjacency, exponent = scaled(adjacency, operator)
     try:
-        return _Merge(adjacency, settings, SolverSettings(solver, device, seed)).run()
+        return _Merge(adjacency, settings, SolverSettings(solver, device, seed)).run().scaled(int(exponent[0]))
     except SpectrumError as error:
         n, edges = adjacency.shape[0], (adjacency.nnz + int((adjacency.diagonal() != 0).sum())) // 2
         raise SpectrumError(
@@ -99,14 +109,14 @@ class _Merge:
                 self.large.append(LargeComponent(build, zero_mode, normalised, nodes, how))
             self.zeros = sum(len(nodes) for nodes in components)
         self.floor = 0.0
-        norms = [float(np.abs(part.values).max(initial=0.0)) for part in self.small]
-        self.scale = max([0.0, *norms, *(component.scale for component in self.large)])
+        self.scale = max([0.0, *(part.norm for part in self.small), *(component.scale for component in self.large)])
 
     def run(self) -> Spectrum:
         for component in self.large:
             component.climb(self.count)
         enlarged = 0
-        while True:
+        # Every round takes more pairs of which there are n, the next solver, or a lower cut.
+        for _ in range(ROUNDS):
             self._cut()
             available = int(self.cut.whole.available)
             if self._small_parts_end_early():
@@ -125,15 +135,17 @@ class _Merge:
             misses = self._certify()
             if misses is not None:
                 return self._assemble(misses)
+        raise SpectrumError(f"no cut could be certified in {ROUNDS} rounds")
 
     def _small_parts_end_early(self) -> bool:
         """Whether zeros that are dropped have used up the pairs that a dense component keeps of all that it has.
 
         A component has one zero mode, but weakly joined clusters give it more values within the tolerance of zero.
         """
-        tolerance = float(self.cut.tolerance)
+        # The largest value that is dropped as zero.
+        zero = float(self.values[0, : int(self.cut.whole.dropped)].amax()) if int(self.cut.whole.dropped) else 0.0
         return self.settings.drops_zeros and any(
-            part.values.shape[1] < part.nodes.shape[1] and (part.values > tolerance).sum(1).min() <= self.settings.k
+            part.values.shape[1] < part.nodes.shape[1] and (part.values > zero).sum(1).min() <= self.settings.k
             for part in self.small
         )
 
@@ -151,9 +163,17 @@ class _Merge:
         errors = np.concatenate([np.zeros(0), *(part.errors.ravel() for part in parts)])
         # Stable, so that equal values keep the order of their components.
         self.order = np.argsort(flat, kind="stable")
+        norms = np.concatenate([np.zeros(0), *(np.full(part.values.size, part.norm) for part in parts)])[self.order]
         self.values, self.errors = (torch.from_numpy(row[self.order]).unsqueeze(0) for row in (flat, errors))
-        size = torch.tensor([flat.size])
-        self.cut = cut(self.values, self.errors, size, self.settings, self.zeros, self.floor)
+        norm = None
+        if all(component.complete for component in self.large):
+            # That of the graph also where components of smaller norm are solved by themselves.
+            norms[:] = norms.max(initial=0.0)
+            norm = torch.from_numpy(norms[:1] if norms.size else np.zeros(1))
+        accuracy = torch.maximum(self.errors, DENSE_ACCURACY * torch.from_numpy(norms))
+        size, zeros = torch.tensor([flat.size]), torch.tensor([self.zeros])
+        self.exact = torch.arange(flat.size) < (0 if self.both else zeros)  # zero modes of components
+        self.cut = cut(self.values, accuracy, size, self.settings, zeros, norm, self.floor)
         self.orthogonality = max((part.orthogonality for part in parts), default=0.0)
 
     def _certify(self) -> list[float] | None:
@@ -195,6 +215,7 @@ class _Merge:
     def _assemble(self, misses: list[float]) -> Spectrum:
         final = self.cut.final
         residual, orthogonal = float(final.residual(self.values, self.errors)), self.orthogonality
+        turn = float(final.turn(self.errors.masked_fill(self.exact, 0.0)))
         values, mask = final.values[0].numpy(), final.mask[0].numpy()
         count = int(mask.sum())
         parts = self._parts()
@@ -225,10 +246,11 @@ class _Merge:
             residual=residual,
             orthogonality=orthogonal,
             gap=float(final.gap),
+            turn=turn,
             tolerance=float(self.cut.tolerance),
             miss_probability=sum(misses),
         )
-        available = self._obtainable(int((final.merged == 0.0).sum()))
+        available = self._obtainable(int(final.dropped))
         values = self.settings.moved_back(final.values, final.mask, self.cut.tolerance)[0].numpy()
         return Spectrum(values, vectors, mask, available, certificate)
 

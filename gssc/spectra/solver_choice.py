@@ -150,7 +150,7 @@ class LargeComponent:
             try:
                 self.parts = self._run(count, attempt)
                 return
-            except (SpectrumError, MemoryError) as error:
+            except (SpectrumError, MemoryError, ArithmeticError, np.linalg.LinAlgError) as error:
                 self.reasons.append(f"{self.solver}: {error}")
         raise SpectrumError(f"component of {self.n} nodes, {self.matrix.nnz} entries: " + "; ".join(self.reasons))
 

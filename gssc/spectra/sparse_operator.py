@@ -178,7 +178,7 @@ class DeviceGraph:
         zero_mode = (mass / mass.sum()).sqrt()
         diagonal, weight = degree, self.weight
         if operator == "sym":
-            scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0.0)
+            scale = torch.where(degree > 0, torch.where(degree > 0, degree, 1.0).rsqrt(), 0.0)
             # In the order of the host: (weight · scale of the row) · scale of the column.
             diagonal, weight = (degree > 0).double(), weight * scale[self.row] * scale[self.col.long()]
         return SparseOperator.from_entries(self.crow, self.col, -weight, diagonal), zero_mode

@@ -3,18 +3,20 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from gssc.checks import check_choice, check_device, check_positive
 from gssc.spectra.attached import SIZE, size_text
-from gssc.spectra.cache import CacheArgument, content_key, open_cache
-from gssc.spectra.certificate import Certificate
+from gssc.spectra.cache import CacheArgument, check_stored, content_key, open_cache
+from gssc.spectra.certificate import read_certificate
 from gssc.spectra.operators import DIRECTED, Directed, Operator, adjacency_matrix
 from gssc.spectra.packed import edges_of, read_graph
 from gssc.spectra.random_walk import return_probabilities
@@ -129,15 +131,22 @@ class LaplacianSpectrum(GraphTransform):
         pattern = {name: torch.from_numpy(getattr(adjacency, name)).long() for name in ("indptr", "indices")}
         content = {**pattern, "weights": torch.from_numpy(adjacency.data)}
         key = content_key(content, {"entry": "graph", **self.settings()})
-        entry = cache.load(key)
-        if entry is not None:
-            tensors, about = entry
-            arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-            return Spectrum(**arrays, available=about["available"], certificate=Certificate(**about["certificate"]))
+        stored: Spectrum | None = cache.load(key, partial(self._stored, adjacency.shape[0]))
+        if stored is not None:
+            return stored
         spectrum = self.solve(adjacency)
         tensors = {name: torch.from_numpy(getattr(spectrum, name)) for name in ("values", "vectors", "mask")}
         cache.store(key, tensors, {"available": spectrum.available, "certificate": vars(spectrum.certificate)})
         return spectrum
+
+    def _stored(self, nodes: int, tensors: dict[str, Tensor], about: dict[str, Any]) -> Spectrum:
+        """The spectrum of so many nodes that an entry of the cache holds."""
+        values = torch.zeros(self.k, dtype=torch.float64)
+        like = {"values": values, "vectors": torch.empty(nodes, self.k, dtype=values.dtype), "mask": values.bool()}
+        check_stored(tensors, like, tensors["vectors"], torch.tensor([nodes]))
+        certificate, available = read_certificate(about["certificate"]), int(about["available"])
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        return Spectrum(**arrays, available=available, certificate=certificate)
 
     def solve(self, adjacency: sp.csr_array) -> Spectrum:
         """The truncated spectrum of a symmetric adjacency matrix, in float64."""

@@ -27,8 +27,8 @@ def with_one_zero_mode(others: Spectrum, adjacency: sp.csr_array, operator: Oper
     """
     mass = zero_mode_mass(torch.from_numpy(degrees(adjacency)), operator).numpy()
     _, component, sizes = np.unique(smallest_nodes(adjacency), return_inverse=True, return_counts=True)
-    share = sizes / np.bincount(component, mass) / mass.size
-    zero, rest = np.sqrt(mass * share[component]), slice(k - 1)
+    total = np.bincount(component, mass)[component]
+    zero, rest = np.sqrt(mass / total * (sizes[component] / mass.size)), slice(k - 1)
     across = float(np.abs(zero @ others.vectors).max(initial=0.0))
     certificate = replace(others.certificate, orthogonality=max(others.certificate.orthogonality, across))
     vectors = np.concatenate([zero[:, None], others.vectors[:, rest]], axis=1)

@@ -115,12 +115,10 @@ def build_store(
 def build_stores(
     dataset: GraphDataset, recipe: Recipe, device: torch.device, cache: CacheArgument
 ) -> dict[str, GraphStore]:
-    """A store for every split. Splits of one graph by masks share its spectrum through the cache.
-
-    Of links without negatives, training draws some for every epoch.
-    """
+    """A store for every split. Splits of one graph by masks share its spectrum through the cache."""
     level = dataset.task.level
     stores = {split: build_store(graphs, recipe, level, device, cache) for split, graphs in dataset.splits.items()}
     if "train" in stores and are_links(dataset.splits["train"], dataset.task):
+        # It draws other negatives in every epoch.
         stores["train"].negatives = NegativeSampler(dataset.splits["train"], recipe.model.ordered_pairs)
     return stores

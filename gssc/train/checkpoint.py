@@ -104,7 +104,10 @@ def difference(about: dict[str, Any], expected: dict[str, Any]) -> str | None:
 def _trained(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe with all of its keys, but for those that do not touch the training."""
     complete = with_defaults(recipe)
-    return {name: _without(values, *HABITS) if name == "train" else values for name, values in complete.items()}
+    return {
+        name: _without(values, *HABITS) if name == "train" and isinstance(values, dict) else values
+        for name, values in complete.items()
+    }
 
 
 def _without(values: dict[str, Any], *names: str) -> dict[str, Any]:

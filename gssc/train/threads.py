@@ -49,7 +49,7 @@ class Threads:
                 self.said = True
                 self.say(
                     f"other programs use the cores: {left} of {threads} threads from here on, more when they are free "
-                    "(results agree to rounding; --threads N keeps a number)"
+                    "(results agree to rounding; --threads N or OMP_NUM_THREADS keeps a number)"
                 )
         elif threads < self.most and now > self.until:
             torch.set_num_threads(self.most)

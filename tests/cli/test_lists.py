@@ -16,6 +16,13 @@ def test_lists_what_ships_with_its_scores():
     assert "(3)" in line
 
 
+def test_nothing_is_cut_off_in_a_narrow_terminal():
+    said = CliRunner().invoke(app, ["models"], env={"COLUMNS": "80"}, catch_exceptions=False)
+    first = [line.split()[0] for line in said.output.splitlines() if line.strip()]
+    assert set(gssc.pretrained.pretrained_names()) <= set(first)
+    assert "…" not in said.output
+
+
 def test_one_model_for_each_recipe_that_was_run_and_one_that_was_taught():
     names = gssc.pretrained.pretrained_names()
     assert [name for name in names if name not in recipe_names()] == ["peptides-func-taught"]

@@ -19,8 +19,8 @@ def graph(**more) -> Data:
 
 
 def bomb() -> list[Data]:
-    one = graph(x=torch.ones(1000, 8), num_nodes=1000)
-    return [one] * 3_000  # which a pickle keeps once
+    one = graph(x=torch.ones(2000, 8), num_nodes=2000)
+    return [one] * 1_500  # which a pickle keeps once
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_classes_of_their_own_become_plain_graphs(tmp_path):
 @pytest.mark.parametrize(
     ("graphs", "targets", "message"),
     [
-        ([], None, "graphs: expected PyG graphs, or a list of SMILES, got list"),
+        ([], None, "graphs: expected PyG graphs, or a list of SMILES, got an empty list"),
         (3, None, "graphs: expected PyG graphs, or a list of SMILES, got int"),
         ("CCO", [1.0], "graphs: expected PyG graphs, or a list of SMILES, got str"),
         (["CCO", 3], [1.0, 2.0], "graphs: expected PyG graphs, or a list of SMILES, got int"),

@@ -174,7 +174,7 @@ def test_by_url(root, monkeypatch, tmp_path):
     (kept,) = (tmp_path / "cache/pretrained").iterdir()
 
     # A second time nothing is fetched, and what was kept is verified.
-    monkeypatch.setattr(find, "_fetch", None)
+    monkeypatch.setattr(find, "Fetcher", None)
     gssc.load_pretrained(served.as_uri(), sha256=digest)
     (kept / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(DamagedFileError, match=r"model\.safetensors: expected \d+ bytes, got 7\Z"):

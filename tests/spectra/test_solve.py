@@ -268,6 +268,45 @@ def test_same_bytes_whatever_the_global_generators_hold(solver, operator):
     assert torch.equal(before[1], torch.get_rng_state())
 
 
+def test_star_of_50000_by_magnitude():
+    spectrum = solve(star(50_000), "adjacency", 16)
+    np.testing.assert_allclose(spectrum.values[spectrum.mask], [49_999**0.5, -(49_999**0.5)], rtol=1e-9)
+    assert spectrum.certificate.gap == pytest.approx(49_999**0.5)
+
+
+@pytest.mark.parametrize(("operator", "k"), [("sym", 12), ("combinatorial", 5), ("adjacency", 7)])
+@pytest.mark.parametrize("solver", ["shift_invert", "chebyshev"])
+def test_the_space_kept_is_turned_by_no_more_than_stated(operator, k, solver):
+    graph = grid(29, 23)
+    spectrum = solve(graph, operator, k, solver=solver)
+    _, values, vectors, _ = dense_truth(graph, operator)
+    found = spectrum.vectors[:, spectrum.mask]
+    order = magnitude_order(values, 1e-9) if operator == "adjacency" else np.arange(values.size)
+    exact = vectors[:, order[: found.shape[1]]]
+    sine = np.linalg.norm(found - exact @ (exact.T @ found), 2)
+    assert found.shape[1] > 0
+    assert sine <= spectrum.certificate.turn + 1e-12
+    assert spectrum.certificate.turn <= 0.5
+    matrix, kept = build_operator(graph, operator), spectrum.values[spectrum.mask]
+    norm = np.linalg.norm(matrix @ found - found * kept)
+    assert spectrum.certificate.turn >= 0.9 * (norm - 1e-12) / spectrum.certificate.gap
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-170, 1e170, 1e300, 3e-323])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_weights_of_any_size(operator, factor):
+    graph = grid(7, 8)
+    spectrum = solve(graph * factor, operator, 12)
+    expected = solve(graph, operator, 12)
+    assert np.array_equal(spectrum.mask, expected.mask)
+    unit = 1.0 if operator == "sym" else factor
+    # The smallest weights have few digits, and so have their eigenvalues.
+    digits = 5e-324 / factor + 1e-9
+    np.testing.assert_allclose(spectrum.values / unit, expected.values, rtol=0, atol=digits)
+    kernels = [s.vectors @ s.vectors.T for s in (spectrum, expected)]
+    np.testing.assert_allclose(*kernels, atol=1e-9)
+
+
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="did you mean 'chebyshev'"):
         solve(path(3), "sym", 2, solver="chebychev")

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data, HeteroData
 
-from gssc import EmptySpectrumWarning, LaplacianSpectrum, RandomWalkSE
+from gssc import DeepSetPhi, EmptySpectrumWarning, GSSConv, LaplacianSpectrum, RandomWalkSE, prepare
+from gssc.testing import assert_permutation_equivariant
 
 OPERATORS = ["sym", "combinatorial", "adjacency"]
 
@@ -156,3 +157,68 @@ def test_bad_arguments(arguments, message):
 def test_bad_data():
     with pytest.raises(ValueError, match=r"data: expected a torch_geometric\.data\.Data, got HeteroData"):
         LaplacianSpectrum()(HeteroData())
+
+
+def both_ways(n: int, u: torch.Tensor, v: torch.Tensor, weight: torch.Tensor) -> Data:
+    index = torch.stack([torch.cat([u, v]), torch.cat([v, u])])
+    return Data(edge_index=index, edge_weight=torch.cat([weight, weight]), num_nodes=n)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("spread", [1e-13, 1e-12, 1e-8])
+@pytest.mark.parametrize("operator", ["sym", "combinatorial", "adjacency"])
+def test_near_degenerate_cuts_do_not_depend_on_the_order_of_nodes(spread: float, operator: str) -> None:
+    """A complete graph of 10 nodes whose nine equal eigenvalues are torn apart by rounding, or by little more."""
+    u, v = torch.triu_indices(10, 10, 1)
+    weight = 1.0 + spread * (2.0 * torch.rand(45) - 1.0)
+    graph = both_ways(10, u, v, weight)
+    graph.x = torch.randn(10, 4)
+    phi, conv = DeepSetPhi(4), GSSConv(4)
+
+    def function(data: Data) -> torch.Tensor:
+        return conv(data.x, phi(data.eigvals, data.eigmask), data.eigvecs)
+
+    transform = LaplacianSpectrum(4, operator)
+    alone = transform.spectrum(graph)
+    assert int(alone.mask.sum()) == 1
+    assert alone.certificate.turn <= 1e-9
+    assert torch.equal(prepare([graph], transform, progress=False)[0].eigmask[0], torch.from_numpy(alone.mask))
+    for seed in range(3):
+        assert_permutation_equivariant(function, graph, transform, tolerance=1e-9, seed=seed)
+
+
+REFUSED = {
+    "a sum that overflows": (
+        "sym",
+        torch.tensor([1e308, 1.7e308], dtype=torch.float64),
+        r"edge_weight[^:]*: expected weights whose sum",
+    ),
+    "more than float32 has": (
+        "combinatorial",
+        torch.tensor([1e170, 1.0], dtype=torch.float64),
+        r"edge_weight[^:]*: .* \(float32\)",
+    ),
+    "not finite": ("sym", torch.tensor([torch.inf, 1.0]), "edge_weight: expected finite numbers"),
+    "sparse": ("sym", torch.ones(2).to_sparse(), "edge_weight[^:]*: expected a dense tensor"),
+}
+
+
+@pytest.mark.parametrize(("operator", "weight", "line"), REFUSED.values(), ids=REFUSED)
+def test_prepare_and_the_transform_refuse_the_same_graphs_in_one_line(operator, weight, line) -> None:
+    graph = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), edge_weight=weight, num_nodes=3)
+    transform = LaplacianSpectrum(2, operator)
+    for run in (lambda: transform(graph.clone()), lambda: prepare([graph], transform, progress=False)):
+        with pytest.raises(ValueError, match=line) as caught:
+            run()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_features_do_no_harm(layout: torch.layout) -> None:
+    graph = Data(x=torch.eye(3).to_sparse(layout=layout), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    transform = LaplacianSpectrum(2)
+    (together,) = prepare([graph], transform, RandomWalkSE(3), progress=False)
+    assert together.x.layout == layout
+    assert torch.equal(transform(graph.clone()).eigvals, together.eigvals)
+    assert RandomWalkSE(3)(graph).rwse.shape == (3, 3)

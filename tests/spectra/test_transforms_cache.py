@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from gssc.spectra import CacheWarning, EmptySpectrumWarning, LaplacianSpectrum, transforms
+from gssc.spectra import CacheWarning, EmptySpectrumWarning, LaplacianSpectrum, dataset_spectra, prepare, transforms
+from gssc.spectra.cache import Cache
 
 
 def cycle(n: int = 8) -> Data:
@@ -90,3 +91,46 @@ def test_repr_names_all_arguments() -> None:
         "LaplacianSpectrum(k=3, operator='adjacency', zero_modes='drop', truncation='raw', directed='reject', "
         "weight_attr=None, solver='dense', device='cuda', cache='folder')"
     )
+
+
+def rewrite(folder: Path, change: str) -> None:
+    """Replace the one entry of a cache by one with a valid checksum that does not belong to the graph."""
+    (path,) = folder.iterdir()
+    cache = Cache(folder)
+    tensors, about = cache.load(path.stem)
+    vectors = "vectors" if "vectors" in tensors else "eigvecs"
+    if change == "shape":
+        tensors[vectors] = tensors[vectors][:-1].contiguous()
+    elif change == "name":
+        tensors["other"] = tensors.pop(vectors)
+    elif change == "numbers":
+        tensors[vectors] = torch.full_like(tensors[vectors], torch.nan)
+    elif change == "zeros":
+        tensors[vectors] = torch.zeros_like(tensors[vectors])
+    elif change == "about":
+        about = {}
+    else:
+        certificate = about["certificate"] if "certificate" in about else about["certificates"]["0"]
+        certificate["level"] = 3
+    cache.store(path.stem, tensors, about)
+
+
+@pytest.mark.parametrize("change", ["shape", "name", "numbers", "zeros", "about", "certificate"])
+@pytest.mark.parametrize("whole_dataset", [False, True])
+def test_an_entry_of_other_content_is_computed_anew(
+    tmp_path: Path, change: str, whole_dataset: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset_spectra, "BATCHED_NODES", 4)
+    transform = LaplacianSpectrum(4, cache=tmp_path)
+
+    def run() -> Data:
+        return prepare([cycle()], transform, progress=False)[0] if whole_dataset else transform(cycle())
+
+    first = run()
+    (path,) = tmp_path.iterdir()
+    sound = path.read_bytes()
+    rewrite(tmp_path, change)
+    with pytest.warns(CacheWarning, match="damaged"):
+        second = run()
+    assert torch.equal(first.eigvecs, second.eigvecs)
+    assert path.read_bytes() == sound

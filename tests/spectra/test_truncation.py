@@ -154,6 +154,7 @@ def test_gap_is_measured_at_both_ends_of_the_adjacency_matrix_and_from_dropped_z
 def test_tolerance_is_that_of_the_pairs_at_stake() -> None:
     values, count, _ = one_row([0.0, 0.0, 1.0, 2.0, 3.0], 0.0)
     errors = torch.tensor([[0.0, 1e-12, 1e-11, 1e-10, 1e-9]], dtype=torch.float64)
+    zeros = torch.tensor([2])
     for wanted, largest in (
         (SpectrumSettings(1), 1e-12),
         (SpectrumSettings(2), 1e-11),
@@ -161,18 +162,32 @@ def test_tolerance_is_that_of_the_pairs_at_stake() -> None:
         (SpectrumSettings(1, "adjacency"), 1e-9),
         (SpectrumSettings(9), 1e-9),
     ):
-        assert float(cut(values, errors, count, wanted, known_zeros=2)[0]) == CLUSTER_TOLERANCE * largest
-    assert float(cut(values, errors, count, SpectrumSettings(1), floor=0.5)[0]) == 0.5
+        assert float(cut(values, errors, count, wanted, zeros)[0]) == CLUSTER_TOLERANCE * largest
 
 
-def test_a_chain_whose_mean_lies_far_from_its_members_widens_the_tolerance_of_its_row_alone() -> None:
+def test_a_chain_whose_mean_lies_far_from_its_members_is_cut_only_far_above_it() -> None:
     """Steps of 0.9 tolerances make a cluster of which the ends are ten times as far from the mean as from the rest."""
     step = 0.9 * CLUSTER_TOLERANCE * 1e-12
     chain = [1.0 + i * step for i in range(20)] + [1.0 + 20.5 * step]
     values = torch.tensor([chain, list(range(21))], dtype=torch.float64)
     tolerance, chosen, _ = cut(values, torch.full_like(values, 1e-12), torch.tensor([21, 21]), SpectrumSettings(20))
-    assert tolerance.tolist() == pytest.approx([4e-11, 1e-11])
+    assert tolerance.tolist() == pytest.approx([1e-11, 1e-11])
     assert chosen.mask.sum(1).tolist() == [0, 20]
+
+
+def test_a_cut_needs_a_gap_far_above_rounding_relative_to_the_eigenvalues_around_it() -> None:
+    low = 1e-5 * torch.tensor([[0.0, 1.0, 2.0, 2.0 + 1e-6, 4.0, 1e6]], dtype=torch.float64)
+    errors, count = torch.full_like(low, 1e-14), torch.tensor([6])
+
+    def kept(k: int, **about: object) -> int:
+        return int(cut(low, errors, count, SpectrumSettings(k), torch.tensor([1]), **about).whole.mask.sum())
+
+    # Iterative: modes of a large grid, 1e-6 of ‖L‖ apart, stay; two that are 1e-6 of themselves apart are not parted.
+    assert [kept(k) for k in range(1, 6)] == [1, 2, 2, 4, 5]
+    # Dense: what rounding can move by 1e-9 is not kept, but the zero mode is exact.
+    norm = torch.tensor([10.0], dtype=torch.float64)
+    assert [kept(k, norm=norm) for k in range(1, 6)] == [1, 1, 1, 1, 5]
+    assert [kept(k, floor=2e-5) for k in range(1, 6)] == [0, 0, 0, 0, 5]
 
 
 def data_of(adjacency: sp.csr_array) -> Data:
