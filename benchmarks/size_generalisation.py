@@ -286,7 +286,9 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
         axis.grid(visible=True, which="major", linewidth=0.4, alpha=0.6)
         axis.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("mean absolute error / deviation")
-    figure.axes[0].legend(fontsize=7, frameon=False)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8, frameon=False
+    )
     picture = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "gssc", "svg.fonttype": "path"}):  # the same bytes every time
         figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": None})
