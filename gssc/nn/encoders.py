@@ -110,7 +110,8 @@ class FeatureEncoder(Resets, nn.Module):
         if columns.is_floating_point():
             fail(self.name, "integer categories (an integer number of features means continuous)", raw.dtype)
         try:
-            return dropout(embedding_sum(columns, self.embeddings), self.dropout, self.training)
+            embedded = embedding_sum(columns, self.embeddings)
+            return dropout(embedded, self.dropout, self.training) if self.dropout else embedded
         except (IndexError, RuntimeError):  # on a CPU; a GPU has no words for it
             if columns.is_cuda or torch.compiler.is_compiling():
                 raise
@@ -125,7 +126,7 @@ class FeatureEncoder(Resets, nn.Module):
 def _product(x: Tensor, linear: nn.Linear, p: float, training: bool) -> Tensor:
     """drop(x) W + b; of a CSR tensor only the numbers that it stores are dropped and multiplied: zeros stay zeros."""
     if x.layout != torch.sparse_csr:
-        return linear(dropout(x, p, training))
+        return linear(dropout(x, p, training) if p else x)
     kept = dropout(x.values(), p, training)
     rows, columns = x.crow_indices(), x.col_indices()
     with torch.autocast(x.device.type, enabled=False):
