@@ -116,7 +116,7 @@ class ModelConfig(Section):
     rwse_channels: Whole = 28  # channels of the random-walk encoding; 0 for none
     diagonal_channels: Whole = 0  # channels of the invariant spectral node encoding; 0 for none
     smooth: Literal["none", "ends"] = "none"  # ends: embeddings and outputs of nodes are averaged over neighbours
-    residual: bool = True  # layers add their input to what their parts say of it
+    layer_scale: Number = 1.0  # what of every layer is added to its input; 1: all
     dropout_input: Probability = 0.0  # dropout of node features, before anything else
     lappe_channels: Whole = 0  # channels of LapPE, eigenvectors with random signs as node input; 0 for none
     dropout_local: Probability = 0.0  # dropout after the local part

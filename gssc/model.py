@@ -87,7 +87,7 @@ class GSSC(Resets, nn.Module):
         heads: Heads of ``glob="attention"``.
         smooth: ``"ends"`` frames the layers like those of a two-layer GCN: what the encoders say is averaged over
             neighbours, then ReLU and dropout; and so are outputs of nodes averaged. ``"none"``: they are not.
-        residual: Whether layers add their input to what their parts say of it, see ``GSSCLayer``.
+        layer_scale: What of every layer counts, see ``GSSCLayer``.
         dropout_input: Dropout of continuous node features, or of the embedding of categories.
         dropout_local: Dropout of the local part.
         dropout_global: Dropout of the global part.
@@ -146,7 +146,7 @@ class GSSC(Resets, nn.Module):
         degree: Literal["in", "undirected"] = "in",
         heads: int = 4,
         smooth: Literal["none", "ends"] = "none",
-        residual: bool = True,
+        layer_scale: float = 1.0,
         dropout_input: float = 0.0,
         dropout_local: float = 0.0,
         dropout_global: float = 0.0,
@@ -215,7 +215,7 @@ class GSSC(Resets, nn.Module):
         locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
         globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
         self.layers = nn.ModuleList(
-            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, residual)
+            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, layer_scale)
             for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels

@@ -2,6 +2,7 @@ import pytest
 import torch
 from graphs import edgeless, path, random_graph
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GCNConv
 from torch_geometric.transforms import Compose
 
 from gssc import GINE, GSSC, GSSConv, LaplacianSpectrum, RandomWalkSE, model_inputs, prepare
@@ -242,3 +243,22 @@ def test_types_that_differ_from_those_of_the_weights_are_named(name, batch):
     assert model.double()(**model_inputs(everything)).dtype == torch.float64
     # What is not read may be of any type.
     GSSC(1, 16, 2, glob="none")(**inputs | {name: inputs[name].double()})
+
+
+def test_smooth_ends_without_layers_are_a_gcn(float64):
+    data = LaplacianSpectrum(k=4)(random_graph(30, 0.2))
+    data.x = torch.randn(30, 8)
+    settings = {"smooth": "ends", "norm": "none", "head": "linear", "level": "node", "node_features": 8}
+    model = GSSC(3, 16, 1, layer_scale=0.0, **settings)
+    first, second = GCNConv(8, 16), GCNConv(16, 3)
+    for conv, linear in ((first, model.node_encoder.linear), (second, model.head[0])):
+        conv.lin.weight.data = linear.weight.data
+        linear.bias.data.zero_()
+    expected = second(first(data.x, data.edge_index).relu(), data.edge_index)
+    torch.testing.assert_close(model(**model_inputs(data)), expected)
+    whole = GSSC(3, 16, 1, layer_scale=1.0, **settings)
+    part = GSSC(3, 16, 1, layer_scale=0.25, **settings)
+    part.load_state_dict(whole.state_dict())
+    x, edges, phi = torch.randn(30, 16), data.edge_index, whole.phi(data.eigvals, data.eigmask)
+    out, _ = whole.layers[0](x, edges, phi, data.eigvecs)
+    torch.testing.assert_close(part.layers[0](x, edges, phi, data.eigvecs)[0], 0.75 * x + 0.25 * out)

@@ -133,10 +133,16 @@ def test_one_graph_is_trained_as_its_labels_suggest():
     assert large.model.local == "gcn"
     assert few.train.patience == many.train.patience > 0
     assert [line.partition(":")[0] for line in said] == [
-        "one graph, 200 training nodes, few for 4 classes",
-        "one graph, 201 training nodes, many for 4 classes",
-        "one graph, 201 training nodes, many for 4 classes; 500,001 edges",
+        "one graph, 200 training nodes for 4 classes, treated as few",
+        "one graph, 201 training nodes for 4 classes, treated as many",
+        "one graph, 201 training nodes for 4 classes, treated as many; 500,001 edges",
     ]
+    pairs = torch.stack([torch.arange(20), torch.arange(1, 21)])
+    for labels, local in ((torch.zeros(1000), "gcn"), (torch.arange(1000) % 2, "gatedgcn")):  # neighbours differ
+        dataset = one_graph(200, 20)
+        train = replace(dataset.splits["train"], edge_index=pairs, y=labels.long())
+        dataset = replace(dataset, splits={"train": train})
+        assert for_one_graph(recipe, dataset, [], said.append).model.local == local
     assert for_one_graph(recipe, one_graph(200, level="graph"), [], said.append) is recipe
 
 

@@ -3,6 +3,7 @@
 import inspect
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import CGConv
 
@@ -36,8 +37,7 @@ class GSSCLayer(Resets, nn.Module):
         dropout_global: Dropout after the global part.
         dropout_ffn: Dropout inside and after the feed-forward network.
         norm: ``"batch"``, ``"layer"`` or ``"none"``.
-        residual: Whether x is added to what the parts say of it. Without, a ``"gcn"`` that hears its node as one of its
-            neighbours smooths, as in a plain GCN; the feed-forward network always adds its input.
+        scale: What of the layer counts: x becomes x + scale · (layer(x) - x).
 
     Shapes:
         x [N, C], edge_index [2, E], phi [G, K, c], vectors [N, K], batch [N] -> x [N, C], edge_attr as given or
@@ -61,7 +61,7 @@ class GSSCLayer(Resets, nn.Module):
         dropout_global: float = 0.0,
         dropout_ffn: float = 0.0,
         norm: NormName = "batch",
-        residual: bool = True,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         check_positive("channels", channels)
@@ -69,7 +69,7 @@ class GSSCLayer(Resets, nn.Module):
             fail("local", "a convolution, or None only where glob is given", "None for both")
         for name, p in zip(("local", "global", "ffn"), (dropout_local, dropout_global, dropout_ffn), strict=True):
             check_probability(f"dropout_{name}", p)
-        self.channels, self.residual = channels, residual
+        self.channels, self.scale = channels, scale
         self.local, self.glob = local, glob
         self.dropout_local, self.dropout_global = dropout_local, dropout_global
         self.norm_local = make_norm(norm, channels) if local is not None else None
@@ -109,13 +109,14 @@ class GSSCLayer(Resets, nn.Module):
             h, edge_attr = h if isinstance(h, tuple) else (h, edge_attr)
             # One that adds the residual itself drops out itself.
             dropout = 0.0 if self._local_adds_residual else self.dropout_local
-            branches.append(Branch(h, self.norm_local, dropout, self.residual and not self._local_adds_residual))
+            branches.append(Branch(h, self.norm_local, dropout, not self._local_adds_residual))
         if self.glob is not None and self.norm_global is not None:
             h = self.glob(x, phi, vectors, batch, context=context)
-            branches.append(Branch(h, self.norm_global, self.dropout_global, self.residual))
+            branches.append(Branch(h, self.norm_global, self.dropout_global))
         h = residual_norm(x, branches, mask, training=self.training, seed=seed)
         settings: dict[str, Any] = {"training": self.training, "seed": seed, "site": 2}
-        return residual_feed_forward(h, self.feed_forward, self.norm_ffn, mask, **settings), edge_attr
+        out = residual_feed_forward(h, self.feed_forward, self.norm_ffn, mask, **settings)
+        return out if self.scale == 1.0 else torch.lerp(x, out, self.scale), edge_attr
 
 
 class FeedForward(Resets, nn.Sequential):

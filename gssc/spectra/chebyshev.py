@@ -110,9 +110,11 @@ class ChebyshevBlock(ChebyshevFilter):
         Let V hold the kept pairs and those further Ritz pairs (θ, r) with small r/(θ - σ), Q = I - VVᵀ. If H had one
         more eigenvalue ≤ σ, then Q H Q on the complement of V would have one ≤ σ' = σ + Σ r²/(θ - σ) / (1 - Σ
         r²/(θ - σ)²) (Cauchy interlacing; the sums correct for the further pairs), with a unit eigenvector w, and a
-        filtered Gaussian column y = p(QHQ) z would have ‖y‖ ≥ p(σ') |wᵀz|, wᵀz ~ N(0, 1). Seeing columns of norm
-        ‖y_i‖ then has probability Π √(2/π) ‖y_i‖/p(σ') at most. The projection is repeated whenever the filter may have
-        grown by CHECK_RETURN, which keeps rounding and residuals from growing back.
+        filtered Gaussian column y = p(QHQ) z would have ‖y‖ ≥ p(σ') |wᵀz|, wᵀz ~ N(0, 1). All of c columns then have
+        norms up to t with probability (√(2/π) t/p(σ'))^c at most: t is the largest seen. (The product of what each
+        would have alone is no such probability: moderately small factors make a tiny product by chance.) The projection
+        is repeated whenever the filter may have grown by CHECK_RETURN, which keeps rounding and residuals from growing
+        back.
         """
         safe, raised, edge, degree = self._check_plan(kept, sigma)
         for _ in range(CHECK_REFINEMENTS):
@@ -138,7 +140,7 @@ class ChebyshevBlock(ChebyshevFilter):
         norms = torch.linalg.vector_norm(columns, dim=0).cpu().numpy()
         if not np.isfinite(norms).all():
             return 1.0
-        return float(np.prod(np.minimum(1.0, math.sqrt(2.0 / math.pi) * norms)))
+        return min(1.0, math.sqrt(2.0 / math.pi) * float(norms.max())) ** CHECK_COLUMNS
 
     def _check_plan(self, kept: int, sigma: float) -> tuple[np.ndarray, float, float, int]:
         """Which pairs above σ are well enough known to be projected out [b], σ', the filter's edge and its degree."""

@@ -10,25 +10,26 @@ COLLAPSE = 4  # times slower than usual
 
 
 class Pace:
-    """Counts steps; says once that they have become ``COLLAPSE`` times slower than in the first minutes."""
+    """Says once that steps have become ``COLLAPSE`` times slower than in the first minutes.
+
+    Who makes steps counts them in ``steps``, and asks for a ``look`` before one that comes when it is ``due``.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say, self.usual, self.said = say, list[float](), False
         self.since, self.steps = time.monotonic(), 0
-
-    def step(self) -> None:
-        """To be called before every step."""
-        now = time.monotonic()
-        if now - self.since >= WINDOW:
-            self._window(self.steps / (now - self.since))
-            self.since, self.steps = now, 0
-        self.steps += 1
+        self.due = self.since + WINDOW
 
     def skip(self, seconds: float) -> None:
         """Time since the last step that went into something else."""
         self.since += seconds
+        self.due += seconds
 
-    def _window(self, rate: float) -> None:
+    def look(self) -> None:
+        """Compare the window that ends with the first ones."""
+        now = time.monotonic()
+        rate = self.steps / (now - self.since)
+        self.since, self.steps, self.due = now, 0, now + WINDOW
         usual = statistics.median(self.usual) if self.usual else 0.0
         if rate * COLLAPSE >= usual:
             self.usual = [*self.usual, rate][:FIRST]

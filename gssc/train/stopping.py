@@ -109,7 +109,9 @@ class Stopping:
 
         def stop() -> bool:
             self.give_way()
-            self.pace.step()
+            if time.monotonic() >= self.pace.due:
+                self.pace.look()
+            self.pace.steps += 1
             return self.stops() or (next(asked) > 0 and self.due())
 
         return stop

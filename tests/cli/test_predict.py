@@ -101,14 +101,14 @@ def test_one_large_graph_with_masks(tmp_path, monkeypatch):
     torch.manual_seed(0)
     n = 60
     part = torch.randint(3, (n,))
-    graph = Data(x=torch.randn(n, 3), edge_index=cycle(n).edge_index, y=(torch.arange(n) % 2))
+    graph = Data(x=torch.randn(n, 3), edge_index=cycle(n).edge_index, y=(torch.arange(n) % 3))
     graph.train_mask, graph.val_mask, graph.test_mask = part == 0, part == 1, part == 2
     torch.save([graph], tmp_path / "one.pt")
     out = tmp_path / "out"
     words = ["train", "--data", str(tmp_path / "one.pt"), *SMALL, "train.epochs=2", "--out", str(out)]
     run(*words, "--device", "cpu")
     recorded, _ = load_tensors(out / "seed-0" / "predictions.safetensors")
-    assert recorded["prediction"].shape == (int((part == 2).sum()), 2)
+    assert recorded["prediction"].shape == (int((part == 2).sum()), 3)
     assert torch.equal(recorded["target"], graph.y[part == 2])
 
 

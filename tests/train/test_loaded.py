@@ -135,7 +135,7 @@ def test_beginnings_that_do_not_exist_or_do_not_fit(root):
         ("dataset.json", ("name",), "cycles-4"),
         ("dataset.json", ("standardize",), {"x": [[0.0], [2.0]]}),
         ("config.yaml", ("spectrum", "k"), 5),
-        ("config.yaml", ("model", "layers"), 10_000),
+        ("config.yaml", ("model", "layers"), 500),
         ("config.yaml", ("model", "normalize"), False),
         ("config.yaml", ("train", "precision"), "bf16"),
         ("summary.json", ("metric",), "mae"),
@@ -183,8 +183,8 @@ def test_a_model_is_compared_with_its_weights_before_it_is_built(root, tmp_path)
 
     for section, key, value, words in [
         ("recipe", "model", {"layers": 900}, "model.layers: expected 1, as there are weights of, got 900"),
-        ("recipe", "model", {"channels": 65_000}, "of shape "),
-        ("recipe", "spectrum", {"rwse": 10_000}, "rwse_encoder"),
+        ("recipe", "model", {"channels": 2_000}, "of shape "),
+        ("recipe", "spectrum", {"rwse": 10_000}, "rwse_channels"),
         ("dataset", "node_features", [5] * 90_000, "0 columns of node_features"),
         ("dataset", "node_features", 90_000, "node_encoder"),
     ]:

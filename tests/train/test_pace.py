@@ -14,7 +14,9 @@ def clock(monkeypatch):
 
 def steps(pace, clock, count, seconds):
     for _ in range(count):
-        pace.step()
+        if clock[0] >= pace.due:
+            pace.look()
+        pace.steps += 1
         clock[0] += seconds
 
 
