@@ -46,7 +46,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 def writing(path: Path) -> Iterator[TextIO]:
     """A text file that is written piece by piece, and replaces what was there once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_dead(path.parent)
+    remove_dead(path.parent)
     temporary = path.parent / f".{path.name}.{_mark()}.tmp"
     try:
         with temporary.open("w", newline="", encoding="utf-8") as file:
@@ -76,7 +76,7 @@ def _replace(contents: Mapping[Path, bytes]) -> None:
     folders = {path.parent for path in contents}
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_dead(folder)
+        remove_dead(folder)
     try:
         for path, content in contents.items():
             with temporary[path].open("wb") as file:
@@ -97,7 +97,7 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
     """A new folder beside another place, which is gone afterwards unless it was renamed."""
     temporary = beside.parent / f".{beside.name}.{_mark()}.tmp"
     temporary.mkdir(parents=True)
-    _remove_dead(beside.parent)
+    remove_dead(beside.parent)
     try:
         yield temporary
     finally:
@@ -139,7 +139,7 @@ def _machine() -> int:
 
 
 @lru_cache(maxsize=256)  # once, in a process
-def _remove_dead(folder: Path) -> None:
+def remove_dead(folder: Path) -> None:
     """Remove what processes of this machine that live no more have left unfinished in a folder."""
     for path in folder.glob(f".*.{_machine():08x}*.tmp") if os.name == "posix" else ():
         written_by = re.search(r"\.[0-9a-f]{8}([0-9a-f]{8})[0-9a-f]{16}\.tmp$", path.name)

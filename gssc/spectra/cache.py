@@ -9,7 +9,6 @@ import hashlib
 import json
 import mmap
 import os
-import tempfile
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.files import CHECKSUM, DIGITS, DamagedFileError, load_tensors, sync_folder
+from gssc.files import CHECKSUM, DIGITS, DamagedFileError, load_tensors, remove_dead, sync_folder, temporary_folder
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
 SOLVER_VERSION = 9
@@ -101,6 +100,7 @@ class Cache:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             fail("cache", "a folder", f"the file {self.folder}")
+        remove_dead(self.folder)
 
     def path(self, key: str) -> Path:
         return self.folder / f"{key}.safetensors"
@@ -128,8 +128,8 @@ class Cache:
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{key}.", dir=self.folder) as beside:
-                temporary = Path(beside, "entry")
+            with temporary_folder(self.path(key)) as beside:
+                temporary = beside / "entry"
                 temporary.touch()
                 mode = temporary.stat().st_mode
                 save_file(stored, temporary, {"gssc": text})

@@ -143,6 +143,6 @@ class TestLeftovers:
         assert left.name.endswith(".tmp")
         mine = tmp_path / f".other.{files._mark()}.tmp"  # of a process that lives
         mine.write_text("")
-        files._remove_dead.cache_clear()
+        files.remove_dead.cache_clear()
         write_atomic(tmp_path / "file", "whole")
         assert sorted(tmp_path.iterdir()) == sorted([mine, tmp_path / "file"])
