@@ -12,7 +12,15 @@ from benchmarks.__main__ import app, main
 from benchmarks.registry import Workload
 
 runner = CliRunner()
-TINY = Workload("tiny", "One.", "benchmarks.conv", "cpu", 0.1, ("--nodes", "60", "--growth", "50", "100"), seconds=True)
+TINY = Workload(
+    "tiny",
+    "One.",
+    "benchmarks.conv",
+    "cpu",
+    0.1,
+    ("--nodes", "60", "--growth", "50", "100", "--selective", "30", "60"),
+    seconds=True,
+)
 WRONG = Workload("wrong", "Two.", "wrong_workload", "cpu", 0.1)
 BIG = Workload("big", "Three.", "benchmarks.kernels", "gpu", 0.1)
 
@@ -40,7 +48,8 @@ def test_right_ones_are_timed_wrong_ones_are_not(declared, tmp_path):
     with out.open() as file:
         rows = list(csv.DictReader(file))
     assert [row["variant"] for row in rows] == [
-        "gssc", "explicit z", "PyTorch attention, float32", "PyG Performer", "gssc", "gssc"
+        "gssc", "explicit z", "PyTorch attention, float32", "PyG Performer", "gssc", "gssc",
+        "gssc, selective", "gssc, selective"
     ]  # fmt: skip
     assert all(0 < float(row["p20_ms"]) <= float(row["p50_ms"]) <= float(row["p80_ms"]) for row in rows)
     assert all(float(row["peak_mb"]) >= 0 for row in rows)

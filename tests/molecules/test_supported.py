@@ -121,7 +121,8 @@ def longer_head(model):
         (option("layers.3.norm_ffn.eps", 1e-3), "layers.3.norm_ffn.eps is not 1e-05"),
         (option("layers.3.norm_ffn.momentum", None), "layers.3.norm_ffn.momentum is not 0.1"),
         (option("layers.3.norm_local", nn.BatchNorm1d(16)), "its norms are not BatchNorms"),
-        (option("layers.3.scale", 2.0), "layers.3 has a scale that they do not know"),
+        (option("layers.3.scale", 2.0), "layers.3.scale is not 1.0"),
+        (option("smooth", "ends"), "the model.smooth is not 'none'"),
         (option("layers.3.glob.temperature", 2.0), "layers.3.glob has a temperature that they do not know"),
         (option("layers.3.glob.gate", nn.Parameter(torch.ones(16))), "parameters that they do not know: glob.gate"),
         (option("layers.3.glob.forward", print), "layers.3.glob has a forward that they do not know"),
@@ -181,9 +182,10 @@ def test_options_that_are_functions_have_to_be_the_same():
 OPTIONS = {
     GSSC: "out_channels channels layers node_features edge_features embedding_init edge_embedding rwse rwse_channels "
     "diagonal_channels lappe_channels local glob phi phi_channels kernel selective normalize self_term degree_scaling "
-    "out_proj kernel_channels in_proj degree_init degree heads residual dropout_input dropout_local dropout_global "
-    "dropout_ffn norm level pool head jumping_knowledge degree_histogram recompute ordered_pairs",
-    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm residual",
+    "out_proj kernel_channels in_proj degree_init degree heads smooth layer_scale dropout_input "
+    "dropout_local dropout_global dropout_ffn norm level pool head jumping_knowledge degree_histogram recompute "
+    "ordered_pairs",
+    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm scale",
     GSSConv: "channels phi_channels kernel selective normalize self_term degree_scaling out_proj "
     "kernel_channels in_proj degree_init",
     GINE: "channels",

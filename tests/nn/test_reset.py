@@ -33,6 +33,7 @@ MAKERS = {
     "LocalGCN": lambda: gssc.nn.LocalGCN(C),
     "LocalPNA": lambda: gssc.nn.LocalPNA(C, [1, 2, 3], edge_features=True),
     "MLPHead": lambda: gssc.nn.MLPHead(C, 2),
+    "EdgeHead": lambda: gssc.nn.EdgeHead(C, 2),
     "RandomWalkEncoder": lambda: gssc.nn.RandomWalkEncoder(3, C),
     "SoftmaxAttention": lambda: gssc.SoftmaxAttention(C, 2),
     "SpectralDiagonalEncoder": lambda: gssc.nn.SpectralDiagonalEncoder(3, C),

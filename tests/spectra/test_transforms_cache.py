@@ -89,7 +89,7 @@ def test_repr_names_all_arguments() -> None:
     text = repr(LaplacianSpectrum(3, "adjacency", "drop", "raw", "reject", None, "dense", "cuda", "folder"))
     assert text == (
         "LaplacianSpectrum(k=3, operator='adjacency', zero_modes='drop', truncation='raw', directed='reject', "
-        "weight_attr=None, solver='dense', device='cuda', cache='folder')"
+        "weight_attr=None, solver='dense', device='cuda', cache='folder', which='low')"
     )
 
 
