@@ -83,7 +83,7 @@ def for_large_graphs(recipe: Recipe, nodes: int, say: Callable[[str], None]) -> 
 FEW_LABELS = 50  # training nodes per class
 MANY_EDGES = 500_000  # directed; more would cost gates of edges seconds per step and gigabytes
 ENOUGH_EDGES = 20  # between training nodes, to tell whether neighbours differ
-FEW_LABELLED = {  # a two-layer GCN: on Citeseer every part beyond that frame made validation worse
+FEW_LABELLED = {  # a two-layer GCN; with a global layer besides, scores on Citeseer were 60 to 69 % instead of 72
     "model.layers": 1, "model.local": "gcn", "model.glob": "none", "model.smooth": "ends", "model.layer_scale": 0.0,
     "model.norm": "none", "model.head": "linear", "model.embedding_init": "xavier", "model.dropout_input": 0.5,
     "optim.lr": 0.01, "optim.weight_decay": 5e-4, "optim.decay": "l2", "optim.warmup_epochs": 0,
