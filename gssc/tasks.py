@@ -159,8 +159,8 @@ class Task:
 
 
 def _like(number: float | Sequence[float], values: Tensor) -> Tensor | float:
-    """One number as it is, one number per column as a row."""
-    return torch.tensor(number, dtype=values.dtype, device=values.device) if isinstance(number, Sequence) else number
+    """One number as it is, one number per column as a row, written by the device itself: a capture allows no copy."""
+    return torch.stack([values.new_full((), one) for one in number]) if isinstance(number, Sequence) else number
 
 
 def _functional(task: Task) -> Callable[[Tensor, Tensor], Tensor]:

@@ -32,7 +32,7 @@ MODELS: tuple[dict[str, Any], ...] = (
     {"local": "gine", "kernel": "shared", "degree_scaling": True, "out_proj": True},
     {"local": "gatedgcn", "selective": True},
     {"local": "gcn", "glob": "attention", "level": "node"},
-    {"local": "gin", "kernel": "shared", "selective": True, "level": "node"},
+    {"local": "gcn", "kernel": "shared", "selective": True, "level": "node"},
 )
 # Largest difference, relative to the largest entry (absolute below one), over all entries of all batches. A model in
 # bfloat16 rounds its eigenvectors too, to three digits, and selection is of degree six in them.

@@ -138,7 +138,7 @@ def test_graphs_that_are_stored_batched_and_moved_stay_as_they_are(prepared):
 
 def test_a_replayed_step_notices_too():
     model = GSSC(1, 4, 1, node_features=3)
-    with pytest.warns(UserWarning, match="there is no GPU"):
+    with pytest.warns(UserWarning, match="steps run as they are"):
         step = replayed(lambda batch: model(**model_inputs(batch)), model)
     with pytest.raises(ValueError, match="spectrum: expected that of these"):
         step(sampled(large()))

@@ -15,6 +15,8 @@ from report.browser import Browser, find_browser
 
 import gssc
 from gssc.config import describe_keys
+
+pytest.importorskip("griffe")
 from tools.site import to_markdown
 
 ROOT = Path(__file__).parents[2]
