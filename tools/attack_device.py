@@ -35,12 +35,13 @@ MODELS: tuple[dict[str, Any], ...] = (
     {"local": "gcn", "kernel": "shared", "selective": True, "level": "node"},
 )
 # Largest difference, relative to the largest entry (absolute below one), over all entries of all batches. A model in
-# bfloat16 rounds its eigenvectors too, to three digits, and selection is of degree six in them.
+# bfloat16 rounds its eigenvectors too, to three digits, and selection is of degree six in them. Gradients jump where the
+# input of a ReLU is within rounding of zero: float32 by PyTorch's own ops differs from float64 by up to 2e-2 for that.
 LIMITS = {
     "convolution, float32": 1e-4,
     "convolution, bfloat16": 5e-2,
     "output, float32": 1e-3,
-    "gradients, float32": 1e-3,
+    "gradients, float32": 5e-2,
     "output, autocast": 3e-1,
     "gradients, autocast": 5e-1,
     "output, bfloat16": 5e-1,
