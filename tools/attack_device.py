@@ -35,8 +35,8 @@ MODELS: tuple[dict[str, Any], ...] = (
     {"local": "gcn", "kernel": "shared", "selective": True, "level": "node"},
 )
 # Largest difference, relative to the largest entry (absolute below one), over all entries of all batches. A model in
-# bfloat16 rounds its eigenvectors too, to three digits, and selection is of degree six in them. Gradients jump where the
-# input of a ReLU is within rounding of zero: float32 by PyTorch's own ops differs from float64 by up to 2e-2 for that.
+# bfloat16 rounds its eigenvectors too, to three digits, and selection is of degree six in them. Gradients in float32 by
+# PyTorch's own ops differ from those in float64 by up to 2e-2: they jump where the input of a ReLU changes its sign.
 LIMITS = {
     "convolution, float32": 1e-4,
     "convolution, bfloat16": 5e-2,

@@ -1,5 +1,6 @@
 """Cycle counting: random graphs, published or generated, with the cycles of each length through every node."""
 
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,6 +18,7 @@ from gssc.readers import NONSENSE
 SIZES_AND_DEGREES = ((10, 6), (15, 6), (20, 5), (30, 5))
 CYCLE_LENGTHS = (3, 4, 5, 6)
 GRAPHS, TRAIN, VALIDATION = 5000, 1500, 1000
+UNREADABLE = (*NONSENSE, SyntaxError, tokenize.TokenError)  # NumPy reads the head of an array as Python's tokens
 
 EXPECTED = "the arrays n_nodes, n_edges, edge_u, edge_v, y and *_idx"
 
@@ -54,7 +56,7 @@ def _read(path: Path) -> tuple[list[Data], dict[str, np.ndarray]]:
         for name, numbers in splits.items():
             if numbers.ndim != 1 or not set(numbers.tolist()) <= set(range(len(graphs))):
                 raise ValueError(f"{name}_idx that are no numbers of graphs")
-    except (*NONSENSE, OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (*UNREADABLE, OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         fail("count_cycle.npz", EXPECTED, f"{path}: {error}")
     return graphs, splits
 

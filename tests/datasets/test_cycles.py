@@ -1,3 +1,5 @@
+import zipfile
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -56,6 +58,17 @@ def test_damaged_file(tmp_path, content):
         path.write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"count_cycle\.npz: expected the arrays"):
         load_dataset("cycles-3", tmp_path)
+
+
+@pytest.mark.parametrize("head", ["{'descr': '<i8', 'shape': (3", "{'descr': ]", "((((", "\n  1\n 2"])
+def test_heads_of_arrays_that_are_no_dictionary(tmp_path, head):
+    path = tmp_path / "cycles" / "raw" / "count_cycle.npz"
+    path.parent.mkdir(parents=True)
+    text = head.ljust(117).encode() + b"\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("y.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with pytest.raises(ValueError, match=r"count_cycle\.npz: expected the arrays"):
+        load_cycles(3, tmp_path)
 
 
 def enumerate_cycles(data):
