@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.dense_pairs import complete_pairs
+from gssc.spectra.operators import ORDINARY_EXPONENT
 
 # Numbers of one stack of dense matrices: 32 MB in float64.
 STACK_LIMIT = 2**22
@@ -86,14 +87,18 @@ def dense_part(nodes: np.ndarray, stack: np.ndarray, bound: np.ndarray, mass: np
     """A part of complete solutions, from the operators [b, s, s] of components on these ``nodes`` [b, s].
 
     They are bounded by ``bound`` [b]. Kept are ``count`` pairs at the low end of Laplacians, which have the
-    `zero_mode_mass` [b, s], and at both ends of the adjacency matrix, which has none.
+    `zero_mode_mass` [b, s], and at both ends of the adjacency matrix, which has none. Components whose weights are next
+    to nothing beside those of the graph are solved times a power of 2: subnormal numbers have too few digits.
     """
     b, s = nodes.shape
+    exponent = np.where(bound < np.ldexp(1.0, -ORDINARY_EXPONENT), np.frexp(bound)[1], 0)
+    stack, bound = np.ldexp(stack, -exponent[:, None, None]), np.ldexp(bound, -exponent)
     mass_of_node = None if mass is None else torch.from_numpy(mass)
     pairs = complete_pairs(torch.from_numpy(stack), torch.from_numpy(bound), torch.full((b,), s), mass_of_node)
     column = torch.arange(s)
     column = column[(column < count) | (column >= s - count)] if mass is None else column[:count]
     index = column.expand(b, -1)
-    errors = pairs.error.gather(1, pairs.place.gather(1, index)).numpy()
-    values, vectors = pairs.values.gather(1, index).numpy(), pairs.vectors(index).mT
-    return Part(nodes, values, vectors, errors, float(pairs.orthogonality.max()), float(pairs.norm.max()))
+    errors = np.ldexp(pairs.error.gather(1, pairs.place.gather(1, index)).numpy(), exponent[:, None])
+    values = np.ldexp(pairs.values.gather(1, index).numpy(), exponent[:, None])
+    norm = float(np.ldexp(pairs.norm.numpy(), exponent).max())
+    return Part(nodes, values, pairs.vectors(index).mT, errors, float(pairs.orthogonality.max()), norm)

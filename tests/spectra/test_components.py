@@ -1,6 +1,7 @@
 """Components: found, ordered by size, solved in stacks; zero modes exact."""
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 import torch
 from closed_forms import complete, cycle, disjoint, path, reweighted
@@ -8,6 +9,7 @@ from closed_forms import complete, cycle, disjoint, path, reweighted
 from gssc.spectra import components
 from gssc.spectra.components import dense_part, find_components, small_parts
 from gssc.spectra.operators import build_operator, degrees, smallest_nodes, zero_mode_mass
+from gssc.spectra.solve import solve
 
 
 def shuffled(graph, seed=0):
@@ -63,3 +65,14 @@ def test_eigenvalue_hidden_by_rounding_keeps_its_vector_orthogonal_to_the_zero_m
     assert np.abs(part.values[0, :2]).max() <= 10 * np.finfo(float).eps * part.norm
     np.testing.assert_allclose(np.abs(vectors[:, 1]), 8**-0.5, atol=1e-12)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(8), atol=1e-13)
+
+
+@pytest.mark.parametrize("operator", ["combinatorial", "adjacency"])
+def test_weights_that_are_next_to_nothing_beside_others(operator):
+    pair = sp.csr_array(([5e-324, 5e-324], ([0, 1], [1, 0])), shape=(2, 2))
+    graph = sp.block_diag([sp.csr_array(complete(2)), pair], format="csr")
+    found = solve(sp.csr_array(graph), operator, 13)
+    kept = found.vectors[:, found.mask]
+    expected = [0, 0, 0, 2] if operator == "combinatorial" else [1, -1, 0, 0]
+    assert found.values[found.mask].tolist() == expected
+    np.testing.assert_allclose(kept.T @ kept, np.eye(4), atol=1e-13)
