@@ -25,6 +25,7 @@ from torch import Tensor
 from gssc.ops.conv import torch as collapsed
 from gssc.ops.conv.torch import Gradients, Saved
 from gssc.ops.launch import contiguous, kernels_of, launch
+from gssc.ops.linears.triton import column_sums
 from gssc.ops.op import is_traced, op
 from gssc.ops.tiles import Tiles
 from gssc.ops.triton_support import multiprocessors, power_of_two, wants_exact
@@ -210,5 +211,5 @@ class ConvOfRows:
             return d_o, *rest
         d_rows = grad.new_empty(rows.shape)
         *_, d_gains, d_self = _gradients(grad, saved, d_rows.chunk(2, dim=1))
-        d_bias = grad.sum(0).to(bias.dtype) if needs[4] else None
+        d_bias = column_sums(grad, bias.dtype) if needs[4] else None
         return d_rows.to(rows.dtype), None, d_gains.to(gains.dtype), d_self.to(self_gains.dtype), d_bias, None

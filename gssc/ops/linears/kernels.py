@@ -78,13 +78,14 @@ def forward(
 
 @triton.jit(do_not_specialize=["rescale", "share", "rows"])
 def backward(
-    grad, x, w0, w1, w2, w3, added, hidden, d_x, d_weight, d_bias, rescale, share, rows,
+    grad, x, w0, w1, w2, w3, added, hidden, d_x, sums, rescale, share, rows,
     D: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, BIASED: tl.constexpr,
 ):  # fmt: skip
     """∂x = Σ ∂Y W, of a block of rows, or ∂W = ∂Yᵀ x and ∂b = Σ ∂Y, of a block of a weight over a share of the rows.
 
-    To ∂x what is ``added`` comes; where x was drop(ReLU(·)), ``hidden``, it is that of what stood before.
+    The latter stand behind each other in one row of ``sums`` for every share: [PARTS · C, D], then [PARTS · C]. To ∂x
+    what is ``added`` comes; where x was drop(ReLU(·)), ``hidden``, it is that of what stood before.
     """
     blocks: tl.constexpr = (C + BLOCK - 1) // BLOCK
     wide: tl.constexpr = (D + BLOCK - 1) // BLOCK
@@ -111,15 +112,31 @@ def backward(
         number = place // (PARTS * blocks)
         part, c = place // blocks % PARTS, place % blocks * BLOCK + tl.arange(0, BLOCK)
         weighted = tl.zeros([BLOCK, BLOCK], dtype=tl.float32)
-        sums = tl.zeros([BLOCK], dtype=tl.float32)
+        plain = tl.zeros([BLOCK], dtype=tl.float32)
         last = tl.minimum((number + 1) * share, rows)
         for first in range(number * share, last, BLOCK_N):
             n = first + tl.arange(0, BLOCK_N)
             g = column_block(grad, part, n, c, last, C, PARTS)
             weighted = tl.dot(tl.trans(g), block(x, n, d, rows, D), weighted, input_precision=PRECISION)
-            sums += tl.sum(g, 0)
-        at = number * PARTS + part
-        put_block(d_weight + at.to(tl.int64) * (C * D), c, d, C, weighted, D)
-        if d_bias is not None:
+            plain += tl.sum(g, 0)
+        d_weight = sums + number.to(tl.int64) * (PARTS * C * (D + BIASED))
+        put_block(d_weight + part * (C * D), c, d, C, weighted, D)
+        if BIASED:
             mask = (c < C) & ((program - by_rows) % wide == 0)
-            tl.store(d_bias + at * C + c, sums.to(d_bias.dtype.element_ty), mask=mask)
+            tl.store(d_weight + PARTS * C * D + part * C + c, plain.to(sums.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["stride", "share", "rows", "width"])
+def column_sums(x, out, stride, share, rows, width, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Sums over a share of the rows of some columns, into a row of ``out`` [shares, width]."""
+    c = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    first = tl.program_id(1) * share
+    last = tl.minimum(first + share, rows)
+    ACC: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
+    total = tl.zeros([BLOCK_N, BLOCK_C], dtype=ACC)
+    for start in range(first, last, BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        mask = (n < last)[:, None] & (c < width)[None, :]
+        total += tl.load(x + n.to(tl.int64)[:, None] * stride + c[None, :], mask=mask, other=0.0).to(ACC)
+    at = out + tl.program_id(1).to(tl.int64) * width + c
+    tl.store(at, tl.sum(total, 0).to(out.dtype.element_ty), mask=c < width)

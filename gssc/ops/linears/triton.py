@@ -3,9 +3,9 @@
     forward     Y = [x W₀ᵀ + b₀ | x W₁ᵀ + b₁ | …], or drop(ReLU(Y)) of one
     backward    ∂x = Σ ∂Y W (+ what else reaches x), ∂W = ∂Yᵀ x, ∂b = Σ ∂Y
 
-Weights are read where modules keep them. Sums over rows are made by one program, in order, or over a share of the rows,
-and added in order: results repeat bit by bit. Where there are more rows, the host has time to copy weights side by
-side, and the products are cuBLAS's.
+Weights are read where modules keep them. Sums over rows are made over a share of the rows by each program, and added in
+order by a second launch: results repeat bit by bit. Where there are more rows, the host has time to copy weights side
+by side, and the products are cuBLAS's.
 """
 
 from functools import lru_cache
@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 
 from gssc.ops.launch import kernels_of, launch
+from gssc.ops.op import promoted
 from gssc.ops.random import dropped, rescale, threshold
-from gssc.ops.triton_support import FLOATS, wants_exact
+from gssc.ops.triton_support import FLOATS, multiprocessors, power_of_two, wants_exact
 
-FEW = 2048  # rows up to which one program sums over them; where there are more, each has a share
+SHARE = 128  # rows over which one program sums at least
+PROGRAMS = 8  # per multiprocessor at most; then shares grow
+SUMMED = 256  # rows of partial sums that one program adds up; where there are more, they are added in two steps
 MANY = 1 << 15  # rows from which on products are cuBLAS's
 BLOCK_N = 64  # rows of a block
 PARTS = 4  # the most Linears of one launch
@@ -94,24 +97,21 @@ def backward(
         kernels = kernels_of("linears")
         like = x if added is None else added
         d_x = torch.empty_like(like, memory_format=torch.contiguous_format) if need_x else None
-        rows = x.shape[0]
-        shares = -(-rows // FEW)
-        share = -(-rows // shares // BLOCK_N) * BLOCK_N
-        sums, dtype = (grad.shape[1],), x.dtype
-        if shares > 1:
-            sums, dtype = (shares, *sums), torch.float32  # type: ignore[assignment]
-        d_weight = x.new_empty((*sums, x.shape[1]), dtype=dtype)
-        d_bias = x.new_empty(sums, dtype=dtype) if biased else None
+        (rows, d), width = x.shape, grad.shape[1]
+        most = max(PROGRAMS * multiprocessors(x.device) // (plan.blocks * plan.wide), 1)
+        share = -(-max(SHARE, -(-rows // most)) // BLOCK_N) * BLOCK_N
+        shares = -(-rows // share)
+        sums = torch.empty(
+            shares, width * (d + biased), dtype=x.dtype if shares == 1 else torch.float32, device=x.device
+        )
         x = x.contiguous()
         programs = ((-(-rows // BLOCK_N) if need_x else 0) + shares * plan.blocks) * plan.wide
         launch(
             kernels.backward, (programs,), grad.contiguous(), x, *weights, *plan.empty, added, x if hidden else None,
-            d_x, d_weight, d_bias, numbers=(rescale(p), share, rows), **plan.constants, **plan.effort,
+            d_x, sums, numbers=(rescale(p), share, rows), **plan.constants, BIASED=biased, **plan.effort,
         )  # fmt: skip
-        if shares > 1:
-            d_weight = d_weight.sum(0).to(x.dtype)
-            d_bias = None if d_bias is None else d_bias.sum(0).to(x.dtype)
-        return d_x, d_weight, d_bias
+        total = sums[0] if shares == 1 else column_sums(sums, x.dtype)
+        return d_x, total[: width * d].view(width, d), total[width * d :] if biased else None
     d_x = None
     if need_x:
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
@@ -122,3 +122,20 @@ def backward(
         else:
             d_x = grad @ weight if added is None else added + grad @ weight
     return d_x, grad.t() @ x, grad.sum(0) if biased else None
+
+
+def column_sums(rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The sum over N of rows [N, C] in steps of fixed order, [C]; in ``dtype``, or in theirs."""
+    (n, c), dtype = rows.shape, rows.dtype if dtype is None else dtype
+    if n == 0 or c == 0:
+        return rows.new_zeros(c, dtype=dtype)
+    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    shares = -(-n // SUMMED)
+    out = rows.new_empty((shares, c), dtype=dtype if shares == 1 else promoted(rows, least=torch.float32))
+    block_c = 128 if c >= 4096 else min(power_of_two(c, 16), 32)
+    launch(
+        kernels_of("linears").column_sums, (-(-c // block_c), shares), rows, out,
+        numbers=(rows.stride(0), min(n, SUMMED), n, c),
+        BLOCK_N=16 if block_c == 128 else 64, BLOCK_C=block_c, num_warps=4,
+    )  # fmt: skip
+    return out[0] if shares == 1 else column_sums(out, dtype)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.launch import contiguous, launch
+from gssc.ops.linears.triton import column_sums
 from gssc.ops.norm.triton import HELD, HELD_CHANNELS
 from gssc.ops.op import empty_like, op, promoted
 from gssc.ops.triton_support import power_of_two
@@ -46,7 +47,7 @@ def _degree_backward(
     blocks = 1 if x.shape[0] <= HELD else -(-x.shape[0] // 64)
     sums = x.new_empty((blocks, 2, x.shape[1]), dtype=promoted(x, least=torch.float32))
     d_x = _scale(x, grad, scale, log_scale, degree, sums)
-    return d_x, sums.view(2, -1) if blocks == 1 else sums.sum(0)
+    return d_x, sums.view(2, -1) if blocks == 1 else column_sums(sums.flatten(1)).view(2, -1)
 
 
 @_degree_backward.register_fake

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.launch import contiguous, kernels_of, launch
+from gssc.ops.linears.triton import column_sums
 from gssc.ops.norm.naive import Branch, NormState, composed
 from gssc.ops.op import composed_gradients, empty_like, is_traced, op, promoted
 from gssc.ops.random import rescale, threshold
@@ -140,7 +141,8 @@ def norm_backward(
         return gradients
     partial = stats.new_empty(-(-job.rows // 64), 4, job.c)
     job.launch(kernels.backward_rows, *inputs, partial, SUM=True, SPREAD=False)
-    torch.sum(partial[:, : len(sums)], 0, out=sums)  # without a second branch its rows were not written
+    # Without a second branch its rows were not written.
+    gradients[0] = sums = column_sums(partial.flatten(1)[:, : sums.numel()]).view_as(sums)
     job.launch(kernels.backward_rows, *inputs, sums, SUM=False, SPREAD=True)
     return gradients
 

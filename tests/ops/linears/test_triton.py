@@ -18,7 +18,7 @@ SIZES = [(1, 1, 1, 1), (33, 5, 7, 2), (70, 40, 96, 4), (130, 100, 33, 3)]
 @pytest.fixture(params=[2048, 64], ids=["one share", "shares"])
 def few(request, monkeypatch):
     """Rows that one program sums over."""
-    monkeypatch.setattr(triton, "FEW", request.param)
+    monkeypatch.setattr(triton, "SHARE", request.param)
 
 
 def make(rows, d, c, parts, dtype=torch.float32):
@@ -120,3 +120,17 @@ def test_results_repeat_bit_by_bit():
     grad = torch.randn(70, 99, device=DEVICE)
     first, second = ([triton.forward(x, weights, biases), *triton.backward(grad, x, weights)] for _ in range(2))
     assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [(1, 1), (0, 3), (5, 0), (63, 40), (300, 33), (3, 5000)], ids=str)
+def test_column_sums(size, dtype, monkeypatch):
+    """In one step and in several, of rows that stand in a wider tensor too."""
+    n, c = size
+    wide = torch.randn(n, c + 3, device=DEVICE).to(dtype)
+    for rows in (wide[:, :c], wide[:, 1 : c + 1].contiguous(), torch.randn(c, n, device=DEVICE).to(dtype).t()):
+        for summed in (256, 16):
+            monkeypatch.setattr(triton, "SUMMED", summed)
+            actual = triton.column_sums(rows, torch.float32 if dtype == torch.bfloat16 else None)
+            assert actual.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+            assert_close(actual.double(), rows.double().sum(0), tolerance=1e-12 if dtype == torch.float64 else 1e-5)
