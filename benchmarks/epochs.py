@@ -12,7 +12,7 @@ kernels of a step by their time instead.
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.graphs import zinc_like
-from benchmarks.harness import append
+from benchmarks.harness import append, kernels_of
 from gssc.config import Precision
 from gssc.datasets import FlatGraphs, GraphDataset
 from gssc.datasets.open import finish
@@ -216,14 +216,10 @@ class Work:
         return 1e3 * edges * model.channels * 4 * 8 * model.layers / bandwidth
 
 
-def profile(trainer: ReplayedTrainer) -> str:
+def profiled(trainer: ReplayedTrainer) -> Iterator[str]:
     """The kernels of a step by their time."""
     trainer.epoch.fill(trainer.batches(1))
-    step = trainer.epoch.captured(trainer.epoch.next[0])
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        step()
-        torch.cuda.synchronize()
-    return str(seen.key_averages().table(sort_by="cuda_time_total", row_limit=45, max_name_column_width=60))
+    return kernels_of(trainer.epoch.captured(trainer.epoch.next[0]), 60)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -252,7 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
             row: dict[str, object] = {"benchmark": "epochs", "workload": what, "variant": f"{number} at once"}
             rows.append(row | {"p50_ms": f"{step:.3f}", "note": f"{epoch}; floor of a step {least:.2f} ms"})
             if options.profile:
-                print(profile(trainers[0]), flush=True)
+                print(*profiled(trainers[0]), sep="\n", flush=True)
             del trainers
     if options.out is not None:
         append(options.out, rows, device.type)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from gssc.environment import commit, hardware
 
@@ -190,6 +191,19 @@ def _events(run: Callable[[], object], times: int) -> list[float]:
         pairs[-1][1].record()
     torch.cuda.synchronize()
     return [begin.elapsed_time(end) for begin, end in pairs]
+
+
+def kernels_of(step: Callable[[], object], top: int = 25, width: int = 110) -> Iterator[str]:
+    """A line for all kernels of a step on a GPU, then one for each of those that take the longest."""
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
+        step()
+        torch.cuda.synchronize()
+    kernels = [event for event in trace.key_averages() if str(event.device_type).endswith("CUDA")]
+    kernels.sort(key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in kernels)
+    yield f"kernels take {total / 1e3:.2f} ms, {sum(event.count for event in kernels)} launches"
+    for event in kernels[:top]:
+        yield f"{event.self_device_time_total / 1e3:8.3f} ms {event.count:5} × {event.key[:width]}"
 
 
 def copy_bandwidth(gigabytes: float = 2.0) -> float:

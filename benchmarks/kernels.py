@@ -194,7 +194,7 @@ def main(arguments: list[str] | None = None) -> None:
         console.print(f"{slope['workload']}, {slope['variant']}: {slope['note']}", markup=False, highlight=False)
     for graph in graphs:
         if graph.nodes == options.profile:
-            for line in kernels_models.profiled(graph):
+            for line in (graph.name, *kernels_models.profiled(graph)):
                 console.print(line, markup=False, highlight=False)
     if any("wrong" in result.problem for result in everything):
         raise SystemExit("benchmarks.kernels: some results were wrong")

@@ -23,9 +23,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.harness import clear, measure
+from benchmarks.harness import clear, kernels_of, measure
 from benchmarks.kernels_conv import DEVICE, Result
 from gssc import GSSC
 
@@ -223,12 +222,4 @@ def profiled(graph: Graph, top: int = 25) -> Iterator[str]:
     _, step = next(steps(graph, "gssc"))
     step()
     clear()
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
-        step()
-        torch.cuda.synchronize()
-    kernels = [event for event in trace.key_averages() if str(event.device_type).endswith("CUDA")]
-    kernels.sort(key=lambda event: -event.self_device_time_total)
-    total = sum(event.self_device_time_total for event in kernels)
-    yield f"{graph.name}: kernels take {total / 1e3:.2f} ms, {sum(event.count for event in kernels)} launches"
-    for event in kernels[:top]:
-        yield f"{event.self_device_time_total / 1e3:8.3f} ms {event.count:5} × {event.key[:110]}"
+    yield from kernels_of(step, top)
