@@ -214,7 +214,10 @@ def main(
             torch.save(data, saved := Path(folder) / path.name)
             task = open_own(saved).task
         for model in models.split(","):
-            runs, setting = ours(data, numbers) if model == "gssc" else tuned(model, data.clone().to(device), task, numbers)
+            if model == "gssc":
+                runs, setting = ours(data, numbers)
+            else:
+                runs, setting = tuned(model, data.clone().to(device), task, numbers)
             columns = dict(zip(Trained._fields, map(list, zip(*runs, strict=True)), strict=True))
             results[f"{path.stem}/{model}"] = {"metric": task.metric, "setting": setting, **columns}
             print(f"{path.stem}, {model}: test {columns['test']}, {setting}", flush=True)
