@@ -161,8 +161,9 @@ class _Merge:
         parts = self._parts()
         flat = np.concatenate([np.zeros(0), *(part.values.ravel() for part in parts)])
         errors = np.concatenate([np.zeros(0), *(part.errors.ravel() for part in parts)])
-        # Stable, so that equal values keep the order of their components.
-        self.order = np.argsort(flat, kind="stable")
+        first = np.concatenate([np.zeros(0, dtype=np.int64), *(part.zero_of(self.n).ravel() for part in parts)])
+        # Exact zero modes by their first nodes, as in the batched path; equal values in the order of their components.
+        self.order = np.lexsort((flat, first))
         norms = np.concatenate([np.zeros(0), *(np.full(part.values.size, part.norm) for part in parts)])[self.order]
         self.values, self.errors = (torch.from_numpy(row[self.order]).unsqueeze(0) for row in (flat, errors))
         norm = None
@@ -172,7 +173,7 @@ class _Merge:
             norm = torch.from_numpy(norms[:1] if norms.size else np.zeros(1))
         accuracy = torch.maximum(self.errors, DENSE_ACCURACY * torch.from_numpy(norms))
         size, zeros = torch.tensor([flat.size]), torch.tensor([self.zeros])
-        self.exact = torch.arange(flat.size) < (0 if self.both else zeros)  # zero modes of components
+        self.exact = torch.from_numpy(first[self.order] < self.n)
         self.cut = cut(self.values, accuracy, size, self.settings, zeros, norm, self.floor)
         self.orthogonality = max((part.orthogonality for part in parts), default=0.0)
 

@@ -170,7 +170,7 @@ class LargeComponent:
         parts = []
         if self.zero_mode is not None:
             zero = np.zeros((1, 1))
-            parts.append(Part(nodes, zero, self.zero_mode[None, :, None], zero, 0.0))
+            parts.append(Part(nodes, zero, self.zero_mode[None, :, None], zero, 0.0, zero_modes=True))
         self.ends = []
         for sign in (1.0,) if laplacian else (1.0, -1.0):
             self.ends.append(self._solve_end(sign, min(count, self.n - laplacian), attempt))
