@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import yaml
 
-from gssc.checks import shorten
+from gssc.checks import first_line, shorten
 
 LARGEST_JSON, LARGEST_YAML = 8 << 20, 128 << 10  # bytes
 LARGEST_LOG = 64 << 20  # bytes of a metrics.jsonl
@@ -239,4 +239,4 @@ def _reason(error: BaseException) -> str:
     """An error in one line."""
     if isinstance(error, RecursionError):
         return f"more than {DEEPEST} levels of nesting"
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return first_line(error)

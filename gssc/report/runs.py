@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gssc.checks import fail
+from gssc.checks import fail, first_line
 from gssc.config import with_defaults
 from gssc.readers import LARGEST_LOG, conform, is_number, parse_json, parse_yaml, read_bytes, whole
 
@@ -135,7 +135,7 @@ def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | 
     try:
         return parse(read_bytes(path, LARGEST_LOG))
     except (EOFError, ValueError, zlib.error, csv.Error) as error:
-        notes.append(f"{path}: damaged ({reason(error)})")
+        notes.append(f"{path}: damaged ({first_line(error)})")
         return None
 
 
@@ -204,8 +204,3 @@ def _fits(key: str, summary: Mapping[str, Any]) -> bool:
 
 def _mapping(value: object) -> dict[str, Any]:
     return {str(key): entry for key, entry in value.items()} if isinstance(value, Mapping) else {}
-
-
-def reason(error: BaseException) -> str:
-    """An error in one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -10,15 +10,7 @@ from torch import Tensor
 from gssc.checks import check_choice, fail
 from gssc.spectra.certificate import Certificate, CountRefusedError, SpectrumError, judge, orthogonality, residual_norms
 from gssc.spectra.components import Part, find_components, small_parts
-from gssc.spectra.operators import (
-    Operator,
-    build_operator,
-    degrees,
-    row_bounds,
-    scaled,
-    smallest_nodes,
-    zero_mode_mass,
-)
+from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, scaled, smallest_nodes, zero_mode_mass
 from gssc.spectra.solver_choice import DENSE_LIMIT, SOLVERS, LargeComponent, Solver, SolverSettings, dense_size
 from gssc.spectra.sparse_operator import DeviceGraph
 from gssc.spectra.truncation import DENSE_ACCURACY, Spectrum, SpectrumSettings, Truncation, Which, ZeroModes, cut
