@@ -143,6 +143,14 @@ def read_bytes(path: Path, most: int, kind: str = "file") -> bytes:
     return data
 
 
+def unpacked(raw: bytes, decompressor: Any, most: int) -> bytes:
+    """The content of compressed bytes, of which no more is made than may be; else a ValueError."""
+    content: bytes = decompressor.decompress(raw, most)
+    if not decompressor.eof:
+        raise ValueError("a file that was cut, or is too large")
+    return content
+
+
 def read_text(path: Path, most: int = LARGEST_JSON) -> str:
     """A text in UTF-8."""
     try:

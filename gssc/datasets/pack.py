@@ -27,7 +27,7 @@ from gssc.datasets import superpixels
 from gssc.datasets.flat import FlatGraphs, GraphDataset, concatenate, from_about
 from gssc.datasets.superpixels import Columns
 from gssc.files import load_tensors, save_tensors
-from gssc.readers import NONSENSE
+from gssc.readers import NONSENSE, unpacked
 
 FORMAT, VERSION = "gssc dataset", 4
 ARRAYS = ("ptr", "edge_ptr", "edge_index", "x", "edge_attr", "y", "weight")
@@ -117,10 +117,7 @@ def _read(about: dict[str, Any], data: bytes) -> Columns:
         raise ValueError("arrays of a negative size")
     if sum(8 * math.prod(max(size, 1) for size in shape) for shape in shapes) > most:
         raise ValueError(f"arrays of more than {most:,} bytes")
-    decompressor = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA)
-    stored = decompressor.decompress(data, max_length=most)
-    if not decompressor.eof:
-        raise ValueError(f"columns that were cut, or of more than {most:,} bytes")
+    stored = unpacked(data, lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA), most)
     columns = {name: values.T for name, values in load(stored).items()}
     if 8 * sum(values.size for values in columns.values()) > most:  # they are widened before they are compared
         raise ValueError(f"columns of more than {most:,} bytes")

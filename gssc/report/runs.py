@@ -16,7 +16,7 @@ import numpy as np
 
 from gssc.checks import fail, first_line
 from gssc.config import with_defaults
-from gssc.readers import LARGEST_LOG, conform, is_number, parse_json, parse_yaml, read_bytes, whole
+from gssc.readers import LARGEST_LOG, conform, is_number, parse_json, parse_yaml, read_bytes, unpacked, whole
 
 SEED_FOLDER = re.compile(r"seed-(\d+)")
 TEACHERS = "teachers"  # the folder of gssc.train.teachers, which needs PyTorch
@@ -146,18 +146,11 @@ def _parse_object(raw: bytes) -> dict[str, Any]:
 
 def _parse_table(raw: bytes) -> list[dict[str, Any]]:
     """The epochs of a compressed table of numbers."""
-    rows = csv.DictReader(_unpacked(raw).decode().splitlines())
+    text = unpacked(raw, zlib.decompressobj(zlib.MAX_WBITS | 16), LARGEST_LOG).decode()
+    rows = csv.DictReader(text.splitlines())
     table = [{key: int(t) if t.lstrip("-").isdecimal() else float(t) for key, t in row.items() if t} for row in rows]
     conform(table, [{"epoch": whole(1)}], "its table")
     return table
-
-
-def _unpacked(raw: bytes) -> bytes:
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    data = unpacker.decompress(raw, LARGEST_LOG)
-    if not unpacker.eof:
-        raise ValueError("a table that was cut, or is too large")
-    return data
 
 
 def _history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
