@@ -114,9 +114,8 @@ def read_seed(folder: Path) -> SeedRun:
     if not config and not notes:
         problem = "missing" if config is None else "damaged (no settings in it)"
         notes.append(f"{folder / 'config.yaml'}: {problem}")
-    environment, dataset, summary = (
-        _read(folder / f"{name}.json", _parse_object, notes) for name in ("environment", "dataset", "summary")
-    )
+    files = (folder / f"{name}.json" for name in ("environment", "dataset", "summary"))
+    environment, dataset, summary = (_read(file, _parse_object, notes) for file in files)
     if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary)]):
         notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
         summary = {}
@@ -124,8 +123,8 @@ def read_seed(folder: Path) -> SeedRun:
     history = _read(recorded, _parse_table, notes) if recorded.exists() else _history(folder / "metrics.jsonl", notes)
     named, written = SEED_FOLDER.fullmatch(folder.resolve().name), (summary or {}).get("seed")
     seed = int(named.group(1)) if named else int(written) if is_number(written) else None
-    files = (config or {}, environment or {}, dataset or {}, history or [], summary or {})
-    return SeedRun(folder, seed, *files, tuple(notes))
+    contents = (config or {}, environment or {}, dataset or {}, history or [], summary or {})
+    return SeedRun(folder, seed, *contents, tuple(notes))
 
 
 def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | None:
