@@ -21,6 +21,9 @@ from gssc.checks import check_at_least_zero, check_choice, check_positive, check
 from gssc.readers import DamagedFileError, parse_yaml, read_yaml
 
 Precision = Literal["float32", "tf32", "bf16", "float64"]
+Global = Literal[
+    "gssc", "gsc", "attention", "performer", "exphormer", "grit", "mamba", "sgformer", "polynormer", "none"
+]
 Head = Literal["halving", "wide", "linear", "normalized-1", "normalized-2"]
 # Numbers with the check that `Section` makes of them.
 Count = Annotated[int, check_positive]
@@ -97,7 +100,7 @@ class ModelConfig(Section):
     layers: Count = 4  # layers, each of a local part, a global part and a feed-forward network
     channels: Count = 64  # features of a node inside the model
     local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"  # message passing
-    glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"  # global part; gsc: spectral convolution
+    glob: Global = "gssc"  # global part: gsc is spectral convolution, others are those of gssc.nn.rivals
     phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset"  # encoding of eigenvalues
     phi_channels: Count | None = 32  # channels of phi; null: as many as the model
     kernel: Literal["channel", "shared"] = "channel"  # one learned kernel per channel, or one for all

@@ -99,6 +99,8 @@ class GSSCLayer(Resets, nn.Module):
         if context is None:
             context = graph_context(x.shape[0], number_of_graphs(phi, batch), batch, edge_index, degree=degree)
         mask, seed = context.node_mask, context.seeds.get(self)
+        if getattr(self.glob, "reads_edges", False):
+            context.edge_attr = edge_attr
         branches = []
         if self.local is not None and self.norm_local is not None:
             features: dict[str, Any] = {"edge_attr": edge_attr, "edge_weight": edge_weight, "context": context}
