@@ -101,7 +101,7 @@ class ModelConfig(Section):
     channels: Count = 64  # features of a node inside the model
     local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"  # message passing
     glob: Global = "gssc"  # global part: gsc is spectral convolution, others are those of gssc.nn.rivals
-    phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset"  # encoding of eigenvalues
+    phi: Literal["deepset", "elementwise", "polynomial", "transformer", "specformer"] = "deepset"  # encodes eigenvalues
     phi_channels: Count | None = 32  # channels of phi; null: as many as the model
     kernel: Literal["channel", "shared"] = "channel"  # one learned kernel per channel, or one for all
     selective: bool = False  # positions that depend on the features (Eq. 6)
@@ -130,6 +130,7 @@ class ModelConfig(Section):
     head: Head = "halving"  # last layers: width halved twice, kept, one Linear, or hidden layers of unit length
     ordered_pairs: bool = False  # for pairs of nodes: (u, v) and (v, u) are different
     jumping_knowledge: bool = False  # the head sees the outputs of all layers
+    plain: bool = False  # layers of the local part alone, as published: no feed-forward network, no residual
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from gssc.nn.norm import NormName
 from gssc.nn.phi import make_phi
 from gssc.nn.recompute import recomputed_layers
 from gssc.nn.reset import Resets
-from gssc.nn.rivals import CARRYING, RIVALS, Global, make_rival
+from gssc.nn.rivals import CARRYING, RIVALS, make_rival
 from gssc.ops import dropout
 from gssc.ops.context import undirected_degree
 from gssc.padding import blank
@@ -40,7 +40,7 @@ from gssc.spectra.attached import check_fresh
 from gssc.spectra.packed import edges_of
 
 Spectrum = tuple[Tensor | None, Tensor | None, Tensor | None]  # eigvals, eigvecs, eigmask
-GLOBALS = get_args(Global)
+GLOBALS = ("gssc", "gsc", "attention", *RIVALS, "none")
 
 
 class GSSC(Resets, nn.Module):
@@ -72,9 +72,9 @@ class GSSC(Resets, nn.Module):
             ``"performer"``, ``"exphormer"``, ``"grit"``, ``"mamba"``, ``"sgformer"`` or ``"polynormer"``; or,
             likewise, a module or a function that makes one of ``channels``: anything called as
             ``glob(x, phi, vectors, batch, context=context)`` that returns [N, C], see ``docs/own_layers.md``.
-        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"`` or ``"transformer"``; or a
-            module such as ``gssc.DiffusionPhi()``, called as ``phi(eigvals, eigmask)``, with an attribute ``channels``,
-            or a function that makes one of ``phi_channels``.
+        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"``, ``"transformer"`` or
+            ``"specformer"``; or a module such as ``gssc.DiffusionPhi()``, called as ``phi(eigvals, eigmask)``, with an
+            attribute ``channels``, or a function that makes one of ``phi_channels``.
         phi_channels: c, channels of φ; ``None`` means C, or those of the module ``phi``.
         kernel: ``"channel"`` or ``"shared"``, see ``GSSConv``.
         selective: Data-dependent positions, see ``GSSConv``.
@@ -108,6 +108,7 @@ class GSSC(Resets, nn.Module):
             inputs of layers and computes each layer again; g > 1 keeps those of groups of g layers, and those inside a
             group while it is its turn. With L layers, L, then about L/g + g tensors of edge features are kept; g > 1
             costs up to one more forward pass. The results are the same.
+        plain: Layers of the local part alone, as published: no feed-forward network, no residual, see ``GSSCLayer``.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -133,8 +134,8 @@ class GSSC(Resets, nn.Module):
         diagonal_channels: int = 0,
         lappe_channels: int = 0,
         local: Local | Source = "gatedgcn",
-        glob: Global | Source = "gssc",
-        phi: Literal["deepset", "elementwise", "polynomial", "transformer"] | Source = "deepset",
+        glob: str | Source = "gssc",
+        phi: Literal["deepset", "elementwise", "polynomial", "transformer", "specformer"] | Source = "deepset",
         phi_channels: int | None = None,
         kernel: Kernel = "channel",
         selective: bool = False,
@@ -161,6 +162,7 @@ class GSSC(Resets, nn.Module):
         degree_histogram: Sequence[int] | None = None,
         recompute: int = 0,
         ordered_pairs: bool = False,
+        plain: bool = False,
     ) -> None:
         super().__init__()
         recompute = recompute or 0
@@ -223,7 +225,7 @@ class GSSC(Resets, nn.Module):
         locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
         globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
         self.layers = nn.ModuleList(
-            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, layer_scale)
+            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, layer_scale, plain)
             for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels

@@ -64,8 +64,7 @@ def prepare(
         dataset: A PyG InMemoryDataset or a list of ``Data``.
         spectrum: What to attach as ``eigvals``, ``eigvecs`` and ``eigmask``; None for no spectra.
         rwse: What to attach as ``rwse``; None for none.
-        expander: What to attach as ``expander``; None for none. It is made anew rather than read from a cache, of
-            which it would be most of the time.
+        expander: What to attach as ``expander``, made anew rather than read from the cache; None for none.
         device: Where to solve; None for the device of ``spectrum``.
         cache: As for `LaplacianSpectrum`, whose own is used where this is None; one file for the whole dataset.
         progress: Show a progress bar.

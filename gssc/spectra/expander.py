@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from gssc.checks import check_at_least_zero, check_positive, fail
+from gssc.checks import check_positive, fail
 
 
 @dataclass(eq=False)
@@ -17,8 +17,8 @@ class ExpanderGraph(BaseTransform):
     """Attach a random regular graph ``data.expander [N, degree / 2]``: for each node, which ones it is joined to.
 
     Column r is a random permutation of the nodes of the graph, numbered from 0, and stands for edges in both
-    directions: unions of random permutations are expanders but for a vanishing share of draws (Friedman). It depends
-    on the number of nodes, the degree and the seed alone: the same number of nodes gets the same edges, on any machine.
+    directions: nearly all such graphs are expanders (Friedman). It depends on the number of nodes, the degree and the
+    seed alone.
 
     Args:
         degree: Of every node, counting loops and repetitions, of which there are a few; even.
@@ -30,13 +30,12 @@ class ExpanderGraph(BaseTransform):
 
     def __post_init__(self) -> None:
         check_positive("degree", self.degree)
-        check_at_least_zero("seed", self.seed)
         if self.degree % 2:
             fail("degree", "an even number", self.degree)
 
     def forward(self, data: Any) -> Data:
-        rows = self.rows(torch.tensor([data.num_nodes]))
-        data.expander = rows if data.edge_index is None else rows.to(data.edge_index.device)
+        device = None if data.edge_index is None else data.edge_index.device
+        data.expander = self.rows(torch.tensor([data.num_nodes])).to(device)
         return data
 
     def rows(self, counts: Tensor) -> Tensor:

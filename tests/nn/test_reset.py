@@ -45,7 +45,7 @@ MAKERS = {
     **{name: getattr(gssc, name) for name in ("DiffusionPhi", "PageRankPhi", "ResistancePhi")},
 }
 # PyG's draw their weights more than once while they are made.
-DRAW_TWICE = {"GINE", "GSSC, own parts", "GSSCBlock", "LocalGCN", "LocalPNA"}
+DRAW_TWICE = {"GINE", "GSSC, own parts", "GSSCBlock", "LocalGCN", "LocalPNA", "SpecformerPhi"}
 
 
 def test_every_public_module_is_here():

@@ -4,7 +4,7 @@ Each is written from its paper. All are called as ``glob(x, phi, vectors, batch,
 and mix nodes of one graph only.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
@@ -15,9 +15,6 @@ from gssc.nn.rivals.performer import Performer
 from gssc.nn.rivals.polynormer import PolynormerAttention
 from gssc.nn.rivals.sgformer import SimpleAttention
 
-Global = Literal[
-    "gssc", "gsc", "attention", "performer", "exphormer", "grit", "mamba", "sgformer", "polynormer", "none"
-]
 RIVALS: dict[str, Any] = {
     "performer": Performer,
     "exphormer": Exphormer,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from gssc.checks import fail
-from gssc.nn.rivals.parts import GlobalPart
+from gssc.nn.global_part import GlobalPart
 from gssc.ops.context import GraphContext
 from gssc.ops.graph_sums import segment_sum
 
@@ -27,8 +27,6 @@ class Exphormer(GlobalPart):
     ``context.expander``, from the transform `gssc.ExpanderGraph`.
 
     Args:
-        channels: C, channels of input, output and edge features.
-        heads: Attention heads; must divide ``channels``.
         first: Whether it is the first layer, with which virtual nodes begin.
     """
 

@@ -1,14 +1,14 @@
 """GRIT: attention among all pairs of a graph, whose features begin as probabilities of random walks."""
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gssc.checks import check_positive, fail
+from gssc.checks import fail
+from gssc.nn.global_part import GlobalPart
 from gssc.nn.norm import make_norm
-from gssc.nn.rivals.parts import GlobalPart
 from gssc.ops.attention import layouts
 from gssc.ops.context import GraphContext
 from gssc.ops.segments import Bucket
@@ -33,8 +33,6 @@ class Grit(GlobalPart):
     for the backward pass, and what is between them is computed again.
 
     Args:
-        channels: C, channels of nodes and of pairs.
-        heads: Attention heads; must divide ``channels``.
         first: Whether it is the first layer, with which pairs begin.
         last: Whether it is the last one, after which nobody reads them.
         steps: Powers of M, from 0.
@@ -42,7 +40,6 @@ class Grit(GlobalPart):
 
     def __init__(self, channels: int, heads: int = 4, first: bool = True, last: bool = False, steps: int = 16) -> None:
         super().__init__(channels, heads)
-        check_positive("steps", steps)
         self.steps, width = steps, channels // heads
         self.lin_walks = nn.Linear(steps, channels) if first else None
         self.lin_qkv = nn.Linear(channels, 3 * channels)
@@ -53,49 +50,39 @@ class Grit(GlobalPart):
         self.score = nn.Parameter(torch.empty(heads, width))
         self.value = nn.Parameter(torch.empty(heads, width, width))
         self.scale = nn.Parameter(torch.empty(2, channels))
-        self._draw()
+        self.draw()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        super().reset_parameters()
-        self._draw()
-
-    def _draw(self) -> None:
+    def draw(self) -> None:
         nn.init.xavier_normal_(self.score)
         nn.init.xavier_normal_(self.value)
-        with torch.no_grad():  # degrees begin as if they did not matter
-            self.scale.copy_(torch.tensor([[1.0], [0.0]]).expand_as(self.scale))
+        nn.init.ones_(self.scale[0])
+        nn.init.zeros_(self.scale[1])  # as if degrees did not matter
 
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:
-        pairs: Pairs | None = context.carried.get("pairs")
+        pairs = context.carried.get("pairs")
         if pairs is None:
             if self.lin_walks is None:
                 fail("first", "True, for a layer before which there is no other", "False")
-            pairs = Pairs(context, x.dtype)
-            features = [self.lin_walks(walks) for walks in pairs.walks(context, self.steps, x.dtype)]
-        else:
-            features = pairs.features
+            pairs = all_pairs(context, self.steps, x.dtype)
+            pairs = pairs._replace(features=[self.lin_walks(walks) for walks in pairs.features])
         q, k, v = self.lin_qkv(x).chunk(3, dim=1)
-        out, hidden = torch.zeros_like(v), []
-        for (bucket, beyond), valid, e in zip(pairs.layouts, pairs.valid, features, strict=True):
+        out, updated = torch.zeros_like(v), []
+        for (bucket, beyond), valid, e in zip(pairs.layouts, pairs.valid, pairs.features, strict=True):
             inputs = (*map(bucket.pad, (q, k, v)), e, valid)
             if torch.is_grad_enabled():
                 rows, hat = checkpoint(self._attend, *inputs, use_reentrant=False, preserve_rng_state=False)
             else:
                 rows, hat = self._attend(*inputs)
             bucket.unpad(rows, out)
-            if beyond is not None:
-                out = out.masked_fill(beyond, 0.0)
-            hidden.append(hat)
-        if self.lin_pairs is not None and self.norm_pairs is not None:
-            shapes = [e.shape for e in features]
-            flat = [(e + self.lin_pairs(hat)).flatten(0, 2) for e, hat in zip(features, hidden, strict=True)]
-            rows = self.norm_pairs(flat[0] if len(flat) == 1 else torch.cat(flat), pairs.mask)
-            parts = rows.split([part.shape[0] for part in flat])
-            pairs = pairs.updated([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
-            context.carried["pairs"] = pairs
-        theta, degree = self.scale, torch.log1p(context.degree).to(out.dtype).unsqueeze(1)
-        return self.lin_out(out * (theta[0] + degree * theta[1]))
+            out = out if beyond is None else out.masked_fill(beyond, 0.0)
+            if self.lin_pairs is not None:
+                updated.append((e + self.lin_pairs(hat)).flatten(0, 2))
+        if self.norm_pairs is not None:
+            rows = self.norm_pairs(torch.cat(updated) if len(updated) > 1 else updated[0], pairs.mask)
+            parts = zip(rows.split([part.shape[0] for part in updated]), pairs.features, strict=True)
+            context.carried["pairs"] = pairs._replace(features=[part.view(e.shape) for part, e in parts])
+        degree = torch.log1p(context.degree).to(out.dtype).unsqueeze(1)
+        return self.lin_out(out * (self.scale[0] + degree * self.scale[1]))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
         """q, k, v [B, n, C], e [B, n, n, C] -> what nodes get [B, n, C], and ê."""
@@ -113,51 +100,37 @@ class Grit(GlobalPart):
         return (values + torch.einsum("buhd,hde->buhe", read, self.value)).flatten(2), hat
 
 
-class Pairs:
-    """Pairs of nodes of the same graph, in buckets [B, n, n, C] of padded graphs; made once for all layers."""
+class Pairs(NamedTuple):
+    """Pairs of nodes of the same graph, in buckets of padded graphs."""
 
-    def __init__(self, context: GraphContext, dtype: torch.dtype) -> None:
-        self.layouts: list[tuple[Bucket, Tensor | None]] = layouts(context.ptr, context.nodes, context.largest or 0)
-        self.valid: list[Tensor | None] = []
-        self.features: list[Tensor] = []
-        masks = []
-        real = torch.ones(context.nodes, 1, device=context.ptr.device)
-        if context.node_mask is not None:
-            real = context.node_mask.unsqueeze(1).to(real.dtype)
-        for bucket, _ in self.layouts:
-            padded = bucket.pad(real).squeeze(2) > 0
-            padding = bucket.slots is not None or context.node_mask is not None
-            self.valid.append(padded if padding else None)
-            masks.append((padded.unsqueeze(2) & padded.unsqueeze(1)).flatten())
-        some = any(valid is not None for valid in self.valid)
-        self.mask = torch.cat(masks) if some else None
+    layouts: list[tuple[Bucket, Tensor | None]]
+    valid: list[Tensor | None]  # nodes that are there, [B, n]; None: all are
+    mask: Tensor | None  # pairs that are there, of all buckets
+    features: list[Tensor]  # [B, n, n, C]
 
-    def updated(self, features: list[Tensor]) -> "Pairs":
-        """The same pairs with other features."""
-        out = object.__new__(Pairs)
-        vars(out).update(vars(self) | {"features": features})
-        return out
 
-    @torch.no_grad()
-    def walks(self, context: GraphContext, steps: int, dtype: torch.dtype) -> list[Tensor]:
-        """[I, M, M², …] of every bucket, [B, n, n, steps]."""
-        if context.edge_index is None:
-            fail("edge_index", "the edges, in context", "None")
-        everywhere = torch.arange(context.nodes, device=context.ptr.device)
-        parts: list[Any] = []
-        for bucket, _ in self.layouts:
-            source, target = context.edge_index
-            slots = everywhere if bucket.slots is None else bucket.slots
-            if bucket.nodes is not None:  # other edges are of other buckets
-                slots = torch.full_like(everywhere, -1).index_copy_(0, bucket.nodes, slots)
-                inside = slots[source] >= 0
-                source, target = source[inside], target[inside]
-            at = slots[source] * bucket.size + slots[target] % max(bucket.size, 1)
-            count, n = bucket.count, bucket.size
-            adjacency = torch.zeros(count * n * n, dtype=dtype, device=at.device)
-            adjacency = adjacency.index_add_(0, at, torch.ones_like(at, dtype=dtype)).view(count, n, n)
-            parts.append(random_walks(adjacency, steps))
-        return parts
+@torch.no_grad()
+def all_pairs(context: GraphContext, steps: int, dtype: torch.dtype) -> Pairs:
+    """The pairs of a batch with powers of M as features."""
+    assert context.edge_index is not None
+    buckets = layouts(context.ptr, context.nodes, context.largest or 0)
+    real = torch.ones(context.nodes, 1, dtype=dtype, device=context.ptr.device)
+    real = real if context.node_mask is None else context.node_mask.unsqueeze(1).to(dtype)
+    everywhere, walks, valid, masks = torch.arange(context.nodes, device=context.ptr.device), [], [], []
+    for bucket, _ in buckets:
+        count, n = bucket.count, bucket.size
+        (source, target), slots = context.edge_index, everywhere if bucket.slots is None else bucket.slots
+        if bucket.nodes is not None:  # other edges are of other buckets
+            slots = torch.full_like(everywhere, -1).index_copy_(0, bucket.nodes, slots)
+            source, target = context.edge_index[:, slots[source] >= 0]
+        at = slots[source] * n + slots[target] % max(n, 1)
+        adjacency = real.new_zeros(count * n * n).index_add_(0, at, torch.ones_like(at, dtype=dtype))
+        walks.append(random_walks(adjacency.view(count, n, n), steps))
+        valid.append(bucket.pad(real).squeeze(2) > 0)
+        masks.append((valid[-1].unsqueeze(2) & valid[-1].unsqueeze(1)).flatten())
+    if context.node_mask is None and all(bucket.slots is None for bucket, _ in buckets):
+        return Pairs(buckets, [None] * len(valid), None, walks)
+    return Pairs(buckets, list(valid), torch.cat(masks), walks)
 
 
 def random_walks(adjacency: Tensor, steps: int) -> Tensor:

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.checks import check_positive
-from gssc.nn.rivals.parts import GlobalPart
+from gssc.nn.global_part import GlobalPart
 from gssc.ops.context import GraphContext
 from gssc.ops.scan import selective_scan
 
 LEAST, MOST = 1e-3, 1e-1  # lengths of steps in the beginning
+GOLDEN = (5**0.5 - 1) / 2  # whose multiples, modulo 1, are spread evenly
 
 
 class GraphMamba(GlobalPart):
@@ -32,7 +32,6 @@ class GraphMamba(GlobalPart):
     they repeat and do not depend on the rest of the batch.
 
     Args:
-        channels: C, channels of input and output.
         state: S, numbers that every channel remembers.
         width: Of the convolution.
         expand: Channels inside, in multiples of C.
@@ -41,8 +40,6 @@ class GraphMamba(GlobalPart):
 
     def __init__(self, channels: int, state: int = 16, width: int = 4, expand: int = 1, orders: int = 5) -> None:
         super().__init__(channels)
-        for name, number in (("state", state), ("width", width), ("expand", expand), ("orders", orders)):
-            check_positive(name, number)
         self.state, self.orders = state, orders
         self.inner, self.rank = expand * channels, -(-channels // 16)
         self.lin_in = nn.Linear(channels, 2 * self.inner, bias=False)
@@ -52,15 +49,10 @@ class GraphMamba(GlobalPart):
         self.lin_out = nn.Linear(self.inner, channels, bias=False)
         self.log_rates = nn.Parameter(torch.empty(self.inner, state))
         self.skip = nn.Parameter(torch.empty(self.inner))
-        self._draw()
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        super().reset_parameters()
-        self._draw()
+        self.draw()
 
     @torch.no_grad()
-    def _draw(self) -> None:
+    def draw(self) -> None:
         """Rates of decay 1 … S, lengths of steps log-uniform."""
         nn.init.uniform_(self.lin_step.weight, -(self.rank**-0.5), self.rank**-0.5)
         lengths = torch.exp(torch.rand(self.inner) * math.log(MOST / LEAST) + math.log(LEAST))
@@ -91,7 +83,7 @@ class GraphMamba(GlobalPart):
             noise = torch.rand(runs, context.nodes, dtype=torch.float64, device=ptr.device)
         else:
             node = torch.arange(context.nodes, device=ptr.device) - context.spread(ptr[:-1])
-            noise = hashed(node + torch.arange(runs, device=ptr.device).unsqueeze(1) * 1_000_003)
+            noise = (node + 1) * (torch.arange(1, runs + 1, device=ptr.device).unsqueeze(1) * GOLDEN) % 1.0
         order = torch.argsort(degree + noise, dim=1)
         if context.batch is None:
             return order
@@ -105,10 +97,3 @@ class GraphMamba(GlobalPart):
             earlier = F.pad(u, (0, 0, back, 0))[: u.shape[0]].masked_fill((within < back).unsqueeze(1), 0.0)
             out = out + weight[:, -1 - back] * earlier
         return out
-
-
-def hashed(number: Tensor) -> Tensor:
-    """Numbers in [0, 1) that look random, from integers."""
-    for factor in (0x45D9F3B, 0x119DE1F3):
-        number = ((number >> 16) ^ number) * factor & 0xFFFFFFFF
-    return ((number >> 16) ^ number).double() / 2**32

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from gssc.nn.rivals.parts import GlobalPart
+from gssc.nn.global_part import GlobalPart
 from gssc.ops.context import GraphContext
 from gssc.ops.graph_sums import graph_pool
 from gssc.ops.linear_attention import normalized_linear_attention
@@ -21,29 +21,24 @@ class Performer(GlobalPart):
         {\sum_v \langle\varphi(q_u), \varphi(k_v)\rangle}, \qquad
         \varphi(x) = \exp(\Omega \hat x - \|\hat x\|^2 / 2), \quad \hat x = x / d^{1/4}
 
-    per head of d channels; rows of Ω are orthogonal within blocks of d, drawn once and not trained, and φ·φ is exp(q·k
-    / √d) on average over draws. Features are scaled to at most 1, for queries each by itself, for keys per graph, and
-    1e-4 is added. From `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_. Equivariant to
-    permutations of nodes.
-
-    Args:
-        channels: C, channels of input and output.
-        heads: Attention heads; must divide ``channels``.
-        features: Rows of Ω; ``None`` for d ln d.
+    per head of d channels, with d ln d rows of Ω that are orthogonal in blocks and not trained; φ·φ is exp(q·k / √d) on
+    average over draws of Ω. Features are scaled to at most 1 (queries by row, keys by graph), and 1e-4 is added. From
+    `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_. Equivariant to permutations of nodes.
     """
 
-    def __init__(self, channels: int, heads: int = 4, features: int | None = None) -> None:
+    def __init__(self, channels: int, heads: int = 4) -> None:
         super().__init__(channels, heads)
         width = channels // heads
         self.lin_qkv = nn.Linear(channels, 3 * channels)
         self.lin_out = nn.Linear(channels, channels)
-        self.features = features or max(width, int(width * math.log(width)))
-        self.omega = nn.Buffer(orthogonal_rows(self.features, width))
+        self.omega = nn.Buffer(torch.empty(max(width, int(width * math.log(width))), width))
+        self.draw()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights and Ω anew."""
-        super().reset_parameters()
-        self.omega.copy_(orthogonal_rows(*self.omega.shape))
+    def draw(self) -> None:
+        """Rows as long as those of a Gaussian matrix, orthogonal in blocks of d."""
+        count, width = self.omega.shape
+        blocks = [torch.linalg.qr(torch.randn(width, width)).Q.t() for _ in range(-(-count // width))]
+        self.omega.copy_(torch.cat(blocks)[:count] * torch.randn(count, width).norm(dim=1, keepdim=True))
 
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:
         q, k, v = self.split(self.lin_qkv(x), 3)
@@ -57,9 +52,3 @@ class Performer(GlobalPart):
         """Ω x̂ - |x̂|² / 2, [N, heads, features]."""
         scaled = rows * rows.shape[2] ** -0.25
         return scaled @ self.omega.t().to(rows.dtype) - scaled.square().sum(2, keepdim=True) / 2
-
-
-def orthogonal_rows(count: int, width: int) -> Tensor:
-    """Rows as long as those of a Gaussian matrix [count, width], orthogonal in blocks of ``width``."""
-    blocks = [torch.linalg.qr(torch.randn(width, width)).Q.t() for _ in range(-(-count // width))]
-    return torch.cat(blocks)[:count] * torch.randn(count, width).norm(dim=1, keepdim=True)

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.nn.rivals.parts import GlobalPart
+from gssc.nn.global_part import GlobalPart
 from gssc.ops.context import GraphContext
 from gssc.ops.linear_attention import normalized_linear_attention
 
@@ -18,10 +18,6 @@ class PolynormerAttention(GlobalPart):
 
     with σ the sigmoid and β trained. From `Polynormer <https://arxiv.org/abs/2403.01232>`_. Equivariant to
     permutations of nodes.
-
-    Args:
-        channels: C, channels of input and output.
-        heads: Attention heads; must divide ``channels``.
     """
 
     def __init__(self, channels: int, heads: int = 4) -> None:
@@ -29,11 +25,10 @@ class PolynormerAttention(GlobalPart):
         self.lin_in = nn.Linear(channels, 4 * channels)
         self.norm = nn.LayerNorm(channels)
         self.lin_out = nn.Linear(channels, channels)
-        self.beta = nn.Parameter(torch.zeros(channels))
+        self.beta = nn.Parameter(torch.empty(channels))
+        self.draw()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        super().reset_parameters()
+    def draw(self) -> None:
         nn.init.zeros_(self.beta)
 
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:

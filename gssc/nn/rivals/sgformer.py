@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from gssc.nn.rivals.parts import GlobalPart
+from gssc.nn.global_part import GlobalPart
 from gssc.ops.context import GraphContext
 from gssc.ops.graph_sums import segment_sum
 from gssc.ops.linear_attention import linear_attention
@@ -19,9 +19,6 @@ class SimpleAttention(GlobalPart):
 
     From `SGFormer <https://arxiv.org/abs/2306.10759>`_, which has one such layer beside a GNN; here each layer of the
     model has one. Equivariant to permutations of nodes.
-
-    Args:
-        channels: C, channels of input and output.
     """
 
     def __init__(self, channels: int) -> None:

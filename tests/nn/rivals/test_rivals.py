@@ -12,7 +12,7 @@ from gssc import GSSC, ExpanderGraph, graph_context, model_inputs
 from gssc.nn import Exphormer, GraphMamba, Grit, Performer, PolynormerAttention, SimpleAttention
 from gssc.nn.rivals import CARRYING, RIVALS
 from gssc.nn.rivals.exphormer import EXPANDER, FROM_VIRTUAL, TO_VIRTUAL
-from gssc.nn.rivals.mamba import hashed
+from gssc.nn.rivals.mamba import GOLDEN
 from gssc.nn.rivals.performer import LEAST
 from gssc.ops.scan.naive import selective_scan
 from gssc.testing import (
@@ -128,7 +128,7 @@ def mamba(part, data):
     n, outputs = data.num_nodes, torch.zeros(data.num_nodes, C)
     degrees = torch.bincount(data.edge_index[1], minlength=n)
     for run in range(part.orders):
-        order = (degrees + hashed(torch.arange(n) + run * 1_000_003)).argsort()
+        order = (degrees + torch.arange(1, n + 1) * ((run + 1) * GOLDEN) % 1).argsort()
         u, gate = part.lin_in(data.x[order]).chunk(2, 1)
         u = torch.nn.functional.silu(part.conv(torch.nn.functional.pad(u.T[None], (3, 0)))[0].T)
         step, b, c = part.lin_select(u).split([part.rank, part.state, part.state], 1)

@@ -1,4 +1,4 @@
-"""What the global parts of this folder share: how they are called, and heads."""
+"""What global parts that read no spectra share: how they are called, and heads."""
 
 from abc import ABC, abstractmethod
 
@@ -10,7 +10,7 @@ from gssc.ops.context import GraphContext, graph_context, number_of_graphs
 
 
 class GlobalPart(Resets, nn.Module, ABC):
-    """A global part that reads node features and the context alone. Subclasses write ``mix``.
+    """A global part that reads node features and the context alone; subclasses write ``mix``.
 
     Args:
         channels: C, channels of input and output.
@@ -26,23 +26,26 @@ class GlobalPart(Resets, nn.Module, ABC):
         self.channels, self.heads = channels, heads
 
     def forward(
-        self,
-        x: Tensor,
-        phi: Tensor | None = None,
-        vectors: Tensor | None = None,
-        batch: Tensor | None = None,
-        *,
+        self, x: Tensor, phi: Tensor | None = None, vectors: Tensor | None = None, batch: Tensor | None = None, *,
         context: GraphContext | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Mix the nodes x [N, C] of each graph; of ``phi`` only the number of graphs is read."""
         check_shape("x", x, None, self.channels)
         if context is None:
             context = graph_context(x.shape[0], number_of_graphs(phi, batch), batch, device=x.device)
         return self.mix(x, context)
 
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, as they were when the module was made."""
+        super().reset_parameters()
+        self.draw()
+
+    def draw(self) -> None:
+        """First values of parameters that are not those of a module inside."""
+
     @abstractmethod
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:
-        """X [N, C] -> [N, C]."""
+        """From x [N, C] to [N, C]."""
 
     def split(self, rows: Tensor, parts: int = 1) -> list[Tensor]:
         """Parts side by side [N, parts · C] as [N, heads, C / heads] each."""
