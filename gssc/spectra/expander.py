@@ -1,7 +1,6 @@
 """Expander graphs: sparse edges through which every node of a graph is a few steps from every other."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -44,7 +43,6 @@ class ExpanderGraph(BaseTransform):
         return torch.cat(parts) if parts else torch.empty(0, self.degree // 2, dtype=torch.int64)
 
 
-@lru_cache(maxsize=4096)
 def _permutations(nodes: int, count: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.stack([torch.randperm(nodes, generator=generator) for _ in range(count)], dim=1)

@@ -13,6 +13,8 @@ from gssc.ops.attention import layouts
 from gssc.ops.context import GraphContext
 from gssc.ops.segments import Bucket
 
+LARGE = 2**24  # numbers of pairs, from which on memory is worth computing them again
+
 
 class Grit(GlobalPart):
     r"""Attention whose weights and values read features of pairs, which every layer updates.
@@ -29,8 +31,8 @@ class Grit(GlobalPart):
     :math:`e_{uv} = W [I, M, M^2, …]_{uv}` with M = D^-1 A. From `Graph Inductive Biases in Transformers without
     Message Passing <https://arxiv.org/abs/2305.17589>`_. Equivariant to permutations of nodes.
 
-    Features of pairs are padded by size of graphs, as for softmax attention; of each layer two such tensors are kept
-    for the backward pass, and what is between them is computed again.
+    Features of pairs are padded by size of graphs, as for softmax attention; where they are many, two such tensors of
+    each layer are kept for the backward pass, and what is between them is computed again.
 
     Args:
         first: Whether it is the first layer, with which pairs begin.
@@ -69,7 +71,7 @@ class Grit(GlobalPart):
         out, updated = torch.zeros_like(v), []
         for (bucket, beyond), valid, e in zip(pairs.layouts, pairs.valid, pairs.features, strict=True):
             inputs = (*map(bucket.pad, (q, k, v)), e, valid)
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() and e.numel() > LARGE:
                 rows, hat = checkpoint(self._attend, *inputs, use_reentrant=False, preserve_rng_state=False)
             else:
                 rows, hat = self._attend(*inputs)

@@ -11,6 +11,7 @@ from torch_geometric.data import Batch
 from gssc import GSSC, ExpanderGraph, graph_context, model_inputs
 from gssc.nn import Exphormer, GraphMamba, Grit, Performer, PolynormerAttention, SimpleAttention
 from gssc.nn.rivals import CARRYING, RIVALS
+from gssc.nn.rivals import grit as grit_module
 from gssc.nn.rivals.exphormer import EXPANDER, FROM_VIRTUAL, TO_VIRTUAL
 from gssc.nn.rivals.mamba import GOLDEN
 from gssc.nn.rivals.performer import LEAST
@@ -234,6 +235,17 @@ def test_mamba_draws_orders_in_training_and_reads_by_degree():
     orders = [part._orders(context, 1)[0].tolist() for _ in range(20)]
     assert {order[-1] for order in orders} == {0}  # the centre last
     assert len({tuple(order) for order in orders}) > 5
+
+
+def test_many_pairs_are_computed_again(monkeypatch):
+    batch, gradients = Batch.from_data_list(graphs()), []
+    for large in (2**24, 0):
+        monkeypatch.setattr(grit_module, "LARGE", large)
+        model = model_of("grit").train()
+        model(**model_inputs(batch)).square().sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    for ours, theirs in zip(*gradients, strict=True):
+        assert_close(ours, theirs, tolerance=1e-12)
 
 
 @pytest.mark.parametrize("name", RIVALS)
