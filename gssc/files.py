@@ -25,7 +25,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.readers import TEXT, parse_json, read_bytes
+from gssc.readers import TEXT, parse_json, read_bytes, unpacked
 from gssc.readers import DamagedFileError as DamagedFileError
 from gssc.readers import read_json as read_json
 
@@ -181,19 +181,12 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and ``about`` of a file that `save_tensors` wrote (``.xz``: compressed); else a `DamagedFileError`."""
     raw = read_bytes(path, LARGEST_TENSORS, "safetensors file of gssc")
     try:
-        raw = _decompressed(raw) if path.suffix == ".xz" else raw
+        if path.suffix == ".xz":
+            raw = unpacked(raw, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LARGEST), LARGEST)
         about = _verified_about(raw)
         return load(raw), about
     except (ValueError, LookupError, TypeError, AttributeError, SafetensorError, lzma.LZMAError) as error:
         raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
-
-
-def _decompressed(raw: bytes) -> bytes:
-    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LARGEST)
-    content = decompressor.decompress(raw, LARGEST)
-    if not decompressor.eof:
-        raise ValueError("a file that was cut, or is too large")
-    return content
 
 
 def _verified_about(raw: bytes) -> dict[str, Any]:

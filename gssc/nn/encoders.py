@@ -1,6 +1,5 @@
 """Both ends of a model: encoders, from raw features to channels, and heads, from channels to predictions."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
@@ -16,6 +15,7 @@ from gssc.nn.reset import Resets
 from gssc.ops import Branch, dropout, graph_pool, gssc_conv, residual_norm
 from gssc.ops.context import GraphContext
 from gssc.ops.op import is_traced, unmodified
+from gssc.spectra.sparse_operator import sparse_rows
 
 # What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
 Features = int | Sequence[int] | None
@@ -131,13 +131,6 @@ def _product(x: Tensor, linear: nn.Linear, p: float, training: bool) -> Tensor:
     rows, columns = x.crow_indices(), x.col_indices()
     with torch.autocast(x.device.type, enabled=False):
         return F.linear(sparse_rows(rows, columns, kept, x.shape), linear.weight, linear.bias)
-
-
-def sparse_rows(ptr: Tensor, columns: Tensor, values: Tensor, size: Sequence[int]) -> Tensor:
-    """A CSR tensor, without PyTorch's remark that these are young."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.sparse_csr_tensor(ptr, columns, values, tuple(size), check_invariants=False)
 
 
 def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleList) -> Tensor:

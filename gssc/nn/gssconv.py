@@ -194,17 +194,8 @@ class GSSConv(Resets, nn.Module):
         return GraphContext(x.shape[0], phi.shape[0], ptr, batch, known_degree=degree)
 
     def extra_repr(self) -> str:
-        names = (
-            "channels",
-            "phi_channels",
-            "kernel",
-            "kernel_channels",
-            "selective",
-            "normalize",
-            "self_term",
-            "in_proj",
-        )
-        options = {name: getattr(self, name) for name in names}
+        names = "channels phi_channels kernel kernel_channels selective normalize self_term in_proj"
+        options = {name: getattr(self, name) for name in names.split()}
         options |= {"degree_scaling": self.degree_scale is not None, "out_proj": self.lin_out is not None}
         return ", ".join(f"{name}={value!r}" for name, value in options.items())
 

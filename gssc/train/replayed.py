@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from gssc.config import Recipe
 from gssc.nn.moments import Moments, joined_moments
-from gssc.nn.norm import batch_norms, observed_batch_norms, set_statistics
+from gssc.nn.norm import batch_norms, in_eval_mode, observed_batch_norms, set_statistics
 from gssc.padding import Shape, smallest_fit, static_shapes
 from gssc.replay import ONE_AT_A_TIME, Replay
 from gssc.tasks import Task
-from gssc.train.evaluate import evaluating, score
+from gssc.train.evaluate import score
 from gssc.train.optimizer import make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.step import Position, Trainer, seed_step
@@ -192,7 +192,7 @@ class ReplayedTrainer(Trainer):
 
             self.scoring[id(store)] = Pass(store, self.config.batch_size, forward), raw
         one_pass, raw = self.scoring[id(store)]
-        with evaluating(self.evaluated):
+        with in_eval_mode(self.evaluated), torch.no_grad():
             one_pass.run()
         return score(raw[:-1], store, self.task)
 

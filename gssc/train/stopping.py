@@ -18,6 +18,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
 _caught: list[int] = []  # signals, by this process
+_asked = threading.Event()
 
 
 def status() -> int:
@@ -25,22 +26,53 @@ def status() -> int:
     return 128 + _caught[-1] if _caught else 0
 
 
+def asked() -> bool:
+    """Whether the runs that this process has started beside each other were asked to end."""
+    return _asked.is_set()
+
+
 @contextmanager
 def passing_on() -> Iterator[None]:
-    """A request to end (SIGTERM) goes to the processes that this one has started, which stop as they should."""
+    """A polite request to end goes to the runs in threads of this process, and to the processes that it has started.
 
-    def note(number: int, frame: object) -> None:
+    The terminal sends Ctrl-C to these by itself.
+    """
+
+    def note(number: int) -> None:
+        _asked.set()
+        if number == signal.SIGTERM:
+            for child in multiprocessing.active_children():
+                child.terminate()
+
+    try:
+        with _hearing(note):
+            yield
+    finally:
+        _asked.clear()
+
+
+@contextmanager
+def _hearing(note: Callable[[int], None]) -> Iterator[None]:
+    """SIGTERM and the first Ctrl-C go to ``note``; a second Ctrl-C ends the program at once.
+
+    Only the main thread may listen.
+    """
+
+    def heard(number: int, frame: object) -> None:
+        if heard_before and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        heard_before.append(number)
         _caught.append(number)
-        for child in multiprocessing.active_children():
-            child.terminate()
+        note(number)
 
+    heard_before: list[int] = []
     main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, note) if main else None
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT) if main}
     try:
         yield
     finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Clock(dict[str, float]):
@@ -90,14 +122,14 @@ class Stopping:
 
     def due(self) -> bool:
         """Whether the last checkpoint is too old."""
-        return self._any(time.monotonic() - self.last_saved > 60 * self.config.checkpoint_minutes)
+        return self.processes.any(time.monotonic() - self.last_saved > 60 * self.config.checkpoint_minutes)
 
     def saves_after(self, epoch: int) -> bool:
         """Whether a checkpoint is to be written after this epoch."""
         if epoch == self.config.epochs or self.due():
             return True
         rested = time.monotonic() - self.last_saved >= SECONDS_BETWEEN_CHECKPOINTS * self.runs
-        return epoch % self.config.checkpoint_every == 0 and self._any(rested)
+        return epoch % self.config.checkpoint_every == 0 and self.processes.any(rested)
 
     def stops(self) -> bool:
         """Whether there is no time for another step."""
@@ -119,28 +151,14 @@ class Stopping:
     def out_of_time(self, *work: str) -> bool:
         """Whether the time left is too short for some work, for any of the processes."""
         late = self.deadline is not None and time.monotonic() + self.clock.needs(*work) > self.deadline
-        return self._any(self.interrupted or late)
-
-    def _any(self, flag: bool) -> bool:
-        return self.processes.any(flag) if self.processes.world > 1 else flag
+        return self.processes.any(self.interrupted or asked() or late)
 
     @contextmanager
     def terminable(self) -> Iterator[None]:
-        """A polite request to end (SIGTERM, the first Ctrl-C) is treated like a time limit.
+        """A polite request to end (SIGTERM, the first Ctrl-C) is treated like a time limit."""
 
-        Only the main thread may listen. A second Ctrl-C ends the program at once.
-        """
-
-        def note(number: int, frame: object) -> None:
-            if self.interrupted and number == signal.SIGINT:
-                raise KeyboardInterrupt
+        def note(number: int) -> None:
             self.interrupted = True
-            _caught.append(number)
 
-        main = threading.current_thread() is threading.main_thread()
-        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT) if main}
-        try:
+        with _hearing(note):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

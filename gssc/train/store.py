@@ -10,7 +10,7 @@ from torch import Tensor
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs, members
 from gssc.datasets.negatives import NegativeSampler, pairs_of
-from gssc.nn.encoders import sparse_rows
+from gssc.spectra.sparse_operator import sparse_rows
 
 # Features of which less than this share is not zero are multiplied faster as a CSR tensor; few columns never are.
 SPARSE, MANY_COLUMNS = 0.2, 64
