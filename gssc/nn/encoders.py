@@ -208,9 +208,7 @@ class EigenvectorEncoder(Resets, nn.Module):
         self.outer = nn.Linear(2 * channels, channels)
 
     def forward(self, eigvals: Tensor, vectors: Tensor, eigmask: Tensor, context: GraphContext) -> Tensor:
-        def of_nodes(rows: Tensor) -> Tensor:
-            return rows.expand(context.nodes, -1) if context.batch is None else rows.index_select(0, context.batch)
-
+        of_nodes = context.spread
         if self.training:
             vectors = vectors * of_nodes(torch.empty_like(eigvals).bernoulli_().mul_(2).sub_(1))
         pairs = torch.stack([vectors, of_nodes(eigvals.masked_fill(~eigmask, 0.0))], dim=2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,9 @@ class GraphContext:
         gains: A and A_s by convolution, where they were made for all layers at once.
         seeds: Of dropout, by module, from ``gssc.ops.new_seeds``; modules that are not there draw their own.
         final: The local part whose edge features nobody reads.
+        expander: Of every node, to which it is joined, [N, degree / 2], see `gssc.ExpanderGraph`.
+        edge_attr: Edge features, [E, C], for a global part that says that it ``reads_edges``.
+        carried: What global parts hand from layer to layer.
     """
 
     nodes: int
@@ -51,6 +54,14 @@ class GraphContext:
     gains: Mapping[nn.Module, Gains] = field(default_factory=dict)
     seeds: Mapping[nn.Module, Tensor] = field(default_factory=dict)
     final: nn.Module | None = None
+    expander: Tensor | None = None
+    edge_attr: Tensor | None = None
+    carried: dict[str, Any] = field(default_factory=dict)
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """What graphs have, [G, ...], at each of their nodes, [N, ...]."""
+        one = self.batch is None
+        return rows.expand(self.nodes, *rows.shape[1:]) if one else rows.index_select(0, self.batch)  # type: ignore[arg-type]
 
     @property
     def plan(self) -> "EdgePlan":
