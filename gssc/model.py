@@ -33,6 +33,7 @@ from gssc.nn.recompute import recomputed_layers
 from gssc.nn.reset import Resets
 from gssc.ops import dropout
 from gssc.ops.context import undirected_degree
+from gssc.ops.halo import Halo
 from gssc.padding import blank
 from gssc.spectra.attached import check_fresh
 from gssc.spectra.packed import edges_of
@@ -243,6 +244,7 @@ class GSSC(Resets, nn.Module):
         ptr: Tensor | None = None,
         largest: int | None = None,
         edge_label_index: Tensor | None = None,
+        halo: Halo | None = None,
     ) -> Tensor:
         """Predict.
 
@@ -272,6 +274,8 @@ class GSSC(Resets, nn.Module):
                 for their sizes, at the price of padding all graphs to it.
             edge_label_index: The pairs to predict for ``level="edge"``, [2, M], as PyG's ``RandomLinkSplit`` makes
                 them; not read at other levels. Messages go along ``edge_index`` alone.
+            halo: Of one graph that several processes hold, see ``gssc.shards``: all else is of the own nodes, while
+                ``edge_index`` numbers those of the halo behind them.
 
         Returns:
             [G, out], [N, out] or [M, out]; rows of padding graphs and nodes mean nothing.
@@ -281,10 +285,10 @@ class GSSC(Resets, nn.Module):
         seeded: list[Any] = []  # whose dropout gets its seeds in one draw for all
         for layer in self.layers if self.dropouts and self.training else ():
             seeded += [layer, layer.local]
-        degree = undirected_degree(edge_index, nodes) if self.undirected else None
+        degree = None if not self.undirected else halo.neighbors if halo else undirected_degree(edge_index, nodes)
         context = graph_context(
             nodes, graphs, batch, edge_index, ptr=ptr, largest=largest, degree=degree,
-            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded,
+            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded, halo=halo,
         )  # fmt: skip
         self._check_numbers(x, edge_attr, rwse, spectrum, context)
         if node_mask is not None:
