@@ -1,7 +1,11 @@
 """What one of several processes does in tests of shards: every case by itself, results into a file."""
 
+import contextlib
+import io
 import multiprocessing
+import os
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -9,7 +13,9 @@ from torch import nn
 from torch_geometric.nn import GATConv, SAGEConv
 
 from gssc import GSSC
+from gssc.cli import app
 from gssc.shards import Shard, cut_graph, make_ready
+from gssc.train.run import RunState
 
 RANKS, STEPS = 4, 5
 CASES = {
@@ -28,6 +34,13 @@ PLANS = {
     "blocks": {4: ["own"], 2: ["gatedgcn"]},
     "empty": {4: ["gine"], 2: ["gatedgcn", "own"]},
 }
+
+SMALL = [
+    "spectrum.k=4", "spectrum.rwse=2", "model.rwse_channels=2", "model.layers=2", "model.channels=8",
+    "model.phi_channels=4", "model.glob=gssc", "model.layer_scale=1", "model.norm=batch", "model.dropout_input=0",
+    "model.dropout_local=0", "model.dropout_global=0", "model.dropout_ffn=0", "model.local=gatedgcn",
+    "train.precision=float64", "train.epochs=4", "train.patience=0", "train.tensorboard=false",
+]  # fmt: skip
 
 
 def start(function, ranks: int, *arguments) -> None:
@@ -104,3 +117,27 @@ def work(rank: int, folder: str) -> None:
                 results[ranks, name, case] = found | {"nodes": tensors["nodes"]}
     torch.save(results, f"{folder}/rank-{rank}.pt")
     dist.destroy_process_group()
+
+
+def train_rank(rank: int, ranks: int, port: str, folder: str, out: str, dies: bool) -> None:
+    """One process of torchrun; the last may die when an epoch ends."""
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    if dies and rank == ranks - 1:
+        finish_epoch = RunState.finish_epoch
+
+        def die(run: RunState, *arguments: object) -> None:
+            finish_epoch(run, *arguments)
+            if run.position.epoch == 3:
+                os._exit(0)
+
+        RunState.finish_epoch = die
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        try:
+            app(["train", "--shards", f"{folder}/{ranks}", *SMALL, "--out", f"{folder}/{out}", "--device", "cpu"],
+                standalone_mode=False)  # fmt: skip
+        except ValueError as error:
+            said.write(str(error))
+    Path(folder, f"{out}-{rank}.txt").write_text(said.getvalue())

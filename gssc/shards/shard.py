@@ -34,17 +34,17 @@ class Shard:
     def halo(self) -> Halo:
         """What is told to whom."""
         sent, received = (self.tensors[f"{name}_counts"].tolist() for name in ("send", "receive"))
-        send, entering, neighbors = (self._here(name) for name in ("send", "entering", "neighbors"))
+        send, entering, neighbors = (self.here(name) for name in ("send", "entering", "neighbors"))
         return Halo(self.nodes, send.long(), sent, received, entering, neighbors, self.group)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
         """The arguments of ``GSSC.forward``."""
-        found = {name: self._here(name) for name in OF_MODEL if name in self.tensors}
+        found = {name: self.here(name) for name in OF_MODEL if name in self.tensors}
         sizes = {"num_nodes": self.tensors["nodes"].numel(), "num_graphs": 1}
-        return {"x": None, "edge_index": self._here("edge_index").long(), "halo": self.halo} | found | sizes
+        return {"x": None, "edge_index": self.here("edge_index").long(), "halo": self.halo} | found | sizes
 
-    def _here(self, name: str) -> Tensor:
-        """On the device, floating point in the default type."""
+    def here(self, name: str) -> Tensor:
+        """One of the tensors on the device, floating point in the default type."""
         rows = self.tensors[name].to(self.device)
         return rows.to(torch.get_default_dtype()) if rows.is_floating_point() else rows
