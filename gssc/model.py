@@ -1,6 +1,7 @@
 """The whole model: encoders → φ once → layers → head."""
 
 from collections.abc import Sequence
+from itertools import count
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
@@ -31,15 +32,16 @@ from gssc.nn.norm import NormName
 from gssc.nn.phi import make_phi
 from gssc.nn.recompute import recomputed_layers
 from gssc.nn.reset import Resets
+from gssc.nn.rivals import CARRYING, RIVALS, make_rival
 from gssc.ops import dropout
 from gssc.ops.context import undirected_degree
+from gssc.ops.halo import Halo
 from gssc.padding import blank
 from gssc.spectra.attached import check_fresh
 from gssc.spectra.packed import edges_of
 
-Global = Literal["gssc", "gsc", "attention", "none"]
 Spectrum = tuple[Tensor | None, Tensor | None, Tensor | None]  # eigvals, eigvecs, eigmask
-GLOBALS = get_args(Global)
+GLOBALS = ("gssc", "gsc", "attention", *RIVALS, "none")
 
 
 class GSSC(Resets, nn.Module):
@@ -67,12 +69,13 @@ class GSSC(Resets, nn.Module):
         local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``; or
             any PyG convolution C → C, as a module (copied for every layer) or as a function of ``channels``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
-            ``"attention"`` (softmax) or ``"none"``; or, likewise, a module or a function that makes one of
-            ``channels``: anything called as ``glob(x, phi, vectors, batch, context=context)`` that returns [N, C], see
-            ``docs/own_layers.md``.
-        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"`` or ``"transformer"``; or a
-            module such as ``gssc.DiffusionPhi()``, called as ``phi(eigvals, eigmask)``, with an attribute ``channels``,
-            or a function that makes one of ``phi_channels``.
+            ``"attention"`` (softmax), ``"none"``, or the global part of another paper, see ``gssc.nn.rivals``:
+            ``"performer"``, ``"exphormer"``, ``"grit"``, ``"mamba"``, ``"sgformer"`` or ``"polynormer"``; or,
+            likewise, a module or a function that makes one of ``channels``: anything called as
+            ``glob(x, phi, vectors, batch, context=context)`` that returns [N, C], see ``docs/own_layers.md``.
+        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"``, ``"transformer"`` or
+            ``"specformer"``; or a module such as ``gssc.DiffusionPhi()``, called as ``phi(eigvals, eigmask)``, with an
+            attribute ``channels``, or a function that makes one of ``phi_channels``.
         phi_channels: c, channels of φ; ``None`` means C, or those of the module ``phi``.
         kernel: ``"channel"`` or ``"shared"``, see ``GSSConv``.
         selective: Data-dependent positions, see ``GSSConv``.
@@ -84,7 +87,7 @@ class GSSC(Resets, nn.Module):
         in_proj: Linears before the global term, see ``GSSConv``.
         degree_init: First values of the scale by degree, see ``GSSConv``.
         degree: Which degrees scale: ``"in"``, of the edges that enter a node, or ``"undirected"``, of its neighbours.
-        heads: Heads of ``glob="attention"``.
+        heads: Heads of ``glob="attention"`` and of those of other papers that have some.
         smooth: ``"ends"`` frames the layers like those of a two-layer GCN: what the encoders say is averaged over
             neighbours, then ReLU and dropout; and so are outputs of nodes averaged. ``"none"``: they are not.
         layer_scale: What of every layer counts, see ``GSSCLayer``.
@@ -106,6 +109,7 @@ class GSSC(Resets, nn.Module):
             inputs of layers and computes each layer again; g > 1 keeps those of groups of g layers, and those inside a
             group while it is its turn. With L layers, L, then about L/g + g tensors of edge features are kept; g > 1
             costs up to one more forward pass. The results are the same.
+        plain: Layers of the local part alone, as published: no feed-forward network, no residual, see ``GSSCLayer``.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -131,8 +135,8 @@ class GSSC(Resets, nn.Module):
         diagonal_channels: int = 0,
         lappe_channels: int = 0,
         local: Local | Source = "gatedgcn",
-        glob: Global | Source = "gssc",
-        phi: Literal["deepset", "elementwise", "polynomial", "transformer"] | Source = "deepset",
+        glob: str | Source = "gssc",
+        phi: Literal["deepset", "elementwise", "polynomial", "transformer", "specformer"] | Source = "deepset",
         phi_channels: int | None = None,
         kernel: Kernel = "channel",
         selective: bool = False,
@@ -159,6 +163,7 @@ class GSSC(Resets, nn.Module):
         degree_histogram: Sequence[int] | None = None,
         recompute: int = 0,
         ordered_pairs: bool = False,
+        plain: bool = False,
     ) -> None:
         super().__init__()
         recompute = recompute or 0
@@ -184,7 +189,9 @@ class GSSC(Resets, nn.Module):
         if glob == "gsc":
             phi, selective, self_term = "elementwise", False, False
         self.phi = None
-        if glob not in ("attention", "none") or diagonal_channels > 0:
+        if recompute and glob in CARRYING:
+            fail("recompute", f"0 with glob={glob!r}, which hands features on beside those of nodes", recompute)
+        if glob not in ("attention", "none", *RIVALS) or diagonal_channels > 0:
             self.phi = make_phi(phi, phi_channels or channels)
             phi_channels = self.phi.channels
 
@@ -201,7 +208,11 @@ class GSSC(Resets, nn.Module):
             self.diagonal_encoder = SpectralDiagonalEncoder(self.phi.channels, diagonal_channels)
         self.lappe_encoder = EigenvectorEncoder(lappe_channels) if lappe_channels else None
 
+        numbers = count()
+
         def make_global(channels: int) -> nn.Module | None:
+            if glob in RIVALS:
+                return make_rival(str(glob), channels, heads, next(numbers), layers)
             if glob == "attention":
                 return SoftmaxAttention(channels, heads)
             if glob == "none":
@@ -215,7 +226,7 @@ class GSSC(Resets, nn.Module):
         locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
         globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
         self.layers = nn.ModuleList(
-            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, layer_scale)
+            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, layer_scale, plain)
             for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels
@@ -243,6 +254,8 @@ class GSSC(Resets, nn.Module):
         ptr: Tensor | None = None,
         largest: int | None = None,
         edge_label_index: Tensor | None = None,
+        expander: Tensor | None = None,
+        halo: Halo | None = None,
     ) -> Tensor:
         """Predict.
 
@@ -272,6 +285,9 @@ class GSSC(Resets, nn.Module):
                 for their sizes, at the price of padding all graphs to it.
             edge_label_index: The pairs to predict for ``level="edge"``, [2, M], as PyG's ``RandomLinkSplit`` makes
                 them; not read at other levels. Messages go along ``edge_index`` alone.
+            expander: For ``glob="exphormer"``, [N, degree / 2], as ``ExpanderGraph`` makes it.
+            halo: Of one graph that several processes hold, see ``gssc.shards``: all else is of the own nodes, while
+                ``edge_index`` numbers those of the halo behind them.
 
         Returns:
             [G, out], [N, out] or [M, out]; rows of padding graphs and nodes mean nothing.
@@ -281,11 +297,12 @@ class GSSC(Resets, nn.Module):
         seeded: list[Any] = []  # whose dropout gets its seeds in one draw for all
         for layer in self.layers if self.dropouts and self.training else ():
             seeded += [layer, layer.local]
-        degree = undirected_degree(edge_index, nodes) if self.undirected else None
+        degree = None if not self.undirected else halo.neighbors if halo else undirected_degree(edge_index, nodes)
         context = graph_context(
             nodes, graphs, batch, edge_index, ptr=ptr, largest=largest, degree=degree,
-            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded,
+            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded, halo=halo,
         )  # fmt: skip
+        context.expander = expander
         self._check_numbers(x, edge_attr, rwse, spectrum, context)
         if node_mask is not None:
             x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
@@ -382,7 +399,7 @@ def model_inputs(data: Data) -> dict[str, Any]:
     if not isinstance(data, Data):
         fail("data", "a torch_geometric.data.Data or Batch", type(data).__name__)
     check_fresh(data)
-    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "batch", "edge_attr", "rwse")
+    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "batch", "edge_attr", "rwse", "expander")
     inputs: dict[str, Any] = {name: getattr(data, name, None) for name in names}
     inputs["edge_index"] = edges_of(data)
     if "node_mask" in data:  # a padded batch, see gssc.replay

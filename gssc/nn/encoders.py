@@ -184,7 +184,7 @@ class SpectralDiagonalEncoder(Resets, nn.Module):
         self.linear = nn.Linear(phi_channels, channels)
 
     def forward(self, phi: Tensor, vectors: Tensor, context: GraphContext) -> Tensor:
-        sizes = torch.diff(context.ptr).to(phi.dtype).view(-1, 1, 1)
+        sizes = context.sizes.to(phi.dtype).view(-1, 1, 1)
         # It is the self term of a convolution of ones.
         ones = phi.new_ones(vectors.shape[0], phi.shape[2])
         diagonal = gssc_conv(None, ones, vectors, None, phi * sizes, context.ptr)
@@ -208,9 +208,7 @@ class EigenvectorEncoder(Resets, nn.Module):
         self.outer = nn.Linear(2 * channels, channels)
 
     def forward(self, eigvals: Tensor, vectors: Tensor, eigmask: Tensor, context: GraphContext) -> Tensor:
-        def of_nodes(rows: Tensor) -> Tensor:
-            return rows.expand(context.nodes, -1) if context.batch is None else rows.index_select(0, context.batch)
-
+        of_nodes = context.spread
         if self.training:
             vectors = vectors * of_nodes(torch.empty_like(eigvals).bernoulli_().mul_(2).sub_(1))
         pairs = torch.stack([vectors, of_nodes(eigvals.masked_fill(~eigmask, 0.0))], dim=2)
@@ -287,7 +285,10 @@ class GraphHead(Resets, nn.Module):
         self.mlp = MLPHead(channels, out_channels, form, narrowed)
 
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
-        return self.mlp(graph_pool(x, context.batch, context.ptr, self.pool))
+        if context.reduce is None:
+            return self.mlp(graph_pool(x, context.batch, context.ptr, self.pool))
+        total = context.reduce(graph_pool(x, None, context.ptr, "sum"))
+        return self.mlp(total / context.sizes.unsqueeze(1) if self.pool == "mean" else total)
 
 
 class EdgeHead(Resets, nn.Module):

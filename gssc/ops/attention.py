@@ -21,6 +21,11 @@ from gssc.ops.op import empty_like, op
 from gssc.ops.segments import Bucket, buckets
 
 
+def layouts(ptr: Tensor, nodes: int, largest: int) -> list[tuple[Bucket, Tensor | None]]:
+    """Graphs padded by size, or all to ``largest`` unless it is 0; and which nodes are beyond that."""
+    return [_bounded(ptr, nodes, largest)] if largest else [(bucket, None) for bucket in buckets(ptr, nodes)]
+
+
 def _bounded(ptr: Tensor, nodes: int, largest: int) -> tuple[Bucket, Tensor]:
     """All graphs padded to one size, found on the device, and which nodes [N, 1] are beyond ``largest``.
 
@@ -43,9 +48,8 @@ def _per_graph(
     Results are written into ``out``, which is returned.
     """
     nodes = rows[0].shape[0]
-    layouts: Any = [_bounded(ptr, nodes, largest)] if largest else [(bucket, None) for bucket in buckets(ptr, nodes)]
     with torch.autocast(ptr.device.type, enabled=False):
-        for bucket, beyond in layouts:
+        for bucket, beyond in layouts(ptr, nodes, largest):
             visible = None
             if bucket.slots is not None:
                 visible = bucket.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]

@@ -42,12 +42,13 @@ def why_not(
     }
     if any(reasons.values()):
         return next(reason for reason, holds in reasons.items() if holds)
-    if recipe.model.glob == "attention" and node_counts is not None and node_counts.numel():
+    if recipe.model.glob in ("attention", "grit") and node_counts is not None and node_counts.numel():
         squares = node_counts.double().square()
-        scores = recipe.train.batch_size * recipe.model.heads * float(squares.max())
+        numbers = recipe.model.heads if recipe.model.glob == "attention" else recipe.model.channels
+        scores = recipe.train.batch_size * numbers * float(squares.max())
         wasted = scores > FEW_SCORES and float(squares.max()) > MOST_PADDING * float(squares.mean())
         if wasted or scores > MOST_SCORES:
-            return f"attention would pad all graphs to the {int(node_counts.max())} nodes of the largest"
+            return f"{recipe.model.glob} would pad all graphs to the {int(node_counts.max())} nodes of the largest"
     return None
 
 

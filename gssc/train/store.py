@@ -49,8 +49,8 @@ class GraphStore:
 
     Args:
         graphs: The graphs, edges sorted by destination.
-        spectra: ``eigvals [G, K]``, ``eigvecs [N, K]``, ``eigmask [G, K]`` and ``rwse [N, steps]``, as far as a model
-            wants them.
+        spectra: ``eigvals [G, K]``, ``eigvecs [N, K]``, ``eigmask [G, K]``, ``rwse [N, steps]`` and ``expander
+            [N, r]``, as far as a model wants them.
         device: Where to keep all of it.
         node_level: Whether targets belong to nodes.
     """
@@ -72,7 +72,7 @@ class GraphStore:
         edges = self._keep(graphs.edge_index.t().to(torch.int32))
         self._ends = edges.t().contiguous()  # sources, and destinations
         self.edge_index = self._ends.t()
-        self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
+        self.of_nodes = self._named(x=graphs.x, **{name: spectra.get(name) for name in ("eigvecs", "rwse", "expander")})
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
         self.y = self._keep(graphs.y)
@@ -90,6 +90,10 @@ class GraphStore:
         """Rows and one of zeros on the device, floating point in the default dtype, that of the model."""
         rows = rows.to(torch.get_default_dtype()) if rows.is_floating_point() else rows
         return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])]).to(self.device)
+
+    def complete(self, rows: Tensor) -> Tensor:
+        """Outputs of all graphs as rows of ``y``: they are."""
+        return rows
 
     def sizes(self, graphs: Tensor) -> tuple[int, int]:
         """Nodes and edges of the graphs with these numbers (on the host; G means an empty graph)."""

@@ -184,8 +184,8 @@ OPTIONS = {
     "diagonal_channels lappe_channels local glob phi phi_channels kernel selective normalize self_term degree_scaling "
     "out_proj kernel_channels in_proj degree_init degree heads smooth layer_scale dropout_input "
     "dropout_local dropout_global dropout_ffn norm level pool head jumping_knowledge degree_histogram recompute "
-    "ordered_pairs",
-    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm scale",
+    "ordered_pairs plain",
+    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm scale plain",
     GSSConv: "channels phi_channels kernel selective normalize self_term degree_scaling out_proj "
     "kernel_channels in_proj degree_init",
     GINE: "channels",

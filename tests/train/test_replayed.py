@@ -46,6 +46,8 @@ def never():
         ("model.norm=layer", "optim.clip=0.01", "train.batch_stats=reestimated"),
         ("model.local=gcn",),
         ("model.glob=attention", "spectrum.rwse=4", "model.rwse_channels=4"),
+        ("model.glob=grit",),
+        ("model.glob=exphormer",),
     ],
 )
 @pytest.mark.parametrize("device", [CPU, GPU])
@@ -106,6 +108,9 @@ def test_what_cannot_be_captured_has_a_reason():
     assert why_not(small_recipe("model.local=gcn"), cuda, Processes()) is None
     assert "pairs of nodes" in why_not(small_recipe(), cuda, Processes(), level="edge")
     assert "model.local=gat looks at values" in why_not(small_recipe("model.local=gat"), cuda, Processes())
+    pairs = small_recipe("model.glob=grit")
+    assert why_not(pairs, cuda, Processes(), torch.tensor([20, 100])) is None
+    assert "grit would pad all graphs to the 9000 nodes" in why_not(pairs, cuda, Processes(), torch.full((5,), 9000))
     attention = small_recipe("model.glob=attention")
     assert why_not(attention, cuda, Processes(), torch.tensor([20, 100])) is None
     assert why_not(attention, cuda, Processes(), torch.full((5,), 1000)) is None

@@ -44,7 +44,7 @@ def scatter(base, rows, valid, c, value, C: tl.constexpr, BLOCK_C: tl.constexpr)
 
 @triton.jit
 def nothing(BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr):
-    """Where a sum over edges begins. Its rows are added up once, at its end: that takes shuffles, or even a barrier."""
+    """Where a sum over edges begins. Its rows are added up once, at its end: that takes shuffles."""
     return tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
 
 

@@ -42,7 +42,7 @@ from gssc.ops.random import dropped, rescale, threshold
 
 PIECE = 1 << 18  # edges of which the gradient is multiplied at a time, at least
 LARGEST = 1 << 30  # numbers of one product
-MERGED_MOMENTS = 256  # partial moments that one step merges
+MERGED_MOMENTS, MERGED_CHANNELS = 1024, 8  # partial moments that one step merges, and their channels
 
 
 @op("gssc::gated_messages")
@@ -77,9 +77,10 @@ def _messages(
     )  # fmt: skip
     if moments is not None:
         launch(
-            kernels_of("norm").forward_merge, (1, -(-c // 32)), moments, running_mean, running_variance, batches,
-            None, None, None, stats,
-            numbers=(len(moments),), EPS=norm_eps, MOMENTUM=momentum, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
+            kernels_of("norm").forward_merge, (1, -(-c // MERGED_CHANNELS)), moments, running_mean, running_variance,
+            batches, None, None, None, stats,
+            numbers=(len(moments),), EPS=norm_eps, MOMENTUM=momentum, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=MERGED_CHANNELS,
+            num_warps=8,
         )  # fmt: skip
     if need_edges:
         grid.over_rows(

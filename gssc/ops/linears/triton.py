@@ -5,7 +5,8 @@
 
 Weights are read where modules keep them. Sums over rows are made over a share of the rows by each program, and added in
 order by a second launch: results repeat bit by bit. Where there are more rows, the host has time to copy weights side
-by side, and the products are cuBLAS's; but for exact ones, which cuBLAS makes without tensor cores.
+by side, and the products are cuBLAS's; but not exact ones, which it makes without tensor cores, nor those that have
+more to do than the product: what else reaches x, the gradient of an activation, dropout.
 """
 
 from functools import lru_cache
@@ -24,32 +25,31 @@ PROGRAMS = 8  # per multiprocessor at most; then shares grow
 SUMMED = 256  # rows of partial sums that one program adds up; where there are more, they are added in two steps
 MANY = 1 << 15  # rows from which on products are cuBLAS's
 BLOCK_N = 64  # rows of a block
-SPLIT = 1 << 10  # rows over which cuBLAS sums at least, where there are more than twice as many
-LARGE_N, STEP, LARGE_WARPS = 128, 32, 8  # where there are many rows
+LARGE_N, STEP = 128, 32  # rows of a block, and what a step of its sum takes, where there are many rows
 PARTS = 4  # the most Linears of one launch
 Tensors = tuple[Tensor, ...]
 
 
 class _Plan:
-    """How the work is cut: blocks of rows by 32 or 64 channels; larger ones where there are ``many`` rows."""
+    """How the work is cut: blocks of rows by 32 or 64 channels; where there are ``many`` rows, whichever pads less."""
 
     def __init__(self, d: int, c: int, parts: int, exact: bool, many: bool) -> None:
         block = 64 if max(d, c) > 96 else 32
-        self.block_n, step = BLOCK_N, block
+        self.block_n, step, stages = BLOCK_N, block, 2
         if many:
-            block = min(power_of_two(max(d, c), 32), 128)
-            self.block_n, step = LARGE_N, STEP
+            block = 64 if -(-c // 64) * 64 == -(-c // 32) * 32 else 32
+            self.block_n, step, stages = LARGE_N, STEP, 3
         self.wide, self.blocks, self.empty = -(-d // block), -(-c // block) * parts, (None,) * (PARTS - parts)
         sizes = {"D": d, "C": c, "PARTS": parts, "BLOCK_N": self.block_n, "BLOCK": block, "STEP": step}
         self.constants = sizes | {"PRECISION": "tf32x3" if exact else "tf32"}
-        self.effort = {"num_warps": LARGE_WARPS if many and block == 128 else 4, "num_stages": 2}
+        self.effort = {"num_warps": 4, "num_stages": stages}
 
 
 _known = lru_cache(maxsize=256)(_Plan)
 
 
 def _plan(x: Tensor, weights: Tensors, anyway: bool = False) -> _Plan | None:
-    """None where the products are cuBLAS's: of many rows, if not exact, which some do not mind; or of other types.
+    """None where the products are cuBLAS's: of many rows, if not exact or ``anyway`` better here; or of other types.
 
     Also where results are differentiated.
     """
@@ -104,10 +104,15 @@ def backward(
     What is ``added`` [N, D] comes to ∂x, which has its type, or is written to ``out``. Where x is ``hidden``,
     drop(ReLU(·)), ∂x is the gradient of what stood before.
     """
-    plan = _plan(x, weights)
+    rows, d = x.shape
+    if need_x and need_weights and rows > MANY:
+        d_x, *_ = backward(grad, x, weights, need_weights=False, added=added, hidden=hidden, p=p, out=out)
+        _, *others = backward(grad, x, weights, biased=biased, need_x=False)
+        return d_x, *others
+    plan = _plan(x, weights, anyway=hidden or added is not None) if need_x or rows <= MANY else None
     if plan is not None:
         kernels = kernels_of("linears")
-        (rows, d), width, d_x, sums, shares = x.shape, grad.shape[1], None, None, 0
+        width, d_x, sums, shares = grad.shape[1], None, None, 0
         if need_x:
             d_x = empty_like(x if added is None else added) if out is None else out
         most = max(PROGRAMS * multiprocessors(x.device) // (plan.blocks * plan.wide), 1)
@@ -137,21 +142,7 @@ def backward(
             d_x = torch.mm(grad, weight, out=out) if added is None else added + grad @ weight
     if not need_weights:
         return d_x, None, None
-    return d_x, summed_product(grad, x), grad.sum(0) if biased else None
-
-
-def summed_product(left: Tensor, right: Tensor) -> Tensor:
-    """LeftᵀRight as a sum of products of equally many rows: a product of few rows and columns keeps no GPU busy."""
-    if left.shape[0] < 2 * SPLIT or torch.is_grad_enabled():
-        return left.t() @ right
-    rows = max(SPLIT, -(-left.shape[0] // 512))
-    whole = left.shape[0] // rows * rows
-    parts = [part[:whole].unflatten(0, (-1, rows)) for part in (left, right)]
-    sums = torch.bmm(parts[0].transpose(1, 2), parts[1])
-    total = column_sums(sums.flatten(1), torch.float32).view(sums.shape[1:])
-    if whole < left.shape[0]:
-        total += left[whole:].t() @ right[whole:]
-    return total.to(left.dtype)
+    return d_x, grad.t() @ x, grad.sum(0) if biased else None
 
 
 def column_sums(rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
