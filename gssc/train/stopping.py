@@ -18,7 +18,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
 _caught: list[int] = []  # signals, by this process
-_asked = threading.Event()
+_asked: list[int] = []  # those that runs beside each other, in threads of this process, are to hear of
 
 
 def status() -> int:
@@ -28,7 +28,7 @@ def status() -> int:
 
 def asked() -> bool:
     """Whether the runs that this process has started beside each other were asked to end."""
-    return _asked.is_set()
+    return bool(_asked)
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def passing_on() -> Iterator[None]:
     """
 
     def note(number: int) -> None:
-        _asked.set()
+        _asked.append(number)
         if number == signal.SIGTERM:
             for child in multiprocessing.active_children():
                 child.terminate()
