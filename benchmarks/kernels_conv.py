@@ -7,7 +7,7 @@ form of PyTorch's ops in float64 before it is timed.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -167,7 +167,7 @@ def variants(work: Workload) -> Iterator[tuple[str, str, bool, Callable[..., Ten
     def by(backend: Literal["torch", "triton"]) -> Callable[..., Tensor]:
         return lambda **inputs: ops.gssc_conv(**inputs, backend=backend)
 
-    def tf32(**inputs: Tensor) -> Tensor:
+    def tf32(**inputs: Any) -> Tensor:
         torch.set_float32_matmul_precision("high")
         return ops.gssc_conv(**inputs, backend="triton")
 

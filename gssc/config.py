@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail, shorten
-from gssc.readers import DamagedFileError, parse_yaml, read_yaml
+from gssc.readers import parse_yaml, read_yaml
 
 Precision = Literal["float32", "tf32", "bf16", "float64"]
 Global = Literal[
@@ -254,12 +254,7 @@ def parse_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(path: Path) -> Recipe:
     """Read one YAML file."""
-    if not path.exists():
-        fail("recipe", "an existing YAML file", str(path))
-    try:
-        values = read_yaml(path)
-    except DamagedFileError as error:
-        fail("recipe", "a YAML file", error)
+    values = read_yaml(path)
     try:
         return parse_recipe(values)
     except ValueError as error:

@@ -8,24 +8,25 @@ checksum.
 import errno
 import json
 import lzma
+import mmap
 import os
 import platform
 import re
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.readers import TEXT, parse_json, read_bytes, unpacked
+from gssc.readers import NONSENSE, TEXT, parse_json, read_bytes, unpacked
 from gssc.readers import DamagedFileError as DamagedFileError
 from gssc.readers import read_json as read_json
 
@@ -104,12 +105,15 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def replace_folder(out: Path, contents: Mapping[str, bytes]) -> None:
-    """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all."""
+def replace_folder(out: Path, contents: Mapping[str, bytes] | Iterable[tuple[str, bytes]]) -> None:
+    """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all.
+
+    Of pairs one after the other is asked for when its turn has come.
+    """
     before = out.parent / f".{out.name}.{_mark()}.old"
     try:
         with temporary_folder(out) as temporary:
-            for file, data in contents.items():
+            for file, data in contents.items() if isinstance(contents, Mapping) else contents:
                 write_atomic(temporary / file, data)
             if out.exists():
                 os.rename(out, before)
@@ -189,7 +193,18 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
 
 
-def _verified_about(raw: bytes) -> dict[str, Any]:
+def map_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """`load_tensors` of a file that stays on the disk: its pages are read when they are needed, and can be dropped."""
+    try:
+        with path.open("rb") as file:
+            about = _verified_about(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        with safe_open(path, "pt") as tensors:
+            return {name: tensors.get_tensor(name) for name in tensors.keys()}, about  # noqa: SIM118 (no mapping)
+    except (*NONSENSE, OSError, SafetensorError) as error:
+        raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
+
+
+def _verified_about(raw: bytes | mmap.mmap) -> dict[str, Any]:
     """The ``about`` inside a file's bytes, or a ValueError where the checksum is not that of the bytes."""
     at, view = raw.find(CHECKSUM) + len(CHECKSUM), memoryview(raw)
     if at < len(CHECKSUM):

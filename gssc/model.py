@@ -35,6 +35,7 @@ from gssc.nn.reset import Resets
 from gssc.nn.rivals import CARRYING, RIVALS, make_rival
 from gssc.ops import dropout
 from gssc.ops.context import undirected_degree
+from gssc.ops.halo import Halo
 from gssc.padding import blank
 from gssc.spectra.attached import check_fresh
 from gssc.spectra.packed import edges_of
@@ -254,6 +255,7 @@ class GSSC(Resets, nn.Module):
         largest: int | None = None,
         edge_label_index: Tensor | None = None,
         expander: Tensor | None = None,
+        halo: Halo | None = None,
     ) -> Tensor:
         """Predict.
 
@@ -284,6 +286,8 @@ class GSSC(Resets, nn.Module):
             edge_label_index: The pairs to predict for ``level="edge"``, [2, M], as PyG's ``RandomLinkSplit`` makes
                 them; not read at other levels. Messages go along ``edge_index`` alone.
             expander: For ``glob="exphormer"``, [N, degree / 2], as ``ExpanderGraph`` makes it.
+            halo: Of one graph that several processes hold, see ``gssc.shards``: all else is of the own nodes, while
+                ``edge_index`` numbers those of the halo behind them.
 
         Returns:
             [G, out], [N, out] or [M, out]; rows of padding graphs and nodes mean nothing.
@@ -293,10 +297,10 @@ class GSSC(Resets, nn.Module):
         seeded: list[Any] = []  # whose dropout gets its seeds in one draw for all
         for layer in self.layers if self.dropouts and self.training else ():
             seeded += [layer, layer.local]
-        degree = undirected_degree(edge_index, nodes) if self.undirected else None
+        degree = None if not self.undirected else halo.neighbors if halo else undirected_degree(edge_index, nodes)
         context = graph_context(
             nodes, graphs, batch, edge_index, ptr=ptr, largest=largest, degree=degree,
-            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded,
+            node_mask=node_mask, edge_mask=edge_mask, seeded=seeded, halo=halo,
         )  # fmt: skip
         context.expander = expander
         self._check_numbers(x, edge_attr, rwse, spectrum, context)

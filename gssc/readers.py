@@ -102,6 +102,12 @@ CHECKPOINT: Form = {
 MOST_FILES, MOST_BYTES = 100, 1 << 30  # of a published model, far above any of a recipe (2 MB)
 MANIFEST: Form = {"format": whole(), "files": {"*": {"bytes": whole(0, MOST_BYTES), "sha256": TEXT}}}
 
+SHARDS: Form = {
+    "format": whole(1, 1), "nodes": whole(), "edges": whole(), "partition": TEXT, "method": TEXT, "cut": NUMBER,
+    "recipe": {}, "dataset": DATASET, "graphs": TEXT,
+    "files": [{"name": NAME, "bytes": whole(), "nodes": whole(), "edge_index": whole(), "halo": whole()}],
+}  # fmt: skip
+
 
 def conform(value: Any, form: Form, where: object, key: str = "") -> None:
     """Fail, naming the file and the key, unless a value is of this form."""

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gssc.checks import shorten
-from gssc.cli import data, tables, train, trained
+from gssc.cli import data, shards, tables, train, trained
 from gssc.distribution import NAME, VERSION, warn_of_namesake
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     tables.recipes, tables.models, data.prepare, train.train, trained.evaluate, trained.predict, trained.explain,
-    tables.report, trained.publish, data.pack, train.sweep,
+    tables.report, trained.publish, data.pack, train.sweep, shards.partition,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

@@ -1,5 +1,6 @@
 """``gssc train`` and ``gssc sweep``: a recipe with one or more seeds, or many variants of it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from gssc.recipes import find_recipe, own_recipe
 
 if TYPE_CHECKING:
     from gssc.datasets import GraphDataset
+    from gssc.shards import ShardedDataset
 
 
 def train(
@@ -40,6 +42,9 @@ def train(
     target_column: common.TargetColumn = None,
     split: common.OwnSplit = None,
     skip_invalid: common.SkipInvalid = False,
+    shards: Annotated[
+        Path | None, typer.Option(help="A folder that `gssc partition` wrote: one graph over as many processes.")
+    ] = None,
     cache: common.Cache = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
@@ -63,6 +68,7 @@ def train(
         gssc train --data my_graphs.pt train.epochs=50
         gssc train --csv molecules.csv --target-column logP --split scaffold
         torchrun --nproc-per-node 2 -m gssc train zinc-12k
+        torchrun --nproc-per-node 4 -m gssc train --shards shards/
     """
     from gssc.pretrained.find import find_start
     from gssc.tasks import spread_text
@@ -71,9 +77,13 @@ def train(
     from gssc.train.processes import RunSettings, joined
     from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 
-    until = common.deadline(time_limit)
+    sharded, until = None, common.deadline(time_limit)
     common.take_threads(threads)
-    settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
+    if shards is not None:
+        given = (data, csv, pack, splits, smiles_column, target_column, split)
+        sharded, settings = _of_shards(shards, recipe, overrides or [], given)
+    else:
+        settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     runs = _of_splits(settings, splits, parse_seeds(seeds))
     of_variant = recipe is not None and recipe.startswith(f"{settings.name}:")
     folder = out or Path("runs") / (recipe.replace(":", "-") if recipe and of_variant else settings.name)
@@ -88,8 +98,8 @@ def train(
         )
         results: dict[int, dict[str, Any] | None] = {}
         for settings, numbers in runs:
-            dataset = open_for(settings, data_root, pack, quiet)
-            if recipe is None or "=" in recipe:
+            dataset = sharded or open_for(settings, data_root, pack, quiet)
+            if sharded is None and (recipe is None or "=" in recipe):
                 asked = [*(overrides or ()), recipe or ""]
                 settings = suited(settings, dataset, asked, plain_console(quiet).print)
             results |= train_seeds(settings, dataset, seed_folders(folder, numbers), where, jobs)
@@ -108,6 +118,21 @@ def train(
     for part in ("validation", "test"):
         plain_console().print(f"{settings.name}: {part} {total['metric']} {spread_text(total[part])} ({count})")
     plain_console().print(f"written to {folder}")
+
+
+def _of_shards(
+    folder: Path, name: str | None, overrides: list[str], others: Sequence[object]
+) -> "tuple[ShardedDataset, Recipe]":
+    """The dataset in a folder of shards, and the recipe to train on it; ``others`` are options that name other data."""
+    from gssc.shards import open_shards
+    from gssc.train.sharded import sharded_recipe
+
+    if any(option is not None for option in others):
+        fail("--shards", "no other data with it (the shards hold features, targets and splits)", "some")
+    if name is not None and "=" in name:
+        overrides, name = [name, *overrides], None
+    dataset = open_shards(folder)
+    return dataset, sharded_recipe(dataset, None if name is None else find_recipe(name), overrides)
 
 
 def _of_splits(recipe: Recipe, splits: str | None, seeds: list[int]) -> list[tuple[Recipe, list[int]]]:

@@ -184,7 +184,7 @@ class SpectralDiagonalEncoder(Resets, nn.Module):
         self.linear = nn.Linear(phi_channels, channels)
 
     def forward(self, phi: Tensor, vectors: Tensor, context: GraphContext) -> Tensor:
-        sizes = torch.diff(context.ptr).to(phi.dtype).view(-1, 1, 1)
+        sizes = context.sizes.to(phi.dtype).view(-1, 1, 1)
         # It is the self term of a convolution of ones.
         ones = phi.new_ones(vectors.shape[0], phi.shape[2])
         diagonal = gssc_conv(None, ones, vectors, None, phi * sizes, context.ptr)
@@ -285,7 +285,10 @@ class GraphHead(Resets, nn.Module):
         self.mlp = MLPHead(channels, out_channels, form, narrowed)
 
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
-        return self.mlp(graph_pool(x, context.batch, context.ptr, self.pool))
+        if context.reduce is None:
+            return self.mlp(graph_pool(x, context.batch, context.ptr, self.pool))
+        total = context.reduce(graph_pool(x, None, context.ptr, "sum"))
+        return self.mlp(total / context.sizes.unsqueeze(1) if self.pool == "mean" else total)
 
 
 class EdgeHead(Resets, nn.Module):

@@ -148,7 +148,9 @@ class GSSConv(Resets, nn.Module):
         lin_s = self.lin_s if self.self_term else None
         if not self.selective:
             gains, self_gains = context.gains.get(self) or self.gains(phi)
-            return conv_of_linears(x, self.lin_o, lin_s, vectors, gains, self_gains, context.ptr, self.lin_out)
+            return conv_of_linears(
+                x, self.lin_o, lin_s, vectors, gains, self_gains, context.ptr, self.lin_out, reduce=context.reduce
+            )
         x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=self.kernel == "shared")
         return self.mix(x, x_o, x_s, phi, vectors, context, projection)
 
@@ -166,10 +168,12 @@ class GSSConv(Resets, nn.Module):
         if self.selective:
             pairs, shared = self.lin_dq(phi) * self.lin_dk(phi), self.kernel == "shared"
             settings: dict[str, Any] = {"shared": shared, "normalize": self.normalize, "projection": projection}
+            settings["reduce"] = context.reduce
             return selective_gssc_conv(x, x_o, x_s, vectors, phi, pairs, self._turns(), context.ptr, **settings)
         a, a_s = context.gains.get(self) or self.gains(phi)
         gains, self_gains = None if x_o is None else a, None if x_s is None else a_s
-        return gssc_conv(x_o, x_s, vectors, gains, self_gains, context.ptr, projection=projection)
+        settings = {"projection": projection, "reduce": context.reduce}
+        return gssc_conv(x_o, x_s, vectors, gains, self_gains, context.ptr, **settings)
 
     def gains(self, phi: Tensor) -> Gains:
         """A and, where there is a self term, A_s of Φ [G, K, c]: [G, K, C], or [G, K, 1] for the shared kernel."""

@@ -109,12 +109,14 @@ class GSSCLayer(Resets, nn.Module):
         settings: dict[str, Any] = {"training": self.training, "seed": seed}
         branches = []
         if self.local is not None and self.norm_local is not None:
-            features: dict[str, Any] = {"edge_attr": edge_attr, "edge_weight": edge_weight, "context": context}
+            extended, around = (x, context) if context.halo is None else context.extend(x)
+            features: dict[str, Any] = {"edge_attr": edge_attr, "edge_weight": edge_weight, "context": around}
             for name, value in list(features.items()):
                 if value is None or name not in self._local_takes:
                     del features[name]
-            h = self.local(x, edge_index, **features)
+            h = self.local(extended, edge_index, **features)
             h, edge_attr = h if isinstance(h, tuple) else (h, edge_attr)
+            h = h if around is context else h[: context.nodes]
             # One that adds the residual itself drops out itself.
             dropout = 0.0 if self._local_adds_residual else self.dropout_local
             branches.append(Branch(h, self.norm_local, dropout, not self._local_adds_residual))

@@ -149,13 +149,17 @@ class LocalGCN(GCNConv):
 
 def averaged(x: Tensor, edge_index: Tensor, context: GraphContext) -> Tensor:
     r"""What GCN does to features: :math:`x_i / d_i + \sum_{j \neq i} x_j / \sqrt{d_i d_j}`, [N, C]; see `LocalGCN`."""
+    own = x.shape[0]
+    if context.halo is not None:
+        x, context = context.extend(x)
     source, target = edge_index[0], edge_index[1]
     counts = torch.zeros(2, x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
     loops, entering = counts.index_add(1, target, torch.stack([source == target, source >= 0]).to(counts.dtype))
-    scale = (entering - loops + 1).rsqrt().to(x.dtype).unsqueeze(1)
+    others = entering - loops if context.entering is None else context.entering.to(counts.dtype)
+    scale = (others + 1).rsqrt().to(x.dtype).unsqueeze(1)
     h = scale * x
     # Each node once itself, whatever loops are among its edges.
-    return scale * (neighbor_sum(h, edge_index, context.plan) + (1 - loops).to(h.dtype).unsqueeze(1) * h)
+    return (scale * (neighbor_sum(h, edge_index, context.plan) + (1 - loops).to(h.dtype).unsqueeze(1) * h))[:own]
 
 
 class LocalPNA(PNAConv):

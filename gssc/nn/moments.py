@@ -8,12 +8,14 @@ costs no digits. Sets merge without a second look at their rows (Chan, Golub and
 Everything is differentiable and stays on the device: the host never reads n.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+
+from gssc.ops.halo import AllReduce
 
 
 class Moments(NamedTuple):
@@ -53,21 +55,6 @@ def moments_over_ranks(moments: Moments, group: dist.ProcessGroup | None) -> Mom
     row = torch.cat([moments.n.view(1), moments.mean, moments.squares])
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     # A sum in which each process fills its own row: one collective for all three, and adding zeros rounds nothing.
-    gathered = _AllReduce.apply(F.pad(row.unsqueeze(0), (0, 0, rank, ranks - rank - 1)), group)
+    gathered = AllReduce.apply(F.pad(row.unsqueeze(0), (0, 0, rank, ranks - rank - 1)), group)
     n, mean, squares = gathered.tensor_split([1, 1 + moments.mean.shape[0]], dim=1)
     return merge_moments(Moments(n, mean, squares))
-
-
-class _AllReduce(torch.autograd.Function):
-    """The sum over processes. The loss of the whole is the sum of theirs, so gradients are summed likewise."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-        ctx.group = group
-        total = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _AllReduce.apply(grads[0], ctx.group), None

@@ -1,13 +1,14 @@
 """What all layers and ops share of a batch, made once: where graphs begin, masks, degrees, edges in order, seeds."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from gssc.checks import check_shape, fail
+from gssc.ops.halo import Halo
 from gssc.ops.op import op
 from gssc.ops.triton_support import HAS_TRITON
 
@@ -39,6 +40,11 @@ class GraphContext:
         expander: Of every node, to which it is joined, [N, degree / 2], see `gssc.ExpanderGraph`.
         edge_attr: Edge features, [E, C], for a global part that says that it ``reads_edges``.
         carried: What global parts hand from layer to layer.
+        halo: Of one graph that several processes hold: nodes, degrees and eigenvectors are those of the own nodes,
+            while ``edge_index`` numbers those of the halo behind them.
+        reduce: With a halo: makes sums over own nodes those over all; differentiable.
+        entering: Edges that enter each node from another one, [N], where ``edge_index`` does not tell.
+        around: The context of own nodes and halo, once `extend` has made it.
     """
 
     nodes: int
@@ -62,6 +68,10 @@ class GraphContext:
         """What graphs have, [G, ...], at each of their nodes, [N, ...]."""
         one = self.batch is None
         return rows.expand(self.nodes, *rows.shape[1:]) if one else rows.index_select(0, self.batch)  # type: ignore[arg-type]
+    halo: Halo | None = None
+    reduce: Callable[[Tensor], Tensor] | None = None
+    entering: Tensor | None = None
+    around: "GraphContext | None" = None
 
     @property
     def plan(self) -> "EdgePlan":
@@ -70,6 +80,23 @@ class GraphContext:
             assert self.edge_index is not None
             self.known_plan = edge_plan(self.edge_index, self.nodes)
         return self.known_plan
+
+    @property
+    def sizes(self) -> Tensor:
+        """Nodes of every graph, [G], also of one that several processes hold."""
+        counts = torch.diff(self.ptr)
+        return counts if self.halo is None else torch.full_like(counts, self.halo.nodes)
+
+    def extend(self, x: Tensor) -> "tuple[Tensor, GraphContext]":
+        """Node features with those of the halo behind them, [N + H, C], and the context of both."""
+        assert self.halo is not None
+        if self.around is None:
+            nodes, own = self.nodes + self.halo.size, torch.ones(self.nodes, dtype=torch.bool, device=self.ptr.device)
+            mask = torch.cat([own, own.new_zeros(self.halo.size)]) if self.halo.size else None
+            ptr, entering = torch.arange(2, device=self.ptr.device) * nodes, self.halo.entering
+            alone = replace(self, halo=None, reduce=None, known_plan=None, known_degree=None)
+            self.around = replace(alone, nodes=nodes, ptr=ptr, node_mask=mask, entering=entering)
+        return self.halo.extend(x), self.around
 
     @property
     def degree(self) -> Tensor:
@@ -96,6 +123,7 @@ def graph_context(
     largest: int | None = None,
     device: torch.device | None = None,
     seeded: Sequence[nn.Module] = (),
+    halo: Halo | None = None,
 ) -> GraphContext:
     """The context of a batch, after a check that its parts fit; ``ptr`` is trusted to agree with ``batch``.
 
@@ -117,12 +145,17 @@ def graph_context(
     if degree is not None and degree.shape != (nodes,):
         check_shape("degree", degree, nodes)
     if edge_index is not None and edge_index.device.type == "cpu" and not torch.compiler.is_compiling():
-        if edge_index.numel() and not (int(edge_index.min()) >= 0 and int(edge_index.max()) < nodes):
+        known = nodes if halo is None else nodes + halo.size
+        if edge_index.numel() and not (int(edge_index.min()) >= 0 and int(edge_index.max()) < known):
             span = f"{int(edge_index.min())}..{int(edge_index.max())}"
-            fail("edge_index", f"node numbers in 0..{nodes - 1}", span)
+            fail("edge_index", f"node numbers in 0..{known - 1}", span)
         if node_mask is not None:
             _check_padding(node_mask, edge_mask, edge_index, batch)
+    if halo is not None and (graphs > 1 or node_mask is not None):
+        fail("halo", "None, but for one graph without padding", f"{graphs} graphs")
     context = GraphContext(nodes, graphs, ptr, batch, edge_index, node_mask, edge_mask, largest, degree)
+    if halo is not None:
+        context.halo, context.reduce = halo, halo.sum
     if seeded and ptr.is_cuda and HAS_TRITON:
         context.seeds = dict(zip(seeded, new_seeds(len(seeded), ptr.device).unbind(), strict=True))
     return context

@@ -49,7 +49,7 @@ def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision:
     """What the model says of every graph or node, in their order, on the device."""
     with in_eval_mode(model), torch.no_grad(), autocast(store.device, precision):
         pieces = [model(**batch.inputs) for batch in batches_in_order(store, batch_size)]
-    return torch.cat(pieces).to(torch.get_default_dtype())
+    return store.complete(torch.cat(pieces).to(torch.get_default_dtype()))
 
 
 def score(raw: Tensor, store: GraphStore, task: Task) -> tuple[float, float]:

@@ -23,6 +23,7 @@ from gssc.datasets.negatives import are_links
 from gssc.model import GSSC
 from gssc.nn import synchronize_batch_norms
 from gssc.replay import ONE_AT_A_TIME
+from gssc.shards import ShardedDataset, make_ready
 from gssc.train import replayed, teachers
 from gssc.train.build import about_data, build_model, build_stores, describe_weights
 from gssc.train.checkpoint import Best
@@ -32,6 +33,7 @@ from gssc.train.loaded import take_weights
 from gssc.train.optimizer import learning_rate
 from gssc.train.processes import RunSettings
 from gssc.train.run_folder import RunFolder
+from gssc.train.sharded import shard_stores
 from gssc.train.step import NonFiniteLossError, Position, Trainer, mix
 from gssc.train.stopping import Stopping
 from gssc.train.store import GraphStore
@@ -108,7 +110,10 @@ def _train(runs: "list[RunState]", give_way: Callable[[], None]) -> Results:
     for run in runs:
         run.make_model()
     start = time.perf_counter()
-    stores = build_stores(dataset, recipe, settings.device, settings.cache)
+    if isinstance(dataset, ShardedDataset):
+        stores: Any = shard_stores(dataset, settings.device, settings.processes)
+    else:
+        stores = build_stores(dataset, recipe, settings.device, settings.cache)
     if recipe.train.teachers:
         (run,) = runs  # every seed has targets of its own
         targets, run.teachers = teachers.read_targets(run.folder.path, run.folder.identity)
@@ -147,6 +152,8 @@ def _train(runs: "list[RunState]", give_way: Callable[[], None]) -> Results:
 def choose_way(recipe: Recipe, dataset: GraphDataset, settings: RunSettings) -> tuple[Way, str]:
     """The fastest way that takes a run, and a line that says which it is and why it is no other."""
     device, processes = settings.device, settings.processes
+    if isinstance(dataset, ShardedDataset):
+        return "launched", "steps: launched one by one, on shards"
     against_kernels = molecules.why_not(recipe, dataset, device, processes)
     if against_kernels is None:
         return "kernels", "steps: the kernels for small graphs"
@@ -274,7 +281,9 @@ class RunState:
                     raise type(error)(f"train.start: {error}") from None
         self.model = model.to(self.settings.device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        if self.settings.processes.world > 1:
+        if isinstance(self.dataset, ShardedDataset):
+            make_ready(model)
+        elif self.settings.processes.world > 1:
             synchronize_batch_norms(model)
 
     def begin(self, trainer: Trainer, prepare_seconds: float) -> None:

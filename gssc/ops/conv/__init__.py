@@ -1,7 +1,8 @@
 """The graph state space convolution of a packed batch of graphs, and what it is made of: features and gains."""
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from functools import partial
+from operator import add, attrgetter
 from typing import Any
 
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from gssc.checks import check_choice, check_shape, fail
 from gssc.ops.conv import naive as _naive
 from gssc.ops.conv import torch as _torch
 from gssc.ops.conv import triton as _triton
+from gssc.ops.graph_sums import from_state, to_state
 from gssc.ops.linears import MERGED, mergeable, op_of_linears
 from gssc.ops.op import unmodified
 from gssc.ops.triton_support import can_fuse, check_fusible
@@ -18,6 +20,7 @@ from gssc.ops.triton_support import can_fuse, check_fusible
 __all__ = ["conv_features", "conv_of_linears", "frequency_gains", "gssc_conv", "joint_frequency_gains"]
 
 Projection = nn.Module | Tensor | None
+Reduce = Callable[[Tensor], Tensor]
 # Each gives H, and what else it has made.
 FORMS: dict[str, Callable[..., Any]] = {"naive": _naive.conv, "torch": _torch.conv, "triton": _triton.conv_triton}
 LARGEST = 1 << 23  # numbers of the products of all layers; where there are more, a GPU is busy with one layer
@@ -33,6 +36,7 @@ def gssc_conv(
     *,
     projection: Projection = None,
     backend: str = "auto",
+    reduce: Reduce | None = None,
 ) -> Tensor:
     r"""Graph state space convolution of a packed batch of graphs (Eq. 4 of arXiv 2406.05815, collapsed).
 
@@ -52,6 +56,8 @@ def gssc_conv(
             what ``conv_features`` has left of one, a bias.
         backend: ``"torch"`` (collapsed), ``"triton"`` (the same in two passes over memory, on a GPU), ``"naive"`` (the
             double sum over pairs of nodes), or ``"auto"``: triton where it can be, else torch.
+        reduce: Where the nodes are those of this process alone: sums the state PᵀX_o [G, K, C] over all, such as
+            `GraphContext.sum`.
 
     Returns:
         H, [N, C].
@@ -83,7 +89,7 @@ def gssc_conv(
             fail("vectors", f"at most {_triton.MAX_FREQUENCIES} frequencies for backend='triton'", frequencies)
     else:
         check_choice("backend", backend, ("auto", *FORMS))
-    convolve = FORMS[backend]
+    convolve = FORMS[backend] if reduce is None else partial(_spread, backend, reduce)
     if projection is not None and (x_o is None or gains is None):
         fail("projection", "None where x_o is", "one")
     if isinstance(projection, nn.Module):
@@ -93,6 +99,19 @@ def gssc_conv(
         # A gain that all channels share commutes with it.
         x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
     return convolve(x_o, x_s, vectors, gains, self_gains, projection, ptr)[0]
+
+
+def _spread(
+    backend: str, reduce: Reduce, x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, gains: Tensor | None,
+    self_gains: Tensor | None, bias: Any, ptr: Tensor,
+) -> tuple[Tensor]:  # fmt: skip
+    """H where the nodes of the graphs are spread over processes: between both products of P its state is summed."""
+    parts = [] if x_s is None else [FORMS[backend](None, x_s, vectors, None, self_gains, None, ptr)[0]]
+    if x_o is not None and gains is not None:
+        state = reduce(to_state(vectors, x_o, ptr, backend))
+        mixed = from_state(vectors, gains * state, ptr, backend)
+        parts.append((mixed if bias is None else mixed + bias).to(x_o.dtype))
+    return (add(*parts) if len(parts) == 2 else parts[0],)
 
 
 def conv_features(
@@ -114,12 +133,12 @@ def conv_features(
 
 def conv_of_linears(
     x: Tensor, lin_o: nn.Module, lin_s: nn.Module | None, vectors: Tensor, gains: Tensor, self_gains: Tensor | None,
-    ptr: Tensor, projection: nn.Module | None = None, backend: str = "auto",
+    ptr: Tensor, projection: nn.Module | None = None, backend: str = "auto", reduce: Reduce | None = None,
 ) -> Tensor:  # fmt: skip
     """`gssc_conv` of X_o = lin_o(x) and, where there is a self term, X_s = lin_s(x); a single step where it can be."""
     shared = gains.shape[2] == 1
     fused = backend == "triton" or (backend == "auto" and x.is_cuda and can_fuse(x, vectors, gains, self_gains))
-    fused = fused and vectors.shape[1] <= _triton.MAX_FREQUENCIES and (shared or projection is None)
+    fused = fused and reduce is None and vectors.shape[1] <= _triton.MAX_FREQUENCIES and (shared or projection is None)
     if fused and lin_s is not None and x.numel() <= MERGED and mergeable(x, lin_o, lin_s) and unmodified(projection):
         weights, bias = [lin_o.weight, lin_s.weight], None
         if projection is not None:
@@ -128,7 +147,7 @@ def conv_of_linears(
             _triton.ConvOfRows, x, weights, (), vectors, gains, self_gains, bias, ptr, reads=2, returned=1
         )[0]
     x_o, x_s, rest = conv_features(x, lin_o, lin_s, projection, shared=shared)
-    return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr, projection=rest, backend=backend)
+    return gssc_conv(x_o, x_s, vectors, gains, self_gains, ptr, projection=rest, backend=backend, reduce=reduce)
 
 
 def frequency_gains(phi: Tensor, query: nn.Module, key: nn.Module, shared: bool) -> Tensor:

@@ -1,10 +1,15 @@
 """The convolution with selection: data-dependent positions."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_shape, check_shapes, fail
-from gssc.ops.conv import Projection
+from gssc.ops import graph_sums as sums
+from gssc.ops.conv import Projection, Reduce
 from gssc.ops.op import unmodified
 from gssc.ops.selective import naive, torch, triton
 from gssc.ops.selective.naive import Weights, turn_names
@@ -29,6 +34,7 @@ def selective_gssc_conv(
     normalize: bool = True,
     projection: Projection = None,
     backend: str = "auto",
+    reduce: Reduce | None = None,
 ) -> Tensor:
     r"""Convolution with selection: data-dependent positions z̃ (Eq. 6, collapsed) in place of z.
 
@@ -49,6 +55,7 @@ def selective_gssc_conv(
         projection: As for ``gssc_conv``.
         backend: ``"naive"``, ``"torch"``, ``"triton"`` (products between nodes and graphs on a GPU, nothing of size
             n K², no look at sizes of graphs), or ``"auto"``: triton where it can be, else torch.
+        reduce: As for ``gssc_conv``: sums the state and the pair moments [G, K, K, C].
 
     Returns:
         H, [N, C].
@@ -69,6 +76,9 @@ def selective_gssc_conv(
     backend = chosen(backend, x=x, x_o=x_o, x_s=x_s, vectors=vectors, phi=phi)
 
     def select(x_o: Tensor | None, x_s: Tensor | None) -> Tensor:
+        if reduce is not None:
+            by = _reduced(reduce, sums.triton if backend == "triton" else sums.torch)
+            return torch.selective_gssc_conv(x, x_o, x_s, vectors, phi, pair_gains, turns, ptr, shared, normalize, by)
         form = FORMS[backend].selective_gssc_conv
         return form(x, x_o, x_s, vectors, phi, pair_gains, turns, ptr, shared, normalize)
 
@@ -80,6 +90,16 @@ def selective_gssc_conv(
         x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
     out = select(x_o, x_s)
     return out + projection if isinstance(projection, Tensor) else out
+
+
+def _reduced(reduce: Reduce, by: Any) -> Any:
+    """The products between nodes and graphs ``by`` a module, where nodes are spread over processes."""
+
+    def summed(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *inputs: reduce(product(*inputs))
+
+    states = {"to_state": summed(by.to_state), "pairs_to_state": summed(by.pairs_to_state)}
+    return SimpleNamespace(from_state=by.from_state, pairs_from_state=by.pairs_from_state, **states)
 
 
 def _turn(name: str, weights: Weights, channels: int) -> Tensor | nn.Module:

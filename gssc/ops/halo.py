@@ -1,0 +1,105 @@
+"""One graph over several processes: what each holds of it, and what they tell each other.
+
+Every node belongs to one process, and an edge to that of its target, so that features of edges never move. A process
+numbers its own nodes 0 … N - 1 and behind them, N … N + H - 1, its halo: nodes elsewhere from which its edges come, in
+the order of the processes that own them. Two things are told in a layer: the halo rows of x, [N + H, C] for [N, C], and
+sums over all nodes, such as the state U = PᵀX, [K, C] whatever the size of the graph. Their derivatives are of the same
+two kinds: gradients of halo rows go back to the owners, which add them, and gradients of a sum are summed.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Halo:
+    """What the process that holds some nodes of a graph knows of the others.
+
+    Args:
+        nodes: Of the whole graph.
+        send: Own rows that others want, [S]: those of the first process, then those of the next.
+        send_counts: How many each wants.
+        receive_counts: How many rows of each are wanted here; H in all.
+        entering: Edges that enter each node from another one, of own and halo nodes, [N + H].
+        neighbors: With how many others edges join an own node, in either direction, [N]; ``None``: not known.
+        group: The processes; ``None`` for all. Nothing is told where there is one.
+    """
+
+    nodes: int
+    send: Tensor
+    send_counts: list[int]
+    receive_counts: list[int]
+    entering: Tensor
+    neighbors: Tensor | None = None
+    group: dist.ProcessGroup | None = None
+
+    @property
+    def size(self) -> int:
+        """H."""
+        return sum(self.receive_counts)
+
+    def extend(self, x: Tensor) -> Tensor:
+        """Own rows [N, C] and those of the halo behind them, [N + H, C]."""
+        return x if len(self.send_counts) == 1 else torch.cat([x, _Fetched.apply(x, self)])
+
+    def sum(self, statistic: Tensor) -> Tensor:
+        """The sum over all processes."""
+        return statistic if len(self.send_counts) == 1 else AllReduce.apply(statistic, self.group)
+
+    def fetch(self, x: Tensor) -> Tensor:
+        """Halo rows [H, C] of own rows [N, C] everywhere; a collective, without derivative."""
+        rows = x.new_empty(self.size, *x.shape[1:])
+        wanted = x.index_select(0, self.send)
+        dist.all_to_all_single(rows, wanted, self.receive_counts, self.send_counts, group=self.group)
+        return rows
+
+    def give_back(self, rows: Tensor, own: int) -> Tensor:
+        """The transpose: halo rows [H, C] added to the rows of their owners, [N, C], in a fixed order."""
+        back = rows.new_empty(self.send.numel(), *rows.shape[1:])
+        dist.all_to_all_single(back, rows.contiguous(), self.send_counts, self.receive_counts, group=self.group)
+        out = rows.new_zeros(own, *rows.shape[1:], dtype=torch.promote_types(rows.dtype, torch.float32))
+        # One process after another, each of which wants a row once: the same sums in every run.
+        for wanted, added in zip(self.send.split(self.send_counts), back.split(self.send_counts), strict=True):
+            out.index_add_(0, wanted, added.to(out.dtype))
+        return out.to(rows.dtype)
+
+
+class _Fetched(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, halo: Halo) -> Tensor:
+        ctx.halo, ctx.rows = halo, x.shape[0]
+        return halo.fetch(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _GivenBack.apply(grads[0], ctx.halo, ctx.rows), None
+
+
+class _GivenBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, halo: Halo, own: int) -> Tensor:
+        ctx.halo = halo
+        return halo.give_back(rows, own)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _Fetched.apply(grads[0], ctx.halo), None, None
+
+
+class AllReduce(torch.autograd.Function):
+    """The sum over processes. The loss of the whole is the sum of theirs, so gradients are summed likewise."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.group = group
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return AllReduce.apply(grads[0], ctx.group), None

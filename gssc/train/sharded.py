@@ -1,0 +1,73 @@
+"""Training on shards: every step is a step on the whole graph, of which each process has its part."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gssc.checks import fail
+from gssc.config import Recipe, parse_recipe
+from gssc.shards import Shard, ShardedDataset
+from gssc.train.processes import Processes
+from gssc.train.store import Batch
+
+
+class ShardStore:
+    """One split of a sharded graph, in the place of a `gssc.train.store.GraphStore` of one graph.
+
+    Every batch is the whole shard. ``y`` are the targets of the split on all processes, in the order of the graph, and
+    `complete` brings outputs into the same form, so that scores and predictions are those of one process.
+    """
+
+    num_graphs, negatives, mask = 1, None, None
+
+    def __init__(self, shard: Shard, split: str, processes: Processes) -> None:
+        self.device, self.processes = shard.device, processes
+        own, mask = (shard.here(name) for name in ("y", f"{split}_mask"))
+        self._whole = Batch(shard.inputs, own, mask, torch.arange(len(own)))
+        self._order = torch.empty(0, dtype=torch.int64)
+        self._order = torch.argsort(self.complete(shard.here("nodes")))
+        targets = self.complete(own)
+        self.y = torch.cat([targets, targets.new_zeros(1, *targets.shape[1:])])
+
+    def batch(self, graphs: Tensor) -> Batch:
+        """The whole shard, whichever graphs are asked for."""
+        return self._whole
+
+    def complete(self, rows: Tensor) -> Tensor:
+        """Rows of own nodes as those of the split on all processes, in the order of the graph; a collective."""
+        rows = rows[self._whole.mask].contiguous()
+        if self.processes.world > 1:
+            counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.processes.world)]
+            dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+            most = max(map(int, counts))
+            padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
+            gathered = [torch.empty_like(padded) for _ in counts]
+            dist.all_gather(gathered, padded)
+            rows = torch.cat([part[: int(count)] for part, count in zip(gathered, counts, strict=True)])
+        return rows[self._order] if self._order.numel() else rows
+
+
+def shard_stores(dataset: ShardedDataset, device: torch.device, processes: Processes) -> dict[str, ShardStore]:
+    """A store for every split, of the shard of this process."""
+    if dataset.ranks != processes.world:
+        expected = f"as many processes as shards (torchrun --nproc-per-node {dataset.ranks})"
+        fail("--shards", expected, processes.world)
+    shard = dataset.shard(processes.rank, device)
+    return {split: ShardStore(shard, split, processes) for split in ("train", "val", "test")}
+
+
+def sharded_recipe(dataset: ShardedDataset, base: Recipe | None, overrides: Sequence[str]) -> Recipe:
+    """The recipe that shards were written for, or another with their data and spectrum, and changes to it."""
+    written = parse_recipe(dataset.manifest["recipe"])
+    recipe = written if base is None else replace(base, data=written.data, spectrum=written.spectrum)
+    recipe = recipe.override(overrides)
+    if (recipe.data, recipe.spectrum) != (written.data, written.spectrum):
+        fail("override", "no change of data or spectrum, which lie in the shards", " ".join(overrides))
+    if recipe.model.local == "pna":
+        fail("model.local", "another than 'pna' for shards, which do not know the degrees of training nodes", "'pna'")
+    if recipe.train.teachers:
+        fail("train.teachers", "0 for shards", recipe.train.teachers)
+    return recipe

@@ -1,0 +1,143 @@
+"""What one of several processes does in tests of shards: every case by itself, results into a file."""
+
+import contextlib
+import io
+import multiprocessing
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch_geometric.nn import GATConv, SAGEConv
+
+from gssc import GSSC
+from gssc.cli import app
+from gssc.shards import Shard, cut_graph, make_ready
+from gssc.train.run import RunState
+
+RANKS, STEPS = 4, 5
+CASES = {
+    "gatedgcn": {"local": "gatedgcn", "degree_scaling": True, "degree": "undirected", "diagonal_channels": 2},
+    "layer norm": {"local": "gatedgcn", "norm": "layer", "recompute": 1, "kernel": "shared", "out_proj": True},
+    "gine": {"local": "gine", "rwse": 3, "rwse_channels": 2, "jumping_knowledge": True, "recompute": 2},
+    "gcn": {"local": "gcn", "smooth": "ends", "edge_features": None, "degree_scaling": True},
+    "selective": {"local": "gine", "selective": True, "phi_channels": 8},
+    "own": {"local": lambda c: SAGEConv(c, c), "kernel": "shared", "selective": True, "phi_channels": 8},
+    "graph": {"local": lambda c: GATConv(c, c, edge_dim=c), "level": "graph", "pool": "mean"},
+}
+
+# Which cases a way to divide the nodes is tried with, by the number of processes (four on two cores take long).
+PLANS = {
+    "random": {4: ["gatedgcn"], 2: list(CASES)},
+    "blocks": {4: ["own"], 2: ["gatedgcn"]},
+    "empty": {4: ["gine"], 2: ["gatedgcn", "own"]},
+}
+
+SMALL = [
+    "spectrum.k=4", "spectrum.rwse=2", "model.rwse_channels=2", "model.layers=2", "model.channels=8",
+    "model.phi_channels=4", "model.glob=gssc", "model.layer_scale=1", "model.norm=batch", "model.dropout_input=0",
+    "model.dropout_local=0", "model.dropout_global=0", "model.dropout_ffn=0", "model.local=gatedgcn",
+    "train.precision=float64", "train.epochs=4", "train.patience=0", "train.tensorboard=false",
+]  # fmt: skip
+
+
+def start(function, ranks: int, *arguments) -> None:
+    """``function(rank, *arguments)`` in several processes, made of one that has imported all that takes long."""
+    multiprocessing.set_forkserver_preload(["gssc.shards", "gssc.train.run", "torch_geometric.nn"])
+    torch.multiprocessing.start_processes(function, arguments, nprocs=ranks, start_method="forkserver")
+
+
+def make_model(case: str) -> GSSC:
+    torch.manual_seed(3)
+    return GSSC(2, 8, 2, **{"node_features": 3, "edge_features": 2, "level": "node"} | CASES[case])
+
+
+def losses(model: nn.Module, inputs: dict, weights: torch.Tensor, share: float = 1.0) -> torch.Tensor:
+    """Σ ⟨outputs, weights⟩ + outputs², of nodes, or of the graph the share of one process."""
+    out = model(**inputs)
+    weights = weights if out.shape[0] == weights.shape[0] else share * weights.new_ones(1, 2)
+    return (
+        out * weights + 0.1 * share * out.square() if out.shape[0] == 1 else out * weights + 0.1 * out.square()
+    ).sum()
+
+
+def train(model: nn.Module, inputs: dict, weights: torch.Tensor, group=None, share: float = 1.0) -> dict:
+    """The output, all gradients, and weights and buffers after five steps."""
+    model.train()
+    results = {"output": model(**inputs).detach()}
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=0.01, eps=1e-5
+    )  # biases before a norm have no gradient but rounding
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        losses(model, inputs, weights, share).backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        if share != 1.0:
+            flat = torch.cat([gradient.view(-1) for gradient in gradients.values()])
+            dist.all_reduce(flat, group=group)
+            totals = flat.split([gradient.numel() for gradient in gradients.values()])
+            for gradient, total in zip(gradients.values(), totals, strict=True):
+                gradient.copy_(total.view_as(gradient))
+        if step == 0:
+            results |= {f"gradient of {name}": gradient.clone() for name, gradient in gradients.items()}
+        optimizer.step()
+    model.eval()
+    results["evaluated"] = model(**inputs).detach()
+    return results | {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def parts_of(case: dict, ranks: int) -> list[dict]:
+    """The tensors of all shards."""
+    nodes = {name: case[name] for name in ("x", "eigvecs", "rwse", "weights")}
+    return list(cut_graph(case["edge_index"], case["part"] % ranks, ranks, nodes, {"edge_attr": case["edge_attr"]}))
+
+
+def work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    timeout = timedelta(seconds=60)
+    dist.init_process_group("gloo", f"file://{folder}/store", timeout=timeout, world_size=RANKS, rank=rank)
+    two = dist.new_group([0, 1])
+    graphs = torch.load(f"{folder}/cases.pt")
+    results = {}
+    for ranks, group in ((RANKS, None), (2, two)):
+        for name, graph in graphs.items() if rank < ranks else ():
+            tensors = parts_of(graph, ranks)[rank]
+            whole = {"eigvals": graph["eigvals"], "eigmask": graph["eigmask"]}
+            shard = Shard(tensors | whole, graph["x"].shape[0], group=group)
+            for case in PLANS[name][ranks]:
+                options = CASES[case]
+                model = make_model(case)
+                make_ready(model, group)
+                inputs = shard.inputs if "rwse" in options else shard.inputs | {"rwse": None}
+                inputs = inputs | ({"edge_attr": None} if options.get("edge_features", 2) is None else {})
+                found = train(model, inputs, tensors["weights"], group, 1.0 / ranks)
+                results[ranks, name, case] = found | {"nodes": tensors["nodes"]}
+    torch.save(results, f"{folder}/rank-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def train_rank(rank: int, ranks: int, port: str, folder: str, out: str, dies: bool) -> None:
+    """One process of torchrun; the last may die when an epoch ends."""
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    if dies and rank == ranks - 1:
+        finish_epoch = RunState.finish_epoch
+
+        def die(run: RunState, *arguments: object) -> None:
+            finish_epoch(run, *arguments)
+            if run.position.epoch == 3:
+                os._exit(0)
+
+        RunState.finish_epoch = die
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        try:
+            app(["train", "--shards", f"{folder}/{ranks}", *SMALL, "--out", f"{folder}/{out}", "--device", "cpu"],
+                standalone_mode=False)  # fmt: skip
+        except ValueError as error:
+            said.write(str(error))
+    Path(folder, f"{out}-{rank}.txt").write_text(said.getvalue())

@@ -1,0 +1,53 @@
+"""Who holds which node: equal parts, few edges between them, the same in every run."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gssc.shards import assign_nodes, edges_cut
+
+
+def grid(side: int) -> torch.Tensor:
+    """A grid in both directions, its nodes numbered at random."""
+    number = torch.randperm(side**2, generator=torch.Generator().manual_seed(0)).view(side, side)
+    pairs = [(number[:-1], number[1:]), (number[:, :-1], number[:, 1:])]
+    edges = torch.cat([torch.stack([a.reshape(-1), b.reshape(-1)]) for a, b in pairs], dim=1)
+    return torch.cat([edges, edges.flip(0)], dim=1)
+
+
+def test_propagation_cuts_few_edges_of_a_grid_and_keeps_sizes():
+    edges, lines = grid(40), []
+    part, used = assign_nodes(edges, 1600, 4, "propagation", say=lines.append)
+    assert used == "propagation"
+    sizes = torch.bincount(part, minlength=4)
+    assert int(sizes.max()) <= 1.03 * 400 + 1
+    # Two lines through the middle cut 80 of 3,120 edges.
+    assert edges_cut(edges, part) < 0.06 < 0.7 < edges_cut(edges, assign_nodes(edges, 1600, 4, "random", seed=1)[0])
+    assert "round 0" in lines[0]
+    assert torch.equal(part, assign_nodes(edges, 1600, 4, "propagation")[0])
+
+
+@pytest.mark.parametrize("method", ["propagation", "random"])
+@pytest.mark.parametrize(("nodes", "ranks"), [(0, 2), (1, 3), (5, 5), (7, 1)])
+def test_any_graph_is_divided(method, nodes, ranks):
+    loops = torch.arange(nodes).expand(2, -1)
+    part, _ = assign_nodes(loops, nodes, ranks, method)
+    assert part.shape == (nodes,)
+    assert not nodes or int(torch.bincount(part, minlength=ranks).max()) <= -(-nodes // ranks)
+
+
+def test_metis_is_asked_where_it_is_installed(monkeypatch):
+    def part_graph(ranks, xadj, adjncy):
+        assert (ranks, xadj.tolist(), adjncy.tolist()) == (2, [0, 1, 3, 4], [1, 0, 2, 1])
+        return 1, [0, 0, 1]
+
+    path = torch.tensor([[0, 1, 1], [1, 2, 0]])
+    with pytest.raises(ValueError, match=r"method: expected the package pymetis \(pip install pymetis\)"):
+        assign_nodes(path, 3, 2, "metis")
+    fake = SimpleNamespace(part_graph=part_graph, __spec__=SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "pymetis", fake)
+    part, used = assign_nodes(path, 3, 2)
+    assert used == "metis"
+    assert part.tolist() == [0, 0, 1]

@@ -1,0 +1,40 @@
+"""What cannot be divided is refused in one line; and one process with one shard is the ordinary model."""
+
+import pytest
+import torch
+from torch_geometric.nn import ChebConv, GATConv, GCNConv, SAGEConv, SGConv
+
+from gssc import GSSC
+from gssc.shards import Shard, cut_graph, make_ready
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"glob": "attention"}, "model.glob: expected 'gssc'"),
+        ({"lappe_channels": 2}, "model.lappe_channels: expected 0"),
+        ({"level": "graph", "pool": "max"}, "model.pool: expected 'sum' or 'mean'"),
+        ({"level": "edge"}, "model.level: expected 'node' or 'graph'"),
+        ({"local": lambda c: GCNConv(c, c)}, r"model.local: .* got GCNConv"),
+        ({"local": lambda c: SGConv(c, c, K=2)}, r"model.local: .* got SGConv"),
+        ({"local": lambda c: ChebConv(c, c, K=3)}, r"model.local: .* got ChebConv"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(options, said):
+    model = GSSC(2, 8, 1, **{"level": "node", **options})
+    with pytest.raises(ValueError, match=said):
+        make_ready(model)
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "gcn", "gat", lambda c: SAGEConv(c, c), lambda c: GATConv(c, c)])
+def test_convolutions_of_neighbours_pass(local):
+    make_ready(GSSC(2, 8, 1, level="node", local=local))
+
+
+def test_one_shard_is_the_graph(float64):
+    torch.manual_seed(0)
+    edges, x = torch.randint(0, 9, (2, 20)), torch.randn(10, 3)
+    model = GSSC(2, 8, 2, node_features=3, level="node", local="gcn", glob="none", smooth="ends")
+    make_ready(model)
+    (tensors,) = cut_graph(edges, torch.zeros(10, dtype=torch.long), 1, {"x": x}, {})
+    torch.testing.assert_close(model(**Shard(tensors, 10).inputs), model(x, edges))
