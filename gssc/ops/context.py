@@ -68,6 +68,7 @@ class GraphContext:
         """What graphs have, [G, ...], at each of their nodes, [N, ...]."""
         one = self.batch is None
         return rows.expand(self.nodes, *rows.shape[1:]) if one else rows.index_select(0, self.batch)  # type: ignore[arg-type]
+
     halo: Halo | None = None
     reduce: Callable[[Tensor], Tensor] | None = None
     entering: Tensor | None = None
