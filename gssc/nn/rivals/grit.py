@@ -75,7 +75,7 @@ class Grit(GlobalPart):
                 rows, hat = checkpoint(self._attend, *inputs, use_reentrant=False, preserve_rng_state=False)
             else:
                 rows, hat = self._attend(*inputs)
-            bucket.unpad(rows, out)
+            bucket.unpad(rows.to(out.dtype), out)
             out = out if beyond is None else out.masked_fill(beyond, 0.0)
             if self.lin_pairs is not None:
                 updated.append((e + self.lin_pairs(hat)).flatten(0, 2))
