@@ -64,7 +64,6 @@ def test_a_batch_is_that_of_pyg(level, numbers):
     expected = pyg_batch(graphs, spectra, numbers)
     batch = store.batch(torch.tensor(numbers))
     inputs = {**model_inputs(expected), "ptr": expected.ptr}
-    assert inputs.pop("expander") is None
     assert set(batch.inputs) == set(inputs)
     for name, value in inputs.items():
         found = batch.inputs[name]
