@@ -16,7 +16,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -46,18 +46,10 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
     """A text file that is written piece by piece, and replaces what was there once it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_dead(path.parent)
-    temporary = path.parent / f".{path.name}.{_mark()}.tmp"
-    try:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -72,25 +64,26 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _replace(contents: Mapping[Path, bytes]) -> None:
-    mark = _mark()
-    temporary = {path: path.parent / f".{path.name}.{mark}.tmp" for path in contents}
-    folders = {path.parent for path in contents}
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_dead(folder)
-    try:
+    with ExitStack() as stack:
         for path, content in contents.items():
-            with temporary[path].open("wb") as file:
+            with stack.enter_context(_replacing(path)).open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        for path in contents:
-            os.replace(temporary[path], path)
-        for folder in folders:
-            sync_folder(folder)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A place for what replaces a file at the end; nothing is left of it where something goes wrong."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_dead(path.parent)
+    temporary = path.parent / f".{path.name}.{_mark()}.tmp"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+        sync_folder(path.parent)
     finally:
-        for path in temporary.values():
-            path.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

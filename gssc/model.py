@@ -398,12 +398,13 @@ def model_inputs(data: Data) -> dict[str, Any]:
     if not isinstance(data, Data):
         fail("data", "a torch_geometric.data.Data or Batch", type(data).__name__)
     check_fresh(data)
-    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "batch", "edge_attr", "rwse", "expander")
+    names = ("x", "edge_index", "eigvals", "eigvecs", "eigmask", "batch", "edge_attr", "rwse")
     inputs: dict[str, Any] = {name: getattr(data, name, None) for name in names}
     inputs["edge_index"] = edges_of(data)
     if "node_mask" in data:  # a padded batch, see gssc.replay
         inputs |= {"node_mask": data.node_mask, "edge_mask": data.edge_mask, "ptr": data.ptr}
     graphs = data.num_graphs if inputs["batch"] is not None else 1
-    if "edge_label_index" in data:
-        inputs["edge_label_index"] = data.edge_label_index
+    for name in ("edge_label_index", "expander"):
+        if name in data:
+            inputs[name] = data[name]
     return inputs | {"num_graphs": graphs, "num_nodes": data.num_nodes}

@@ -51,13 +51,9 @@ def partition(
         ordered = graph.sorted_by_destination()  # keeps the order of nodes
         say(f"spectrum: {recipe.spectrum.k} pairs of {graph.num_nodes:,} nodes")
         prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True)
-        spectra = {} if prepared is None else {name: getattr(prepared.flat, name) for name in NAMES}
-        spectra = {name: rows for name, rows in spectra.items() if rows.shape[1]}
+        spectra = {} if prepared is None else prepared.attributes()
         of_graph = {name: rows for name, rows in spectra.items() if name in ("eigvals", "eigmask")}
         of_nodes = {name: rows for name, rows in spectra.items() if name not in of_graph}
         about = {"recipe": recipe.to_dict(), "method": used}
         write_shards(out, dataset, part, parts, of_graph, of_nodes, about, say)
     say(f"written to {out}: torchrun --nproc-per-node {parts} -m gssc train --shards {out}")
-
-
-NAMES = ("eigvals", "eigvecs", "eigmask", "rwse")

@@ -76,14 +76,9 @@ class FeatureEncoder(Resets, nn.Module):
             for size in features:
                 check_positive(f"{name} vocabulary", size)
             self.embeddings = nn.ModuleList(nn.Embedding(size, channels) for size in features)
-        self._begin()
+        self.draw()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        super().reset_parameters()
-        self._begin()
-
-    def _begin(self) -> None:
+    def draw(self) -> None:
         """First values where they are not those of PyTorch's modules."""
         if self.constant is not None:
             nn.init.normal_(self.constant)

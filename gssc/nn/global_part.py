@@ -35,14 +35,6 @@ class GlobalPart(Resets, nn.Module, ABC):
             context = graph_context(x.shape[0], number_of_graphs(phi, batch), batch, device=x.device)
         return self.mix(x, context)
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew, as they were when the module was made."""
-        super().reset_parameters()
-        self.draw()
-
-    def draw(self) -> None:
-        """First values of parameters that are not those of a module inside."""
-
     @abstractmethod
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:
         """From x [N, C] to [N, C]."""

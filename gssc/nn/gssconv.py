@@ -103,14 +103,9 @@ class GSSConv(Resets, nn.Module):
         self.degree_scale = nn.Parameter(torch.empty(channels)) if degree_scaling else None
         self.degree_log_scale = nn.Parameter(torch.empty(channels)) if degree_scaling else None
         self.lin_out = nn.Linear(channels, channels) if out_proj else None
-        self._begin()
+        self.draw()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        super().reset_parameters()
-        self._begin()
-
-    def _begin(self) -> None:
+    def draw(self) -> None:
         """First values of a and b."""
         if self.degree_scale is None or self.degree_log_scale is None:
             return

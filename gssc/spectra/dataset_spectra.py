@@ -35,6 +35,11 @@ class PreparedSpectra:
     edge_ptr: Tensor
     by_graph: dict[int, Certificate]
 
+    def attributes(self) -> dict[str, Tensor]:
+        """Spectra and encodings, as far as they were asked for, by the names that graphs have them under."""
+        found = {name: getattr(self.flat, name) for name in ("eigvals", "eigvecs", "eigmask", "rwse")}
+        return {name: tensor for name, tensor in found.items() if tensor.shape[1]}
+
     def certificate(self, graph: int) -> Certificate:
         """How good the spectrum of one graph is; graphs of the batched path have a complete, hence proved solve."""
         if graph in self.by_graph:

@@ -105,10 +105,7 @@ def build_store(
     """Spectra and encodings of the graphs, from the cache or computed into it, then everything on the device."""
     ordered = graphs.sorted_by_destination()
     prepared = prepare_graphs(ordered, recipe, device, cache)
-    spectra: dict[str, Tensor] = {}
-    if prepared is not None:
-        found = {name: getattr(prepared.flat, name) for name in ("eigvals", "eigvecs", "eigmask", "rwse")}
-        spectra = {name: tensor for name, tensor in found.items() if tensor.shape[1]}
+    spectra = {} if prepared is None else prepared.attributes()
     if recipe.model.glob == "exphormer":
         spectra["expander"] = ExpanderGraph().rows(ordered.ptr.diff())
     return GraphStore(ordered, spectra, device, level == "node")

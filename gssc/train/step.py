@@ -136,7 +136,9 @@ class Trainer:
     def step(self, graphs: Tensor, position: Position) -> Tensor:
         """One step of the optimiser on the graphs with these numbers; returns the loss, on the device."""
         seed_step(self.seed, position.epoch, position.step, self.processes.rank)
-        loss = self.gradients(self.store.batch(self.processes.share(graphs, self.store.num_graphs)))
+        if self.processes.world > 1:
+            graphs = self.processes.share(graphs, self.store.num_graphs)
+        loss = self.gradients(self.store.batch(graphs))
         if loss.device.type == "cpu" and not math.isfinite(loss.item()):
             # Before the weights are touched. On a GPU the epoch's losses are looked at together.
             raise not_finite(loss.item(), position.epoch, position.step)

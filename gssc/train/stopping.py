@@ -18,7 +18,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
 _caught: list[int] = []  # signals, by this process
-_asked = threading.Event()
+_asked: list[int] = []  # those that runs beside each other, in threads of this process, are to hear of
 
 
 def status() -> int:
@@ -28,7 +28,7 @@ def status() -> int:
 
 def asked() -> bool:
     """Whether the runs that this process has started beside each other were asked to end."""
-    return _asked.is_set()
+    return bool(_asked)
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def passing_on() -> Iterator[None]:
     """
 
     def note(number: int) -> None:
-        _asked.set()
+        _asked.append(number)
         if number == signal.SIGTERM:
             for child in multiprocessing.active_children():
                 child.terminate()
@@ -122,14 +122,14 @@ class Stopping:
 
     def due(self) -> bool:
         """Whether the last checkpoint is too old."""
-        return self.processes.any(time.monotonic() - self.last_saved > 60 * self.config.checkpoint_minutes)
+        return self._any(time.monotonic() - self.last_saved > 60 * self.config.checkpoint_minutes)
 
     def saves_after(self, epoch: int) -> bool:
         """Whether a checkpoint is to be written after this epoch."""
         if epoch == self.config.epochs or self.due():
             return True
         rested = time.monotonic() - self.last_saved >= SECONDS_BETWEEN_CHECKPOINTS * self.runs
-        return epoch % self.config.checkpoint_every == 0 and self.processes.any(rested)
+        return epoch % self.config.checkpoint_every == 0 and self._any(rested)
 
     def stops(self) -> bool:
         """Whether there is no time for another step."""
@@ -151,7 +151,10 @@ class Stopping:
     def out_of_time(self, *work: str) -> bool:
         """Whether the time left is too short for some work, for any of the processes."""
         late = self.deadline is not None and time.monotonic() + self.clock.needs(*work) > self.deadline
-        return self.processes.any(self.interrupted or asked() or late)
+        return self._any(self.interrupted or asked() or late)
+
+    def _any(self, flag: bool) -> bool:
+        return self.processes.any(flag) if self.processes.world > 1 else flag
 
     @contextmanager
     def terminable(self) -> Iterator[None]:

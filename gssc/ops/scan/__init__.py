@@ -5,10 +5,10 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from gssc.checks import check_choice, check_shapes
+from gssc.checks import check_shapes
 from gssc.ops.op import empty_like, op
 from gssc.ops.scan import naive, torch, triton
-from gssc.ops.triton_support import can_fuse, check_fusible
+from gssc.ops.triton_support import chosen
 
 FORMS: dict[str, Any] = {"torch": torch, "triton": triton}
 
@@ -57,16 +57,13 @@ def selective_scan(
     Returns:
         y, [N, E].
     """
-    check_choice("backend", backend, ("auto", "naive", *FORMS))
+    backend = chosen(backend, u=u, delta=delta, a=a, b=b, c=c)
     check_shapes(("u", u, (None, None)), ("a", a, (u.shape[1], None)), ("ptr", ptr, (None,)))
     per_node = (u.shape[0], a.shape[1])
     check_shapes(("delta", delta, tuple(u.shape)), ("b", b, per_node), ("c", c, per_node))
-    if backend == "triton":
-        check_fusible(u=u, delta=delta, a=a, b=b, c=c)
     if backend == "naive" or not u.numel():
         return naive.selective_scan(u, delta, a, b, c, ptr)
-    form = ("triton" if can_fuse(u, delta, a, b, c) else "torch") if backend == "auto" else backend
     first = u.new_zeros(u.shape[0] + 1).index_fill_(0, ptr, 1.0)[:-1, None, None] > 0
     decay = (delta.unsqueeze(2) * a).exp().masked_fill(first, 0.0)
-    h = recurrence(decay.flatten(1), ((delta * u).unsqueeze(2) * b.unsqueeze(1)).flatten(1), False, form)
+    h = recurrence(decay.flatten(1), ((delta * u).unsqueeze(2) * b.unsqueeze(1)).flatten(1), False, backend)
     return (h.view_as(decay) * c.unsqueeze(1)).sum(2)
