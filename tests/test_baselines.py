@@ -10,13 +10,16 @@ from gssc.recipes import find_recipe
 from gssc.train.build import build_model
 
 PAGE = (Path(__file__).parents[1] / "docs" / "results.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| ([^|]+) \| ((?:yes|no|its)[^|]*) \| ([^|]*)\|$", PAGE, flags=re.MULTILINE)
+ROWS = re.findall(r"^\| ([^|]+) \| ((?:yes|no|its|in Python)[^|]*) \| ([^|]*)\|$", PAGE, flags=re.MULTILINE)
 COMMANDS = [found for _, _, text in ROWS for found in re.findall(r"`gssc train (\S+) ([^`]+)`", text)]
 
 
 def test_there_are_21_and_no_one_that_can_be_trained_lacks_a_command():
     assert len(ROWS) == 21
     assert all("`gssc train" in command for _, here, command in ROWS if not here.startswith("no"))
+    scripts = re.findall(r"`python (examples/\S+) ", PAGE)
+    assert scripts
+    assert all((Path(__file__).parents[1] / script).exists() for script in scripts)
 
 
 @pytest.mark.parametrize(("name", "changes"), COMMANDS)
