@@ -18,6 +18,9 @@ def partition(
         str, typer.Option(help="auto (metis where pymetis is installed), metis, propagation or random.")
     ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of the partition.")] = 0,
+    spectra: Annotated[
+        bool, typer.Option(help="Solve the spectrum here; else all processes do together when training begins.")
+    ] = True,
     cache: common.Cache = None,
     device: common.Device = "auto",
     threads: common.Threads = None,
@@ -49,11 +52,10 @@ def partition(
         graph = one_graph(dataset)
         part, used = assign_nodes(graph.edge_index, graph.num_nodes, parts, method, seed, say)  # type: ignore[arg-type]
         ordered = graph.sorted_by_destination()  # keeps the order of nodes
-        say(f"spectrum: {recipe.spectrum.k} pairs of {graph.num_nodes:,} nodes")
-        prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True)
-        spectra = {} if prepared is None else prepared.attributes()
-        of_graph = {name: rows for name, rows in spectra.items() if name in ("eigvals", "eigmask")}
-        of_nodes = {name: rows for name, rows in spectra.items() if name not in of_graph}
+        prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True) if spectra else None
+        found = {} if prepared is None else prepared.attributes()
+        of_graph = {name: rows for name, rows in found.items() if name in ("eigvals", "eigmask")}
+        of_nodes = {name: rows for name, rows in found.items() if name not in of_graph}
         about = {"recipe": recipe.to_dict(), "method": used}
         write_shards(out, dataset, part, parts, of_graph, of_nodes, about, say)
     say(f"written to {out}: torchrun --nproc-per-node {parts} -m gssc train --shards {out}")

@@ -44,14 +44,36 @@ class Halo:
 
     def extend(self, x: Tensor) -> Tensor:
         """Own rows [N, C] and those of the halo behind them, [N + H, C]."""
-        return x if len(self.send_counts) == 1 else torch.cat([x, _Fetched.apply(x, self)])
+        return x if self.alone else torch.cat([x, _Fetched.apply(x, self)])
 
     def sum(self, statistic: Tensor) -> Tensor:
         """The sum over all processes."""
-        return statistic if len(self.send_counts) == 1 else AllReduce.apply(statistic, self.group)
+        return statistic if self.alone else AllReduce.apply(statistic, self.group)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one process."""
+        return len(self.send_counts) == 1
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.alone else dist.get_rank(self.group)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, those of the first and then those of the next; without derivative."""
+        if self.alone:
+            return rows
+        counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in self.send_counts]
+        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device), group=self.group)
+        padded = torch.cat([rows, rows.new_zeros(max(map(int, counts)) - len(rows), *rows.shape[1:])])
+        gathered = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(gathered, padded, group=self.group)
+        return torch.cat([part[: int(count)] for part, count in zip(gathered, counts, strict=True)])
 
     def fetch(self, x: Tensor) -> Tensor:
         """Halo rows [H, C] of own rows [N, C] everywhere; a collective, without derivative."""
+        if self.alone:
+            return x[:0]
         rows = x.new_empty(self.size, *x.shape[1:])
         wanted = x.index_select(0, self.send)
         dist.all_to_all_single(rows, wanted, self.receive_counts, self.send_counts, group=self.group)

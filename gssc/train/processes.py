@@ -80,6 +80,10 @@ class RunSettings:
         return self.threads is None and self.device.type == "cpu" and self.processes.world == 1
 
 
+# Groups that others have left, kept: to free one waits for its threads, and these may wait for what frees it.
+_ended: list[object] = []
+
+
 @contextmanager
 def joined(device: str, seconds: float = 600.0) -> Iterator[Processes]:
     """Join the processes that torchrun started, if it did: NCCL for GPUs, Gloo for CPUs.
@@ -96,6 +100,8 @@ def joined(device: str, seconds: float = 600.0) -> Iterator[Processes]:
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
+        if dist.is_initialized():
+            _ended.append(dist.group.WORLD)
         fail("processes", f"all {world} to answer within {seconds:g} s (--rank-timeout)", "one that died or stalled")
     finally:
         if dist.is_initialized():

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from gssc.checks import fail
 from gssc.config import Recipe, parse_recipe
-from gssc.shards import Shard, ShardedDataset
+from gssc.shards import Shard, ShardedDataset, walk_probabilities, with_spectrum
+from gssc.train.build import transforms
 from gssc.train.processes import Processes
 from gssc.train.store import Batch
 
@@ -23,8 +23,8 @@ class ShardStore:
 
     num_graphs, negatives, mask = 1, None, None
 
-    def __init__(self, shard: Shard, split: str, processes: Processes) -> None:
-        self.device, self.processes = shard.device, processes
+    def __init__(self, shard: Shard, split: str) -> None:
+        self.device, self._halo = shard.device, shard.halo
         own, mask = (shard.here(name) for name in ("y", f"{split}_mask"))
         self._whole = Batch(shard.inputs, own, mask, torch.arange(len(own)))
         self._order = torch.empty(0, dtype=torch.int64)
@@ -38,25 +38,23 @@ class ShardStore:
 
     def complete(self, rows: Tensor) -> Tensor:
         """Rows of own nodes as those of the split on all processes, in the order of the graph; a collective."""
-        rows = rows[self._whole.mask].contiguous()
-        if self.processes.world > 1:
-            counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.processes.world)]
-            dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
-            most = max(map(int, counts))
-            padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
-            gathered = [torch.empty_like(padded) for _ in counts]
-            dist.all_gather(gathered, padded)
-            rows = torch.cat([part[: int(count)] for part, count in zip(gathered, counts, strict=True)])
+        rows = self._halo.gather(rows[self._whole.mask])
         return rows[self._order] if self._order.numel() else rows
 
 
-def shard_stores(dataset: ShardedDataset, device: torch.device, processes: Processes) -> dict[str, ShardStore]:
-    """A store for every split, of the shard of this process."""
+def shard_stores(
+    dataset: ShardedDataset, recipe: Recipe, device: torch.device, processes: Processes
+) -> dict[str, ShardStore]:
+    """A store for every split, of the shard of this process; spectra that it lacks are solved by all together."""
     if dataset.ranks != processes.world:
         expected = f"as many processes as shards (torchrun --nproc-per-node {dataset.ranks})"
         fail("--shards", expected, processes.world)
-    shard = dataset.shard(processes.rank, device)
-    return {split: ShardStore(shard, split, processes) for split in ("train", "val", "test")}
+    shard, (laplacian, walks) = dataset.shard(processes.rank, device), transforms(recipe.spectrum, recipe.model)
+    if laplacian is not None and "eigvecs" not in shard.tensors:
+        shard = with_spectrum(shard, laplacian)
+    if walks is not None and "rwse" not in shard.tensors:
+        shard = replace(shard, tensors={**shard.tensors, "rwse": walk_probabilities(shard, walks.steps)})
+    return {split: ShardStore(shard, split) for split in ("train", "val", "test")}
 
 
 def sharded_recipe(dataset: ShardedDataset, base: Recipe | None, overrides: Sequence[str]) -> Recipe:
