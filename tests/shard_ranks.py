@@ -14,15 +14,8 @@ from torch_geometric.nn import GATConv, SAGEConv
 
 from gssc import GSSC, LaplacianSpectrum, RandomFeatures
 from gssc.cli import app
-from gssc.shards import (
-    Shard,
-    component_of,
-    cut_graph,
-    make_ready,
-    random_features,
-    solve_sharded,
-    walk_probabilities,
-)
+from gssc.shards import Shard, cut_graph, make_ready
+from gssc.shards.spectrum import component_of, random_features, solve_sharded, walk_probabilities
 from gssc.train.run import RunState
 
 RANKS, STEPS = 4, 5

@@ -1,4 +1,4 @@
-"""``gssc partition``: one graph for many processes."""
+"""``gssc partition`` and ``gssc plan``: one graph for many processes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +38,7 @@ def partition(
     """
     from gssc.shards.folder import one_graph, write_shards
     from gssc.shards.partition import assign_nodes
+    from gssc.shards.shard import OF_MODEL
     from gssc.train.build import prepare_graphs
     from gssc.train.display import plain_console
     from gssc.train.evaluate import default_dtype
@@ -51,15 +52,45 @@ def partition(
     with default_dtype(recipe.train.precision):
         graph = one_graph(dataset)
         part, used = assign_nodes(graph.edge_index, graph.num_nodes, parts, method, seed, say)  # type: ignore[arg-type]
-        # Edges in order of their targets: nodes stay where they are.
-        ordered = graph.sorted_by_destination()
+        ordered = graph.sorted_by_destination()  # edges: nodes stay where they are
         prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True) if spectra else None
         found = {} if prepared is None else vars(prepared.flat)
-        kept = [name for name in ("eigvals", "eigmask", "eigvecs", "rwse") if name in found and found[name].shape[1]]
-        of_graph, of_nodes = (
-            {name: found[name] for name in kept if (name in ("eigvals", "eigmask")) == shared}
-            for shared in (True, False)
-        )
+        found = {name: rows for name, rows in found.items() if name in OF_MODEL and rows.shape[1]}
         about = {"recipe": recipe.to_dict(), "method": used}
-        write_shards(out, dataset, part, parts, of_graph, of_nodes, about, say)
+        write_shards(out, dataset, part, parts, found, about, say)
     say(f"written to {out}: torchrun --nproc-per-node {parts} -m gssc train --shards {out}")
+
+
+def plan(
+    nodes: Annotated[float, typer.Option(help="Of the graph, e.g. 1e9.")],
+    degree: Annotated[float, typer.Option(help="Edges that enter a node.")],
+    gpus: Annotated[int, typer.Option(min=1, help="Processes, one for each GPU.")],
+    cut: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of edges between processes.")] = 0.1,
+    channels: Annotated[int, typer.Option(min=1)] = 96,
+    frequencies: Annotated[int, typer.Option(min=1)] = 32,
+    layers: Annotated[int, typer.Option(min=1)] = 4,
+    width: Annotated[int, typer.Option(help="Bytes of a number: 2 for bfloat16.")] = 2,
+    bandwidth: Annotated[float, typer.Option(help="Bytes per second that a process sends.")] = 50e9,
+    rate: Annotated[float | None, typer.Option(help="Nodes per second of one process, as you measured it.")] = None,
+) -> None:
+    """Say what a step on a large graph needs of each process: memory, bytes sent, and seconds they take.
+
+    Bytes are counted by formulas that runs of two processes confirm; of the halo, every cut edge has a row.
+
+    For example:
+
+        gssc plan --nodes 1e9 --degree 10 --gpus 256
+    """
+    from gssc.shards.plan import held_bytes, sent_bytes
+    from gssc.train.display import plain_console
+
+    own, edges, say = int(nodes / gpus), int(nodes * degree / gpus), plain_console().print
+    halo = int(cut * edges) if gpus > 1 else 0
+    say(f"each of {gpus:,} processes: {own:,} nodes, {edges:,} edges, {halo:,} nodes in the halo")
+    for name, size in held_bytes(own, edges, channels, frequencies, layers, width).items():
+        say(f"memory, {name}: {size / 1e9:.3f} GB")
+    sent = sent_bytes(halo, gpus, channels, frequencies, width)
+    for name, size in sent.items():
+        say(f"a layer sends, {name}: {size:,} bytes, {1e3 * size / bandwidth:.3f} ms")
+    computed = "" if rate is None else f", {own / rate:.3f} s to compute"
+    say(f"a step: {layers * sum(sent.values()) / bandwidth:.3f} s to send{computed}")

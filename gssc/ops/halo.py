@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,19 +98,9 @@ class _Fetched(torch.autograd.Function):
         return halo.fetch(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _GivenBack.apply(grads[0], ctx.halo, ctx.rows), None
-
-
-class _GivenBack(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, halo: Halo, own: int) -> Tensor:
-        ctx.halo = halo
-        return halo.give_back(rows, own)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _Fetched.apply(grads[0], ctx.halo), None, None
+        return ctx.halo.give_back(grads[0], ctx.rows), None
 
 
 class AllReduce(torch.autograd.Function):

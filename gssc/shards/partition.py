@@ -38,7 +38,7 @@ def assign_nodes(
     check_positive("ranks", ranks)
     if method == "auto":
         method = "metis" if find_spec("pymetis") is not None else "propagation"
-    if method == "metis":
+    elif method == "metis":
         check_installed("method", "pymetis")
     if ranks == 1 or not nodes:
         return torch.zeros(nodes, dtype=torch.int64), method

@@ -24,7 +24,7 @@ def make_dataset(nodes: int = 12) -> GraphDataset:
 def write(folder, method="propagation", **about):
     dataset = make_dataset()
     part, used = assign_nodes(dataset.splits["train"].edge_index, 12, 2, method)
-    write_shards(folder, dataset, part, 2, {}, {}, {"recipe": {"name": "r"}, "method": used, **about})
+    write_shards(folder, dataset, part, 2, {}, {"recipe": {"name": "r"}, "method": used, **about})
     return dataset
 
 
@@ -66,4 +66,4 @@ def test_only_one_graph_with_masks_is_cut(tmp_path):
     dataset = make_dataset()
     dataset.splits["val"] = make_dataset().splits["val"]
     with pytest.raises(ValueError, match="data: expected one graph whose nodes are predicted, with masks"):
-        write_shards(tmp_path / "a", dataset, torch.zeros(12, dtype=torch.long), 1, {}, {}, {})
+        write_shards(tmp_path / "a", dataset, torch.zeros(12, dtype=torch.long), 1, {}, {})

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gssc.shards import assign_nodes, edges_cut
+from gssc.shards.partition import assign_nodes, edges_cut
 
 
 def grid(side: int) -> torch.Tensor:
