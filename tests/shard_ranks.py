@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch_geometric.nn import GATConv, SAGEConv
 
+from benchmarks.scale import counted
 from gssc import GSSC, LaplacianSpectrum, RandomFeatures
 from gssc.cli import app
 from gssc.shards import Shard, cut_graph, make_ready
@@ -120,6 +121,14 @@ def work(rank: int, folder: str) -> None:
                 inputs = inputs | ({"edge_attr": None} if options.get("edge_features", 2) is None else {})
                 found = train(model, inputs, tensors["weights"], group, 1.0 / ranks)
                 results[ranks, name, case] = found | {"nodes": tensors["nodes"]}
+    if rank < 2:  # what one step of two processes sends
+        graph = graphs["blocks"]
+        tensors = parts_of(graph, 2)[rank] | {"eigvals": graph["eigvals"], "eigmask": graph["eigmask"]}
+        shard, model = Shard(tensors, graph["x"].shape[0], group=two), GSSC(2, 8, 3, node_features=3, level="node")
+        make_ready(model, two)
+        with counted(two) as sent:
+            model(**shard.inputs | {"edge_attr": None, "rwse": None}).sum().backward()
+        results["sent"] = dict(sent) | {"rows": shard.halo.size + shard.halo.send.numel()}
     torch.save(results, f"{folder}/rank-{rank}.pt")
     dist.destroy_process_group()
 
