@@ -34,7 +34,7 @@ CASES = {
 # Which cases a way to divide the nodes is tried with, by the number of processes (four on two cores take long).
 PLANS = {
     "random": {4: ["gatedgcn"], 2: list(CASES)},
-    "blocks": {4: ["own"], 2: ["gatedgcn"]},
+    "blocks": {2: ["gatedgcn"]},
     "empty": {4: ["gine"], 2: ["gatedgcn", "own"]},
 }
 

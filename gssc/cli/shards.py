@@ -14,21 +14,17 @@ def partition(
     overrides: common.Overrides = None,
     parts: Annotated[int, typer.Option("-p", "--parts", min=1, help="Number of shards, one for each process.")] = 2,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the shards.")] = Path("shards"),
-    method: Annotated[
-        str, typer.Option(help="auto (metis where pymetis is installed), metis, propagation or random.")
-    ] = "auto",
+    method: Annotated[str, typer.Option(help="auto (metis where it is there), metis, propagation, random.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of the partition.")] = 0,
-    spectra: Annotated[
-        bool, typer.Option(help="Solve the spectrum here; else all processes do together when training begins.")
-    ] = True,
+    spectra: Annotated[bool, typer.Option(help="Solve spectra here; else all processes do, in training.")] = True,
     cache: common.Cache = None,
     device: common.Device = "auto",
     threads: common.Threads = None,
 ) -> None:
     """Cut a graph into shards, from which `gssc train --shards` trains with one process for each.
 
-    A shard holds features, targets, masks and eigenvectors of its nodes, and the edges that enter them. The spectrum is
-    solved here, and the recipe that suits the graph chosen: `data` and `spectrum` cannot be changed later.
+    A shard holds features, targets, masks and eigenvectors of its nodes, and the edges that enter them. Keys of `data`
+    and `spectrum` are given here and cannot be changed later.
 
     For example:
 
@@ -56,8 +52,7 @@ def partition(
         prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True) if spectra else None
         found = {} if prepared is None else vars(prepared.flat)
         found = {name: rows for name, rows in found.items() if name in OF_MODEL and rows.shape[1]}
-        about = {"recipe": recipe.to_dict(), "method": used}
-        write_shards(out, dataset, part, parts, found, about, say)
+        write_shards(out, dataset, part, parts, found, {"recipe": recipe.to_dict(), "method": used}, say)
     say(f"written to {out}: torchrun --nproc-per-node {parts} -m gssc train --shards {out}")
 
 
@@ -71,11 +66,8 @@ def plan(
     layers: Annotated[int, typer.Option(min=1)] = 4,
     width: Annotated[int, typer.Option(help="Bytes of a number: 2 for bfloat16.")] = 2,
     bandwidth: Annotated[float, typer.Option(help="Bytes per second that a process sends.")] = 50e9,
-    rate: Annotated[float | None, typer.Option(help="Nodes per second of one process, as you measured it.")] = None,
 ) -> None:
     """Say what a step on a large graph needs of each process: memory, bytes sent, and seconds they take.
-
-    Bytes are counted by formulas that runs of two processes confirm; of the halo, every cut edge has a row.
 
     For example:
 
@@ -92,5 +84,4 @@ def plan(
     sent = sent_bytes(halo, gpus, channels, frequencies, width)
     for name, size in sent.items():
         say(f"a layer sends, {name}: {size:,} bytes, {1e3 * size / bandwidth:.3f} ms")
-    computed = "" if rate is None else f", {own / rate:.3f} s to compute"
-    say(f"a step: {layers * sum(sent.values()) / bandwidth:.3f} s to send{computed}")
+    say(f"a step: {layers * sum(sent.values()) / bandwidth:.3f} s to send")

@@ -14,7 +14,6 @@ from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about
 from gssc.files import DamagedFileError, json_bytes, map_tensors, replace_folder, tensor_bytes
 from gssc.readers import SHARDS, read_object
 from gssc.shards.cut import cut_graph
-from gssc.shards.partition import edges_cut
 from gssc.shards.shard import Shard
 
 DESCRIPTION = "shards.json"
@@ -32,9 +31,6 @@ class ShardedDataset(GraphDataset):
 
     def content(self) -> str:
         return str(self.manifest["graphs"])
-
-    def node_counts(self) -> Tensor:
-        return torch.tensor([self.manifest["nodes"]])
 
     @property
     def ranks(self) -> int:
@@ -101,7 +97,8 @@ def write_shards(
             counted = f"{sizes['nodes']:,} nodes, {sizes['edge_index']:,} edges, {sizes['halo']:,} nodes in the halo"
             say(f"shard {rank + 1} of {ranks}: {counted}, {len(data):,} bytes")
             yield name, data
-        counts = {"nodes": graph.num_nodes, "edges": graph.num_edges, "cut": edges_cut(graph.edge_index, part)}
+        crossing = int((part[graph.edge_index[0]] != part[graph.edge_index[1]]).sum())
+        counts = {"nodes": graph.num_nodes, "edges": graph.num_edges, "cut": crossing}
         known = {"partition": digest, "graphs": dataset.content(), "dataset": dataset.about(), "files": files}
         yield DESCRIPTION, json_bytes({"format": 1} | counts | known | dict(about))
 

@@ -24,10 +24,7 @@ def make_ready(model: nn.Module, group: dist.ProcessGroup | None = None) -> None
 
 @torch.no_grad()
 def _check_local(layer: GSSCLayer) -> None:
-    """Fail where a convolution that knows nothing of halos looks further than to the next node.
-
-    On the path 0 - 1 - 2 node 2 must not notice what is at node 0, nor that there are edges to it.
-    """
+    """Fail where a convolution looks beyond neighbours: on the path 0 - 1 - 2, node 2 must not notice node 0."""
     local = layer.local
     assert local is not None
     if "context" in layer._local_takes:  # one of our own

@@ -99,10 +99,7 @@ def laplacian(shard: Shard, operator: Operator) -> tuple[ShardedOperator, Tensor
 
 
 def component_of(shard: Shard) -> tuple[Tensor, int]:
-    """The number of every own node's component, [N], and how many there are in the graph.
-
-    Every process finds the components of its own part; edges from the halo say which of these are one.
-    """
+    """The number of every own node's component, [N], and how many there are; the halo joins those of processes."""
     halo, (source, target) = shard.halo, shard.inputs["edge_index"].cpu().numpy()
     own = shard.inputs["num_nodes"]
     inside = source < own

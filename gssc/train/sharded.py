@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,10 +17,9 @@ from gssc.train.store import Batch
 
 
 class ShardStore:
-    """One split of a sharded graph, in the place of a `gssc.train.store.GraphStore` of one graph.
+    """One split of a sharded graph, in the place of a `gssc.train.store.GraphStore`; every batch is the whole shard.
 
-    Every batch is the whole shard. ``y`` are the targets of the split on all processes, in the order of the graph, and
-    `complete` brings outputs into the same form, so that scores and predictions are those of one process.
+    ``y`` are those of the split on all processes, in the order of the graph; `complete` makes such of outputs.
     """
 
     num_graphs, negatives, mask = 1, None, None
@@ -43,10 +43,8 @@ class ShardStore:
         return rows[self._order] if self._order.numel() else rows
 
 
-def shard_stores(
-    dataset: ShardedDataset, recipe: Recipe, device: torch.device, processes: Processes
-) -> dict[str, ShardStore]:
-    """A store for every split, of the shard of this process; spectra that it lacks are solved by all together."""
+def shard_stores(dataset: ShardedDataset, recipe: Recipe, device: torch.device, processes: Processes) -> dict[str, Any]:
+    """A `ShardStore` for every split; spectra that shards lack are solved by all processes together."""
     if dataset.ranks != processes.world:
         fail("--shards", f"a process for each (torchrun --nproc-per-node {dataset.ranks})", processes.world)
     shard, (laplacian, walks) = dataset.shard(processes.rank, device), transforms(recipe.spectrum, recipe.model)
