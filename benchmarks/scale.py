@@ -87,7 +87,9 @@ def run(rank: int, ranks: int, nodes: int, steps: int, folder: str) -> None:
         start = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - start)
-    about = {"seconds": statistics.median(seconds), "nodes": graph.num_nodes, "halo": shard.halo.size, "sent": sent}
+    # Rows go out in the forward pass, and gradients of those that came in the backward pass.
+    rows = (shard.halo.size + shard.halo.send.numel()) / 2
+    about = {"seconds": statistics.median(seconds), "nodes": graph.num_nodes, "halo": rows, "sent": sent}
     torch.save(about, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -113,11 +115,12 @@ def main() -> None:
             found = measure(ranks, options.nodes, options.steps)
             rates[ranks].append(found["nodes"] / found["seconds"])
             print(f"{ranks} processes: {found['nodes']:,} nodes, {rates[ranks][-1]:,.0f} nodes/s", flush=True)
-    expected = sent_bytes(found["halo"], 2, CHANNELS, FREQUENCIES, width=4)
+    expected = sent_bytes(1, 2, CHANNELS, FREQUENCIES, width=4)
+    expected["halo"] = round(expected["halo"] * found["halo"])
     for name, size in expected.items():
         print(f"{name}: {found['sent'][name]:,} bytes in {LAYERS} layers, {LAYERS * size:,} by the formula")
     ratio = statistics.median(rates[2]) / statistics.median(rates[1])
-    print(f"two processes: {ratio:.2f} times the nodes per second, halo {found['halo']:,} of {found['nodes']:,} nodes")
+    print(f"two processes: {ratio:.2f} times the nodes per second, halo {found['halo']:,.0f} of {found['nodes']:,} nodes")
 
 
 if __name__ == "__main__":

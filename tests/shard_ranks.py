@@ -113,7 +113,7 @@ def work(rank: int, folder: str) -> None:
             tensors = parts_of(graph, ranks)[rank]
             whole = {"eigvals": graph["eigvals"], "eigmask": graph["eigmask"]}
             shard = Shard(tensors | whole, graph["x"].shape[0], group=group)
-            for case in PLANS[name][ranks]:
+            for case in PLANS[name].get(ranks, []):
                 options = CASES[case]
                 model = make_model(case)
                 make_ready(model, group)
