@@ -6,7 +6,9 @@ in the window of 33 × 33 nodes around every node at once.
 """
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -14,8 +16,8 @@ HOPS, CLASSES = 16, 10
 CHUNK = 2_000  # nodes whose windows are open at once: 35 MB
 
 
-def roads(rows: int, columns: int, missing: float = 0.25, seed: int = 0, labels: bool = True) -> Data:
-    """A graph of rows × columns nodes with ``x`` [N, 3] (degree, mean and largest length of its edges) and masks.
+def roads(rows: int, columns: int, missing: float = 0.2, seed: int = 0, labels: bool = True) -> Data:
+    """A graph of at most rows × columns nodes with ``x`` [N, 3] (degree, mean and largest length of its edges) and masks.
 
     ``y`` are the deciles; without ``labels`` those of the degree, at once. Half of the nodes are for training.
     """
@@ -36,13 +38,19 @@ def roads(rows: int, columns: int, missing: float = 0.25, seed: int = 0, labels:
     np.maximum.at(longest, edges[1], length)
     mean = np.bincount(edges[1], length, number.size) / np.maximum(degree, 1)
     value = eccentricity(right, down).ravel() if labels else degree + 1e-9 * np.arange(number.size)
-    label = value.argsort().argsort() * CLASSES // number.size
-    part = generator.random(number.size)
+    x = np.stack([degree, mean, longest], axis=1)
+    # Roads are connected: the largest component is kept.
+    adjacency = sp.coo_array((np.ones(edges.shape[1], dtype=np.int8), tuple(edges)), shape=(number.size, number.size))
+    component = connected_components(adjacency, directed=False)[1]
+    kept = component == np.bincount(component).argmax()
+    inside = kept[edges[0]]
+    edges, length, x, value = (kept.cumsum() - 1)[edges[:, inside]], length[inside], x[kept], value[kept]
+    label = value.argsort().argsort() * CLASSES // value.size
+    part = generator.random(value.size)
     masks = {"train_mask": part < 0.5, "val_mask": (part >= 0.5) & (part < 0.75), "test_mask": part >= 0.75}
-    x = torch.from_numpy(np.stack([degree, mean, longest], axis=1)).float()
     lengths = torch.from_numpy(length).float().unsqueeze(1)
     return Data(
-        x=x, edge_index=torch.from_numpy(edges), y=torch.from_numpy(label), edge_attr=lengths,
+        x=torch.from_numpy(x).float(), edge_index=torch.from_numpy(edges), y=torch.from_numpy(label), edge_attr=lengths,
         **{name: torch.from_numpy(mask) for name, mask in masks.items()},
     )  # fmt: skip
 

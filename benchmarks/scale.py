@@ -120,7 +120,7 @@ def main() -> None:
     for name, size in expected.items():
         print(f"{name}: {found['sent'][name]:,} bytes in {LAYERS} layers, {LAYERS * size:,} by the formula")
     ratio = statistics.median(rates[2]) / statistics.median(rates[1])
-    print(f"two processes: {ratio:.2f} times the nodes per second, halo {found['halo']:,.0f} of {found['nodes']:,} nodes")
+    print(f"two processes: {ratio:.2f} times the nodes per second, a halo of {found['halo']:,.0f} nodes")
 
 
 if __name__ == "__main__":
