@@ -17,7 +17,7 @@ CHUNK = 2_000  # nodes whose windows are open at once: 35 MB
 
 
 def roads(rows: int, columns: int, missing: float = 0.2, seed: int = 0, labels: bool = True) -> Data:
-    """A graph of at most rows × columns nodes with ``x`` [N, 3] (degree, mean and largest length of its edges) and masks.
+    """A graph of at most rows × columns nodes with ``x`` [N, 3]: degree, mean and largest length of edges; and masks.
 
     ``y`` are the deciles; without ``labels`` those of the degree, at once. Half of the nodes are for training.
     """
