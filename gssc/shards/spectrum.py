@@ -23,7 +23,7 @@ from gssc.spectra.operators import Operator, zero_mode_mass
 from gssc.spectra.random_features import RandomFeatures
 from gssc.spectra.solve import Merge
 from gssc.spectra.solver_choice import LargeComponent, SolverSettings
-from gssc.spectra.sparse_operator import Shifted, SparseOperator, upload
+from gssc.spectra.sparse_operator import Shifted, SparseOperator, row_of_entry, upload
 from gssc.spectra.transforms import LaplacianSpectrum
 from gssc.spectra.truncation import Spectrum, SpectrumSettings
 
@@ -34,40 +34,39 @@ MOST_COMPONENTS = 64  # each has a zero mode [n]
 class ShardedOperator(SparseOperator):
     """Own rows of a matrix, [N, N + H]."""
 
-    halo: Halo | None = None
+    halo: Halo
 
     @property
     def nodes(self) -> int:
-        return self._halo.nodes
+        return self.halo.nodes
 
     @property
     def columns(self) -> int:
-        return self.n + self._halo.size
-
-    @property
-    def _halo(self) -> Halo:
-        assert self.halo is not None
-        return self.halo
+        return self.n + self.halo.size
 
     def fused(self) -> bool:
         return False
 
     def extend(self, x: Tensor) -> Tensor:
-        return torch.cat([x, self._halo.fetch(x)])
+        return torch.cat([x, self.halo.fetch(x)])
 
     def sum(self, statistic: Tensor) -> Tensor:
-        return self._halo.sum(statistic)
+        return self.halo.sum(statistic)
+
+    def __matmul__(self, block: np.ndarray) -> np.ndarray:
+        return np.asarray((Shifted(self) @ torch.from_numpy(block).to(self.device)).cpu())
 
     def norms(self, block: Tensor) -> Tensor:
         return self.sum(block.square().sum(0)).sqrt()
 
     @property
     def stream(self) -> int:
-        return 7_919 * (1 + self._halo.rank)
+        return 7_919 * (1 + self.halo.rank)
 
     def bound(self) -> float:
-        sums = self._halo.gather(torch.segment_reduce(self.weight.abs(), "sum", lengths=self.crow.diff().long()))
-        return float(sums.max()) if sums.numel() else 0.0
+        rows = row_of_entry(self.crow, self.weight.numel())
+        sums = self.weight.new_zeros(self.n).index_add(0, rows, self.weight.abs())
+        return float(self.halo.gather(sums).max())
 
     def basis(self, block: Tensor) -> Tensor:
         values, turn = torch.linalg.eigh(self.dots(block, block))
@@ -93,18 +92,14 @@ def laplacian(shard: Shard, operator: Operator) -> tuple[ShardedOperator, Tensor
     diagonal = degree
     if operator == "sym":
         scale = torch.where(degree > 0, degree, 1.0).rsqrt()
-        rows = torch.repeat_interleave(torch.arange(own, device=shard.device), crow.diff().long())
-        weight = weight * scale[rows] * whole.extend(scale)[col.long()]
+        weight = weight * scale[row_of_entry(crow, weight.numel())] * whole.extend(scale)[col.long()]
         diagonal = (degree > 0).double()
     built = SparseOperator.from_entries(crow, col, -weight, diagonal)
     return ShardedOperator(own, built.crow, built.col, built.weight, halo), degree
 
 
 def component_of(shard: Shard) -> tuple[Tensor, int]:
-    """The number of every own node's component, [N], and how many there are in the graph.
-
-    Every process finds the components of its own part; edges from the halo say which of these are one.
-    """
+    """The number of every own node's component, [N], and how many there are; the halo joins those of processes."""
     halo, (source, target) = shard.halo, shard.inputs["edge_index"].cpu().numpy()
     own = shard.inputs["num_nodes"]
     inside = source < own
@@ -134,10 +129,8 @@ class _Component(LargeComponent):
         zeros, nodes = np.zeros((1, self.modes.shape[1])), self.nodes[None]
         end = self._solve_end(1.0, min(count, self.n - zeros.size), attempt)
         self.ends, pairs = [end], end.pairs
-        low = Part(
-            nodes, pairs.values[None], torch.as_tensor(pairs.vectors)[None], pairs.residuals[None], pairs.orthogonality
-        )
-        return [Part(nodes, zeros, self.modes[None], zeros, 0.0), low]
+        found = pairs.values[None], torch.as_tensor(pairs.vectors)[None], pairs.residuals[None], pairs.orthogonality
+        return [Part(nodes, zeros, self.modes[None], zeros, 0.0), Part(nodes, *found)]
 
     def _chebyshev(self, sign: float, seed: int) -> ChebyshevBlock:
         return ChebyshevBlock(self.operator, self.scale, self.modes, self.settings.seed + seed)
@@ -178,8 +171,7 @@ def random_features(shard: Shard, wanted: RandomFeatures) -> Tensor:
     """What `RandomFeatures` attaches, [N, K], of probes that every process draws for itself; a collective."""
     operator, _ = laplacian(shard, wanted.operator)
     probes = wanted.probe(np.random.default_rng([wanted.seed, shard.halo.rank]), operator.n)
-    product = Shifted(operator)
-    return torch.from_numpy(wanted.filtered(_OnArrays(product), operator.bound(), probes))
+    return torch.from_numpy(wanted.filtered(operator, operator.bound(), probes))
 
 
 def walk_probabilities(shard: Shard, steps: int, columns: int = 256) -> Tensor:
@@ -194,12 +186,3 @@ def walk_probabilities(shard: Shard, steps: int, columns: int = 256) -> Tensor:
             out[first : first + columns, t - 1] = operator.sum((power * following).sum(0))[: operator.nodes - first]
             power = following
     return out[numbers]
-
-
-class _OnArrays:
-    def __init__(self, product: Shifted) -> None:
-        self.product = product
-
-    def __matmul__(self, block: np.ndarray) -> np.ndarray:
-        device = self.product.operator.device
-        return np.asarray((self.product @ torch.from_numpy(block).to(device)).cpu())

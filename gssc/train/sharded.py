@@ -2,23 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gssc.checks import fail
 from gssc.config import Recipe, parse_recipe
-from gssc.shards import Shard, ShardedDataset, walk_probabilities, with_spectrum
+from gssc.shards import Shard, ShardedDataset, with_spectrum
+from gssc.shards.spectrum import walk_probabilities
 from gssc.train.build import transforms
 from gssc.train.processes import Processes
 from gssc.train.store import Batch
 
 
 class ShardStore:
-    """One split of a sharded graph, in the place of a `gssc.train.store.GraphStore` of one graph.
+    """One split of a sharded graph, in the place of a `gssc.train.store.GraphStore`; every batch is the whole shard.
 
-    Every batch is the whole shard. ``y`` are the targets of the split on all processes, in the order of the graph, and
-    `complete` brings outputs into the same form, so that scores and predictions are those of one process.
+    ``y`` are those of the split on all processes, in the order of the graph; `complete` makes such of outputs.
     """
 
     num_graphs, negatives, mask = 1, None, None
@@ -42,13 +43,10 @@ class ShardStore:
         return rows[self._order] if self._order.numel() else rows
 
 
-def shard_stores(
-    dataset: ShardedDataset, recipe: Recipe, device: torch.device, processes: Processes
-) -> dict[str, ShardStore]:
-    """A store for every split, of the shard of this process; spectra that it lacks are solved by all together."""
+def shard_stores(dataset: ShardedDataset, recipe: Recipe, device: torch.device, processes: Processes) -> dict[str, Any]:
+    """A `ShardStore` for every split; spectra that shards lack are solved by all processes together."""
     if dataset.ranks != processes.world:
-        expected = f"as many processes as shards (torchrun --nproc-per-node {dataset.ranks})"
-        fail("--shards", expected, processes.world)
+        fail("--shards", f"a process for each (torchrun --nproc-per-node {dataset.ranks})", processes.world)
     shard, (laplacian, walks) = dataset.shard(processes.rank, device), transforms(recipe.spectrum, recipe.model)
     if laplacian is not None and "eigvecs" not in shard.tensors:
         shard = with_spectrum(shard, laplacian)
@@ -64,8 +62,6 @@ def sharded_recipe(dataset: ShardedDataset, base: Recipe | None, overrides: Sequ
     recipe = recipe.override(overrides)
     if (recipe.data, recipe.spectrum) != (written.data, written.spectrum):
         fail("override", "no change of data or spectrum, which lie in the shards", " ".join(overrides))
-    if recipe.model.local == "pna":
-        fail("model.local", "another than 'pna' for shards, which do not know the degrees of training nodes", "'pna'")
-    if recipe.train.teachers:
-        fail("train.teachers", "0 for shards", recipe.train.teachers)
+    if recipe.model.local == "pna" or recipe.train.teachers:
+        fail("recipe", "one without model.local=pna and train.teachers, for shards", recipe.name)
     return recipe
