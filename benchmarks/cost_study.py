@@ -61,7 +61,7 @@ def width_of(part: str, edges: bool) -> int:
 
     wanted = count(WIDTH, BASELINE)
     close = part == "none" or abs(count(WIDTH) / wanted - 1) <= 0.1
-    return WIDTH if close else equal_width(count, wanted)
+    return WIDTH if close else equal_width(count, wanted, WIDTH)
 
 
 def parameters(model: GSSC) -> int:

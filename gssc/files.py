@@ -99,10 +99,7 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
 
 
 def replace_folder(out: Path, contents: Mapping[str, bytes] | Iterable[tuple[str, bytes]]) -> None:
-    """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all.
-
-    Of pairs one after the other is asked for when its turn has come.
-    """
+    """Make a folder with these files, by their paths below it, in place of what was there; complete or not at all."""
     before = out.parent / f".{out.name}.{_mark()}.old"
     try:
         with temporary_folder(out) as temporary:

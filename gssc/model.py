@@ -1,7 +1,6 @@
 """The whole model: encoders → φ once → layers → head."""
 
 from collections.abc import Sequence
-from itertools import count
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
@@ -208,7 +207,7 @@ class GSSC(Resets, nn.Module):
             self.diagonal_encoder = SpectralDiagonalEncoder(self.phi.channels, diagonal_channels)
         self.lappe_encoder = EigenvectorEncoder(lappe_channels) if lappe_channels else None
 
-        numbers = count()
+        numbers = iter(range(layers))
 
         def make_global(channels: int) -> nn.Module | None:
             if glob in RIVALS:

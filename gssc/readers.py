@@ -103,7 +103,7 @@ MOST_FILES, MOST_BYTES = 100, 1 << 30  # of a published model, far above any of 
 MANIFEST: Form = {"format": whole(), "files": {"*": {"bytes": whole(0, MOST_BYTES), "sha256": TEXT}}}
 
 SHARDS: Form = {
-    "format": whole(1, 1), "nodes": whole(), "edges": whole(), "partition": TEXT, "method": TEXT, "cut": NUMBER,
+    "format": whole(1, 1), "nodes": whole(), "edges": whole(), "partition": TEXT, "method": TEXT, "cut": whole(),
     "recipe": {}, "dataset": DATASET, "graphs": TEXT,
     "files": [{"name": NAME, "bytes": whole(), "nodes": whole(), "edge_index": whole(), "halo": whole()}],
 }  # fmt: skip

@@ -12,12 +12,15 @@ import torch.distributed as dist
 from torch import nn
 from torch_geometric.nn import GATConv, SAGEConv
 
-from gssc import GSSC
+from benchmarks.scale import counted
+from gssc import GSSC, LaplacianSpectrum, RandomFeatures
 from gssc.cli import app
 from gssc.shards import Shard, cut_graph, make_ready
+from gssc.shards.spectrum import component_of, random_features, solve_sharded, walk_probabilities
 from gssc.train.run import RunState
 
 RANKS, STEPS = 4, 5
+SPECTRA = ({"k": 8}, {"k": 6, "operator": "combinatorial", "zero_modes": "drop"})
 CASES = {
     "gatedgcn": {"local": "gatedgcn", "degree_scaling": True, "degree": "undirected", "diagonal_channels": 2},
     "layer norm": {"local": "gatedgcn", "norm": "layer", "recompute": 1, "kernel": "shared", "out_proj": True},
@@ -31,7 +34,7 @@ CASES = {
 # Which cases a way to divide the nodes is tried with, by the number of processes (four on two cores take long).
 PLANS = {
     "random": {4: ["gatedgcn"], 2: list(CASES)},
-    "blocks": {4: ["own"], 2: ["gatedgcn"]},
+    "blocks": {2: ["gatedgcn"]},
     "empty": {4: ["gine"], 2: ["gatedgcn", "own"]},
 }
 
@@ -46,7 +49,13 @@ SMALL = [
 def start(function, ranks: int, *arguments) -> None:
     """``function(rank, *arguments)`` in several processes, made of one that has imported all that takes long."""
     multiprocessing.set_forkserver_preload(["gssc.shards", "gssc.train.run", "torch_geometric.nn"])
-    torch.multiprocessing.start_processes(function, arguments, nprocs=ranks, start_method="forkserver")
+    # Processes that are forked from one that looked for a GPU cannot ask for it again.
+    method = "spawn" if torch.cuda.is_available() else "forkserver"
+    torch.multiprocessing.start_processes(function, arguments, nprocs=ranks, start_method=method)
+
+
+def join(rank: int, ranks: int, store: str) -> None:
+    dist.init_process_group("gloo", f"file://{store}", timeout=timedelta(seconds=60), world_size=ranks, rank=rank)
 
 
 def make_model(case: str) -> GSSC:
@@ -97,8 +106,7 @@ def parts_of(case: dict, ranks: int) -> list[dict]:
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    timeout = timedelta(seconds=60)
-    dist.init_process_group("gloo", f"file://{folder}/store", timeout=timeout, world_size=RANKS, rank=rank)
+    join(rank, RANKS, f"{folder}/store")
     two = dist.new_group([0, 1])
     graphs = torch.load(f"{folder}/cases.pt")
     results = {}
@@ -107,7 +115,7 @@ def work(rank: int, folder: str) -> None:
             tensors = parts_of(graph, ranks)[rank]
             whole = {"eigvals": graph["eigvals"], "eigmask": graph["eigmask"]}
             shard = Shard(tensors | whole, graph["x"].shape[0], group=group)
-            for case in PLANS[name][ranks]:
+            for case in PLANS[name].get(ranks, []):
                 options = CASES[case]
                 model = make_model(case)
                 make_ready(model, group)
@@ -115,6 +123,14 @@ def work(rank: int, folder: str) -> None:
                 inputs = inputs | ({"edge_attr": None} if options.get("edge_features", 2) is None else {})
                 found = train(model, inputs, tensors["weights"], group, 1.0 / ranks)
                 results[ranks, name, case] = found | {"nodes": tensors["nodes"]}
+    if rank < 2:  # what one step of two processes sends
+        graph = graphs["blocks"]
+        tensors = parts_of(graph, 2)[rank] | {"eigvals": graph["eigvals"], "eigmask": graph["eigmask"]}
+        shard, model = Shard(tensors, graph["x"].shape[0], group=two), GSSC(2, 8, 3, node_features=3, level="node")
+        make_ready(model, two)
+        with counted(two) as sent:
+            model(**shard.inputs | {"edge_attr": None, "rwse": None}).sum().backward()
+        results["sent"] = dict(sent) | {"rows": shard.halo.size + shard.halo.send.numel()}
     torch.save(results, f"{folder}/rank-{rank}.pt")
     dist.destroy_process_group()
 
@@ -136,8 +152,36 @@ def train_rank(rank: int, ranks: int, port: str, folder: str, out: str, dies: bo
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         try:
-            app(["train", "--shards", f"{folder}/{ranks}", *SMALL, "--out", f"{folder}/{out}", "--device", "cpu"],
+            app(["train", "--shards", f"{folder}/{ranks}", *SMALL, "--out", f"{folder}/{out}", "--device", "cpu",
+                 "--rank-timeout", "6s" if dies else "60s"],
                 standalone_mode=False)  # fmt: skip
         except ValueError as error:
             said.write(str(error))
     Path(folder, f"{out}-{rank}.txt").write_text(said.getvalue())
+
+
+def spectra(rank: int, ranks: int, folder: str) -> None:
+    """Spectra, random features and walks of graphs by every process, on its own nodes."""
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    join(rank, ranks, f"{folder}/spectra")
+    found = {}
+    for name, graph in torch.load(f"{folder}/graphs.pt").items():
+        tensors = list(cut_graph(graph["edge_index"], graph["part"], ranks, {}, {}))[rank]
+        shard = Shard(tensors, len(graph["part"]))
+        results = {"component": component_of(shard)[0], "walks": walk_probabilities(shard, 4, columns=128)}
+        for settings in SPECTRA:
+            spectrum = solve_sharded(shard, LaplacianSpectrum(**settings))
+            results[str(settings)] = torch.from_numpy(spectrum.vectors)
+            results[f"values {settings}"] = torch.from_numpy(spectrum.values)
+            results[f"certificate {settings}"] = vars(spectrum.certificate)
+        features = RandomFeatures(k=400, operator="sym", seed=1)
+        found[name] = results | {"features": random_features(shard, features), "nodes": tensors["nodes"]}
+    arrow = torch.tensor([[0, 1], [1, 2]])  # of which node 0 never hears
+    tensors = list(cut_graph(arrow, torch.tensor([0, 1, 0]), ranks, {}, {}))[rank]
+    try:
+        solve_sharded(Shard(tensors, 3), LaplacianSpectrum(k=1))
+    except ValueError as error:
+        found["said"] = str(error)
+    torch.save(found, f"{folder}/spectra-{rank}.pt")
+    dist.destroy_process_group()

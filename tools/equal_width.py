@@ -2,19 +2,14 @@
 
 from collections.abc import Callable
 
-from gssc.checks import fail
-
 STEP = 4  # attention has four heads
 
 
-def equal_width(count: Callable[[int], int], wanted: int, most: int = 1024) -> int:
+def equal_width(count: Callable[[int], int], wanted: int, start: int) -> int:
     """The multiple of `STEP` for which ``count`` (parameters of a width, growing) is nearest to ``wanted``."""
-    below, above = STEP, STEP * 2
-    while count(above) < wanted:
-        below, above = above, above * 2
-        if above > most:
-            fail("wanted", f"a number of parameters that a width up to {most} has", wanted)
-    while above - below > STEP:
-        middle = (below + above) // (2 * STEP) * STEP
-        below, above = (middle, above) if count(middle) < wanted else (below, middle)
-    return min((below, above), key=lambda width: abs(count(width) - wanted))
+    below = start // STEP * STEP
+    while count(below) > wanted and below > STEP:
+        below -= STEP
+    while count(below + STEP) <= wanted:
+        below += STEP
+    return min((below, below + STEP), key=lambda width: abs(count(width) - wanted))

@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     tables.recipes, tables.models, data.prepare, train.train, trained.evaluate, trained.predict, trained.explain,
-    tables.report, trained.publish, data.pack, train.sweep, shards.partition,
+    tables.report, trained.publish, data.pack, train.sweep, shards.partition, shards.plan,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

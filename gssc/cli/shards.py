@@ -1,4 +1,4 @@
-"""``gssc partition``: one graph for many processes."""
+"""``gssc partition`` and ``gssc plan``: one graph for many processes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,18 +14,17 @@ def partition(
     overrides: common.Overrides = None,
     parts: Annotated[int, typer.Option("-p", "--parts", min=1, help="Number of shards, one for each process.")] = 2,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the shards.")] = Path("shards"),
-    method: Annotated[
-        str, typer.Option(help="auto (metis where pymetis is installed), metis, propagation or random.")
-    ] = "auto",
+    method: Annotated[str, typer.Option(help="auto (metis where it is there), metis, propagation, random.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of the partition.")] = 0,
+    spectra: Annotated[bool, typer.Option(help="Solve spectra here; else all processes do, in training.")] = True,
     cache: common.Cache = None,
     device: common.Device = "auto",
     threads: common.Threads = None,
 ) -> None:
     """Cut a graph into shards, from which `gssc train --shards` trains with one process for each.
 
-    A shard holds features, targets, masks and eigenvectors of its nodes, and the edges that enter them. The spectrum is
-    solved here, and the recipe that suits the graph chosen: `data` and `spectrum` cannot be changed later.
+    A shard holds features, targets, masks and eigenvectors of its nodes, and the edges that enter them. Keys of `data`
+    and `spectrum` are given here and cannot be changed later.
 
     For example:
 
@@ -48,12 +47,39 @@ def partition(
     with default_dtype(recipe.train.precision):
         graph = one_graph(dataset)
         part, used = assign_nodes(graph.edge_index, graph.num_nodes, parts, method, seed, say)  # type: ignore[arg-type]
-        ordered = graph.sorted_by_destination()  # keeps the order of nodes
-        say(f"spectrum: {recipe.spectrum.k} pairs of {graph.num_nodes:,} nodes")
-        prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True)
-        spectra = {} if prepared is None else prepared.attributes()
-        of_graph = {name: rows for name, rows in spectra.items() if name in ("eigvals", "eigmask")}
-        of_nodes = {name: rows for name, rows in spectra.items() if name not in of_graph}
-        about = {"recipe": recipe.to_dict(), "method": used}
-        write_shards(out, dataset, part, parts, of_graph, of_nodes, about, say)
+        ordered = graph.sorted_by_destination()  # edges: nodes stay where they are
+        prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True) if spectra else None
+        found = {} if prepared is None else prepared.attributes()
+        write_shards(out, dataset, part, parts, found, {"recipe": recipe.to_dict(), "method": used}, say)
     say(f"written to {out}: torchrun --nproc-per-node {parts} -m gssc train --shards {out}")
+
+
+def plan(
+    nodes: Annotated[float, typer.Option(help="Of the graph, e.g. 1e9.")],
+    degree: Annotated[float, typer.Option(help="Edges that enter a node.")],
+    gpus: Annotated[int, typer.Option(min=1, help="Processes, one for each GPU.")],
+    cut: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of edges between processes.")] = 0.1,
+    channels: Annotated[int, typer.Option(min=1)] = 96,
+    frequencies: Annotated[int, typer.Option(min=1)] = 32,
+    layers: Annotated[int, typer.Option(min=1)] = 4,
+    width: Annotated[int, typer.Option(help="Bytes of a number: 2 for bfloat16.")] = 2,
+    bandwidth: Annotated[float, typer.Option(help="Bytes per second that a process sends.")] = 50e9,
+) -> None:
+    """Say what a step on a large graph needs of each process: memory, bytes sent, and seconds they take.
+
+    For example:
+
+        gssc plan --nodes 1e9 --degree 10 --gpus 256
+    """
+    from gssc.shards.plan import held_bytes, sent_bytes
+    from gssc.train.display import plain_console
+
+    own, edges, say = int(nodes / gpus), int(nodes * degree / gpus), plain_console().print
+    halo = int(cut * edges) if gpus > 1 else 0
+    say(f"each of {gpus:,} processes: {own:,} nodes, {edges:,} edges, {halo:,} nodes in the halo")
+    for name, size in held_bytes(own, edges, channels, frequencies, layers, width).items():
+        say(f"memory, {name}: {size / 1e9:.3f} GB")
+    sent = sent_bytes(halo, gpus, channels, frequencies, width)
+    for name, size in sent.items():
+        say(f"a layer sends, {name}: {size:,} bytes, {1e3 * size / bandwidth:.3f} ms")
+    say(f"a step: {layers * sum(sent.values()) / bandwidth:.3f} s to send")

@@ -1,6 +1,5 @@
 """``gssc train`` and ``gssc sweep``: a recipe with one or more seeds, or many variants of it."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -42,9 +41,7 @@ def train(
     target_column: common.TargetColumn = None,
     split: common.OwnSplit = None,
     skip_invalid: common.SkipInvalid = False,
-    shards: Annotated[
-        Path | None, typer.Option(help="A folder that `gssc partition` wrote: one graph over as many processes.")
-    ] = None,
+    shards: Annotated[Path | None, typer.Option(help="A folder that `gssc partition` wrote: one graph.")] = None,
     cache: common.Cache = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="How many seeds to train at once: in processes, or together on one GPU.")
@@ -80,8 +77,9 @@ def train(
     sharded, until = None, common.deadline(time_limit)
     common.take_threads(threads)
     if shards is not None:
-        given = (data, csv, pack, splits, smiles_column, target_column, split)
-        sharded, settings = _of_shards(shards, recipe, overrides or [], given)
+        if any((data, csv, pack, splits, smiles_column, target_column, split, skip_invalid)):
+            fail("--shards", "no other data with it (shards hold features, targets and splits)", "some")
+        sharded, settings = _of_shards(shards, recipe, overrides or [])
     else:
         settings = _recipe(recipe, overrides or [], data, csv, smiles_column, target_column, split, skip_invalid)
     runs = _of_splits(settings, splits, parse_seeds(seeds))
@@ -120,15 +118,11 @@ def train(
     plain_console().print(f"written to {folder}")
 
 
-def _of_shards(
-    folder: Path, name: str | None, overrides: list[str], others: Sequence[object]
-) -> "tuple[ShardedDataset, Recipe]":
-    """The dataset in a folder of shards, and the recipe to train on it; ``others`` are options that name other data."""
+def _of_shards(folder: Path, name: str | None, overrides: list[str]) -> "tuple[ShardedDataset, Recipe]":
+    """The dataset in a folder of shards, and the recipe to train on it; as for `_recipe`."""
     from gssc.shards import open_shards
     from gssc.train.sharded import sharded_recipe
 
-    if any(option is not None for option in others):
-        fail("--shards", "no other data with it (the shards hold features, targets and splits)", "some")
     if name is not None and "=" in name:
         overrides, name = [name, *overrides], None
     dataset = open_shards(folder)

@@ -13,10 +13,6 @@ class SoftmaxAttention(GlobalPart):
     .. math:: h = W_o\, \mathrm{softmax}(Q K^\top / \sqrt{C / \mathrm{heads}})\, V
 
     If ``context`` bounds the sizes of graphs, nothing is asked of the device on the way.
-
-    Args:
-        channels: C, channels of input and output.
-        heads: Attention heads; must divide ``channels``.
     """
 
     def __init__(self, channels: int, heads: int = 4) -> None:

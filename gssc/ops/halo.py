@@ -1,10 +1,9 @@
 """One graph over several processes: what each holds of it, and what they tell each other.
 
-Every node belongs to one process, and an edge to that of its target, so that features of edges never move. A process
-numbers its own nodes 0 … N - 1 and behind them, N … N + H - 1, its halo: nodes elsewhere from which its edges come, in
-the order of the processes that own them. Two things are told in a layer: the halo rows of x, [N + H, C] for [N, C], and
-sums over all nodes, such as the state U = PᵀX, [K, C] whatever the size of the graph. Their derivatives are of the same
-two kinds: gradients of halo rows go back to the owners, which add them, and gradients of a sum are summed.
+Every node belongs to one process, and an edge to that of its target: features of edges never move. A process numbers
+its own nodes 0 … N - 1 and behind them, up to N + H - 1, its halo: nodes elsewhere from which its edges come, in the
+order of their owners. In a layer two things are told: the halo rows of x, whose gradients go back to the owners, and
+sums over all nodes, such as the state U = PᵀX [K, C], whose gradients are summed.
 """
 
 from dataclasses import dataclass
@@ -13,29 +12,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True, eq=False)
 class Halo:
-    """What the process that holds some nodes of a graph knows of the others.
+    """What the process that holds some nodes of a graph knows of the others."""
 
-    Args:
-        nodes: Of the whole graph.
-        send: Own rows that others want, [S]: those of the first process, then those of the next.
-        send_counts: How many each wants.
-        receive_counts: How many rows of each are wanted here; H in all.
-        entering: Edges that enter each node from another one, of own and halo nodes, [N + H].
-        neighbors: With how many others edges join an own node, in either direction, [N]; ``None``: not known.
-        group: The processes; ``None`` for all. Nothing is told where there is one.
-    """
-
-    nodes: int
-    send: Tensor
-    send_counts: list[int]
-    receive_counts: list[int]
-    entering: Tensor
-    neighbors: Tensor | None = None
-    group: dist.ProcessGroup | None = None
+    nodes: int  # of the whole graph
+    send: Tensor  # own rows that others want, [S]: those of the first process, then those of the next
+    send_counts: list[int]  # how many each wants
+    receive_counts: list[int]  # how many rows of each are wanted here; H in all
+    entering: Tensor  # edges that enter each node from another one, of own and halo nodes, [N + H]
+    neighbors: Tensor | None = None  # with how many nodes edges join an own node, in either direction, [N]
+    group: dist.ProcessGroup | None = None  # the processes; None for all
 
     @property
     def size(self) -> int:
@@ -44,14 +34,36 @@ class Halo:
 
     def extend(self, x: Tensor) -> Tensor:
         """Own rows [N, C] and those of the halo behind them, [N + H, C]."""
-        return x if len(self.send_counts) == 1 else torch.cat([x, _Fetched.apply(x, self)])
+        return x if self.alone else torch.cat([x, _Fetched.apply(x, self)])
 
     def sum(self, statistic: Tensor) -> Tensor:
         """The sum over all processes."""
-        return statistic if len(self.send_counts) == 1 else AllReduce.apply(statistic, self.group)
+        return statistic if self.alone else AllReduce.apply(statistic, self.group)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one process."""
+        return len(self.send_counts) == 1
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.alone else dist.get_rank(self.group)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, those of the first and then those of the next; without derivative."""
+        if self.alone:
+            return rows
+        counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in self.send_counts]
+        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device), group=self.group)
+        padded = torch.cat([rows, rows.new_zeros(max(map(int, counts)) - len(rows), *rows.shape[1:])])
+        gathered = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(gathered, padded, group=self.group)
+        return torch.cat([part[: int(count)] for part, count in zip(gathered, counts, strict=True)])
 
     def fetch(self, x: Tensor) -> Tensor:
         """Halo rows [H, C] of own rows [N, C] everywhere; a collective, without derivative."""
+        if self.alone:
+            return x[:0]
         rows = x.new_empty(self.size, *x.shape[1:])
         wanted = x.index_select(0, self.send)
         dist.all_to_all_single(rows, wanted, self.receive_counts, self.send_counts, group=self.group)
@@ -75,19 +87,9 @@ class _Fetched(torch.autograd.Function):
         return halo.fetch(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _GivenBack.apply(grads[0], ctx.halo, ctx.rows), None
-
-
-class _GivenBack(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, halo: Halo, own: int) -> Tensor:
-        ctx.halo = halo
-        return halo.give_back(rows, own)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _Fetched.apply(grads[0], ctx.halo), None, None
+        return ctx.halo.give_back(grads[0], ctx.rows), None
 
 
 class AllReduce(torch.autograd.Function):

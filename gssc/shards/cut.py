@@ -14,19 +14,11 @@ Tensors = dict[str, Tensor]
 def cut_graph(
     edge_index: Tensor, part: Tensor, ranks: int, of_nodes: Mapping[str, Tensor], of_edges: Mapping[str, Tensor]
 ) -> Iterator[Tensors]:
-    """The tensors of one shard after another.
+    """The tensors of one shard after another, for edges [2, E] and the process of every node, ``part`` [N].
 
-    Args:
-        edge_index: Edges, [2, E].
-        part: The process of every node, [N].
-        ranks: Number of processes.
-        of_nodes: Rows of nodes, [N, …], by name; a shard has those of its nodes, in the order of the graph.
-        of_edges: Rows of edges, [E, …], likewise; edges are ordered by target, then source.
-
-    Returns:
-        Of each shard ``nodes`` and ``halo``, numbers in the graph [N_r] and [H_r]; ``edge_index`` in local numbers, in
-        which the halo follows the own nodes; ``send``, ``send_counts``, ``receive_counts``, ``entering`` and
-        ``neighbors`` as `gssc.ops.halo.Halo` has them; and the rows.
+    Of each ``nodes`` and ``halo``, numbers in the graph; ``edge_index`` in local numbers, by target, then source;
+    ``send``, ``send_counts``, ``receive_counts``, ``entering`` and ``neighbors`` as `gssc.ops.halo.Halo` has them; and
+    its rows of ``of_nodes`` and ``of_edges``.
     """
     nodes = part.shape[0]
     check_shape("part", part, nodes)

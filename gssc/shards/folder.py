@@ -1,7 +1,6 @@
 """Shards on disk: a folder with a file for every process and a description of all, complete or not there at all."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,7 +14,6 @@ from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about
 from gssc.files import DamagedFileError, json_bytes, map_tensors, replace_folder, tensor_bytes
 from gssc.readers import SHARDS, read_object
 from gssc.shards.cut import cut_graph
-from gssc.shards.partition import edges_cut
 from gssc.shards.shard import Shard
 
 DESCRIPTION = "shards.json"
@@ -33,9 +31,6 @@ class ShardedDataset(GraphDataset):
 
     def content(self) -> str:
         return str(self.manifest["graphs"])
-
-    def node_counts(self) -> Tensor:
-        return torch.tensor([self.manifest["nodes"]])
 
     @property
     def ranks(self) -> int:
@@ -74,28 +69,21 @@ def write_shards(
     dataset: GraphDataset,
     part: Tensor,
     ranks: int,
-    of_graph: Mapping[str, Tensor],
-    of_nodes: Mapping[str, Tensor],
+    spectra: Mapping[str, Tensor],
     about: Mapping[str, Any],
     say: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Cut the graph of a dataset and write the shards, one after another.
 
-    Args:
-        out: The folder; shards that were there are replaced.
-        dataset: With one graph, of whose nodes every split marks some.
-        part: The process of every node, [N].
-        ranks: Number of processes.
-        of_graph: Tensors that all shards have, ``eigvals`` and ``eigmask``.
-        of_nodes: Further rows of nodes, such as ``eigvecs``.
-        about: ``recipe`` as plain values, and the ``method`` of the partition.
-        say: Told of every shard.
+    ``part`` [N] is the process of every node, ``spectra`` what `Shard` takes of them; ``about`` has the ``recipe`` as
+    plain values and the ``method`` of the partition. Shards that were in the folder are replaced.
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / DESCRIPTION).exists())):
         fail("out", "a new folder, or one of shards", str(out))
     graph = one_graph(dataset)
     rows = {"x": graph.x, "y": graph.y} | {f"{name}_mask": split.mask for name, split in dataset.splits.items()}
-    nodes = {name: tensor for name, tensor in rows.items() if tensor is not None} | dict(of_nodes)
+    rows |= {name: spectra.get(name) for name in ("eigvecs", "rwse")}
+    nodes = {name: tensor for name, tensor in rows.items() if tensor is not None}
     edges = {} if graph.edge_attr is None else {"edge_attr": graph.edge_attr}
     digest = hashlib.blake2b(part.numpy().data, digest_size=16, person=b"gssc shards").hexdigest()
 
@@ -103,21 +91,15 @@ def write_shards(
         files = []
         for rank, tensors in enumerate(cut_graph(graph.edge_index, part, ranks, nodes, edges)):
             name, kind = f"shard-{rank}.safetensors", {"kind": "shard", "rank": rank, "partition": digest}
-            data = tensor_bytes(tensors | dict(of_graph), kind)
+            data = tensor_bytes(dict(spectra) | tensors, kind)
             sizes = {key: tensors[key].shape[-1] for key in ("nodes", "edge_index", "halo")}
             files.append({"name": name, "bytes": len(data), **sizes})
-            say(
-                f"shard {rank + 1} of {ranks}: {sizes['nodes']:,} nodes, {sizes['edge_index']:,} edges, "
-                f"{sizes['halo']:,} nodes in the halo, {len(data):,} bytes"
-            )
+            counted = f"{sizes['nodes']:,} nodes, {sizes['edge_index']:,} edges, {sizes['halo']:,} nodes in the halo"
+            say(f"shard {rank + 1} of {ranks}: {counted}, {len(data):,} bytes")
             yield name, data
-        counts = {"nodes": graph.num_nodes, "edges": graph.num_edges, "cut": edges_cut(graph.edge_index, part)}
-        plain = json.loads(json.dumps({"dataset": dataset.about(), **about}))
-        yield (
-            DESCRIPTION,
-            json_bytes(
-                {"format": 1, **counts, "partition": digest, "graphs": dataset.content(), **plain, "files": files}
-            ),
-        )
+        crossing = int((part[graph.edge_index[0]] != part[graph.edge_index[1]]).sum())
+        counts = {"nodes": graph.num_nodes, "edges": graph.num_edges, "cut": crossing}
+        known = {"partition": digest, "graphs": dataset.content(), "dataset": dataset.about(), "files": files}
+        yield DESCRIPTION, json_bytes({"format": 1} | counts | known | dict(about))
 
     replace_folder(out, contents())

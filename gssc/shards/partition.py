@@ -30,15 +30,15 @@ def assign_nodes(
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Tensor, str]:
-    """The process of every node, [N], and the method that was used; edges [2, E] count in both directions.
+    """The process of every node, [N], and the method: ``"auto"`` is METIS where pymetis is installed, else propagation.
 
-    ``"auto"`` is METIS where pymetis is installed, else propagation.
+    Edges [2, E] count in both directions.
     """
     check_choice("method", method, METHODS)
     check_positive("ranks", ranks)
     if method == "auto":
         method = "metis" if find_spec("pymetis") is not None else "propagation"
-    if method == "metis":
+    elif method == "metis":
         check_installed("method", "pymetis")
     if ranks == 1 or not nodes:
         return torch.zeros(nodes, dtype=torch.int64), method
@@ -58,12 +58,6 @@ def assign_nodes(
     return torch.from_numpy(_propagate(both, ranks, seed, say)), method
 
 
-def edges_cut(edge_index: Tensor, part: Tensor) -> float:
-    """The share of edges that join two processes."""
-    ends = part[edge_index]
-    return float((ends[0] != ends[1]).double().mean()) if edge_index.shape[1] else 0.0
-
-
 def _blocks(nodes: int, ranks: int) -> Tensor:
     return torch.arange(nodes) * ranks // max(nodes, 1)
 
@@ -71,8 +65,8 @@ def _blocks(nodes: int, ranks: int) -> Tensor:
 def _propagate(graph: sp.csr_array, ranks: int, seed: int, say: Callable[[str], None]) -> np.ndarray:
     """Label propagation with a limit of sizes, from blocks of the order of Cuthill and McKee.
 
-    In every round nodes, half of them at random so that neighbours do not change places for ever, move to the part in
-    which they have more neighbours than in their own, those that gain most first, as long as it has room.
+    In every round half of the nodes, so that neighbours do not change places for ever, may move to the part in which
+    they have more neighbours than in their own: those that gain most first, as long as it has room.
     """
     nodes, generator = graph.shape[0], np.random.default_rng(seed)
     part = np.empty(nodes, dtype=np.int64)

@@ -5,20 +5,15 @@ import torch.distributed as dist
 from torch import nn
 
 from gssc.checks import fail
-from gssc.model import GSSC
-from gssc.nn import EigenvectorEncoder, GraphHead, GSSCLayer, SoftmaxAttention
+from gssc.nn import EdgeHead, EigenvectorEncoder, GraphHead, GSSCLayer, SoftmaxAttention
 from gssc.nn.norm import in_eval_mode, synchronize_batch_norms
 
 
 def make_ready(model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
     """Let a model take shards: its norms are those of all processes. What cannot be divided is an error of one line."""
-    if isinstance(model, GSSC) and model.level == "edge":
-        fail("model.level", "'node' or 'graph' for shards", "'edge'")
     for module in model.modules():
-        if isinstance(module, SoftmaxAttention):
-            fail("model.glob", "'gssc', 'gsc' or 'none' for shards (attention would move keys of all nodes)", "it")
-        if isinstance(module, EigenvectorEncoder):
-            fail("model.lappe_channels", "0 for shards, whose signs would differ between processes", "more")
+        if isinstance(module, EdgeHead | SoftmaxAttention | EigenvectorEncoder):
+            fail("model", "no attention, LapPE or predictions of pairs, for shards", type(module).__name__)
         if isinstance(module, GraphHead) and module.pool == "max":
             fail("model.pool", "'sum' or 'mean' for shards", "'max'")
         if isinstance(module, GSSCLayer) and module.local is not None:
@@ -29,10 +24,7 @@ def make_ready(model: nn.Module, group: dist.ProcessGroup | None = None) -> None
 
 @torch.no_grad()
 def _check_local(layer: GSSCLayer) -> None:
-    """Fail where a convolution that knows nothing of halos looks further than to the next node.
-
-    On the path 0 - 1 - 2 node 2 must not notice what is at node 0, nor that there are edges to it.
-    """
+    """Fail where a convolution looks beyond neighbours: on the path 0 - 1 - 2, node 2 must not notice node 0."""
     local = layer.local
     assert local is not None
     if "context" in layer._local_takes:  # one of our own

@@ -16,19 +16,12 @@ OF_MODEL = ("x", "edge_attr", "eigvals", "eigvecs", "eigmask", "rwse")
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """What one process holds of a graph.
+    """What one process holds of a graph."""
 
-    Args:
-        tensors: Those of `gssc.shards.cut.cut_graph`, and ``eigvals`` and ``eigmask``, which are the same in all.
-        nodes: Of the whole graph.
-        device: Where they are used.
-        group: The processes; ``None`` for all.
-    """
-
-    tensors: Mapping[str, Tensor]
-    nodes: int
-    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a value)
-    group: dist.ProcessGroup | None = None
+    tensors: Mapping[str, Tensor]  # of `gssc.shards.cut.cut_graph`, and eigvals and eigmask, the same in all shards
+    nodes: int  # of the whole graph
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a value); where they are used
+    group: dist.ProcessGroup | None = None  # the processes; None for all
 
     @cached_property
     def halo(self) -> Halo:

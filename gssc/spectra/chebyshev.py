@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from gssc.spectra.certificate import Pairs, SpectrumError
-from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
+from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter
 from gssc.spectra.krylov import krylov
 
 # While residuals exceed SINGLE_ABOVE · ‖H‖ the filter runs in float32 (half the memory traffic), with room for its
@@ -46,7 +46,7 @@ class ChebyshevBlock(ChebyshevFilter):
         count = self.iterate(count, guard) if done is None else done
         vectors = self.block[:, :count]
         whole = torch.cat([self.zero_modes, vectors], dim=1)
-        gram = whole.T @ whole - torch.eye(whole.shape[1], dtype=torch.float64, device=self.device)
+        gram = self.dots(whole, whole) - torch.eye(whole.shape[1], dtype=torch.float64, device=self.device)
         return Pairs(self.values[:count].copy(), vectors, self.residuals[:count].copy(), float(gram.abs().max()))
 
     def iterate(self, count: int, guard: int | None = None) -> int:
@@ -60,7 +60,7 @@ class ChebyshevBlock(ChebyshevFilter):
         low, (edge,) = self.spectral_edges([2 * columns])
         edge = min(max(edge, low + 1e-3 * (self.upper - low)), (low + self.upper) / 2)
         start = self.normal(columns, stream=2)
-        project_out_(start, self.zero_modes)
+        self.project_out_(start, self.zero_modes)
         degree = max(2, int(min(math.log(SINGLE_GROWTH) / self.rate(low, edge), DEGREE_LIMIT)))
         nothing = start[:, :0]
         without = self.left_out(nothing, low, low, edge, SINGLE_RETURN)
@@ -135,9 +135,9 @@ class ChebyshevBlock(ChebyshevFilter):
         projected = self.block[:, take]
         without = self.left_out(projected, float(self.values.min(initial=raised)), edge, edge, CHECK_RETURN)
         columns = self.filtered(self.normal(CHECK_COLUMNS, stream=3), degree, edge, without=without)
-        project_out_(columns, self.zero_modes, projected)
+        self.project_out_(columns, self.zero_modes, projected)
         columns = columns * math.exp(-float(np.logaddexp(degree * speed, -degree * speed) - math.log(2.0)))
-        norms = torch.linalg.vector_norm(columns, dim=0).cpu().numpy()
+        norms = self.norms(columns).cpu().numpy()
         if not np.isfinite(norms).all():
             return 1.0
         return min(1.0, math.sqrt(2.0 / math.pi) * float(norms.max())) ** CHECK_COLUMNS

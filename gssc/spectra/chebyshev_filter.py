@@ -41,13 +41,6 @@ NODES_NEAR = 1.0
 LeftOut = tuple[tuple[Tensor, int], ...]
 
 
-def project_out_(block: Tensor, *bases: Tensor) -> None:
-    """Take from the columns of a block, in place, what lies along each of these orthonormal bases [n, m]."""
-    for basis in bases:
-        if basis.shape[1]:
-            block -= basis @ (basis.T @ block)
-
-
 class ChebyshevFilter:
     """Filter, orthonormal bases and Rayleigh-Ritz for a symmetric matrix H [n, n], away from known eigenvectors.
 
@@ -57,20 +50,29 @@ class ChebyshevFilter:
     """
 
     def __init__(self, operator: SparseOperator, upper: float, zero_modes: Tensor | None = None, seed: int = 0) -> None:
-        self.operator, self.device, self.n = operator, operator.device, operator.n
+        self.operator, self.device, self.n = operator, operator.device, operator.nodes
         self.upper = upper * (1.0 + 1e-12) + 1e-300
         self.bound = self.upper
         self.scale = max(abs(upper), 1e-300)
         self.matrix = Shifted(self.operator)
-        self.block = torch.zeros(self.n, 0, dtype=torch.float64, device=self.device)
+        self.dots, self.norms = operator.dots, operator.norms
+        self.block = torch.zeros(operator.n, 0, dtype=torch.float64, device=self.device)
         self.zero_modes = self.block if zero_modes is None else zero_modes.to(self.device)
         self.values = self.residuals = np.zeros(0)
         self.seed, self.work = seed, 0
 
+    def project_out_(self, block: Tensor, *bases: Tensor) -> None:
+        """Take from the columns of a block, in place, what lies along each of these orthonormal bases [n, m]."""
+        for basis in bases:
+            if basis.shape[1]:
+                block -= basis @ self.dots(basis, block)
+
     def normal(self, columns: int, stream: int) -> Tensor:
         """A Gaussian block [n, columns], the same for the same seed and stream."""
-        generator = torch.Generator(device=self.device).manual_seed(1_000_003 * self.seed + stream)
-        return torch.randn(self.n, columns, dtype=torch.float64, device=self.device, generator=generator)
+        generator = torch.Generator(device=self.device).manual_seed(
+            1_000_003 * self.seed + stream + self.operator.stream
+        )
+        return torch.randn(self.operator.n, columns, dtype=torch.float64, device=self.device, generator=generator)
 
     def filtered(self, block: Tensor, degree: int, edge: float, single: bool = False, without: LeftOut = ()) -> Tensor:
         """T_degree((H - c)/e) block, for the interval [edge, upper]; degree ≥ 1; computed in float32 if ``single``.
@@ -84,15 +86,15 @@ class ChebyshevFilter:
         scaled = Shifted(self.operator, (self.upper + edge) / 2, (self.upper - edge) / 2, dtype)
         # A copy, as the recurrence overwrites it; row-major, as the product reads whole rows of it.
         before = block.to(dtype, memory_format=torch.contiguous_format, copy=True)
-        project_out_(before, *(basis for basis, _ in removed))
+        self.project_out_(before, *(basis for basis, _ in removed))
         now = scaled @ before
         for step in range(1, degree):
             scaled.step(now, before, 2.0, -1.0)
             before, now = now, before
             for basis, every in removed:
                 if step % every == 0:
-                    project_out_(before, basis)
-                    project_out_(now, basis)
+                    self.project_out_(before, basis)
+                    self.project_out_(now, basis)
         return now.to(torch.float64)
 
     def rate(self, value: float, edge: float) -> float:
@@ -116,8 +118,8 @@ class ChebyshevFilter:
         free = self.n - self.zero_modes.shape[1]
         most = min(STEPS_LIMIT, free - 1)
         vector = self.normal(COLUMNS, stream=1)
-        project_out_(vector, self.zero_modes)
-        vector /= torch.linalg.vector_norm(vector, dim=0)
+        self.project_out_(vector, self.zero_modes)
+        vector /= self.norms(vector)
         before = torch.zeros_like(vector)
         # Written in place: small results kept between large temporaries would scatter the heap.
         alphas, betas = torch.zeros(2, most, COLUMNS, dtype=torch.float64, device=self.device)
@@ -127,10 +129,10 @@ class ChebyshevFilter:
                 if step:
                     before *= -betas[step - 1]
                 image = self.matrix.step(vector, before, 1.0, 1.0)
-                alphas[step] = torch.linalg.vecdot(vector, image, dim=0)
+                alphas[step] = self.operator.sum(torch.linalg.vecdot(vector, image, dim=0))
                 image.addcmul_(vector, alphas[step], value=-1.0)
-                project_out_(image, self.zero_modes)
-                betas[step] = torch.linalg.vector_norm(image, dim=0)
+                self.project_out_(image, self.zero_modes)
+                betas[step] = self.norms(image)
                 image /= betas[step].clamp_min(1e-300)
                 before, vector = vector, image
             self.work += steps - done
@@ -153,27 +155,27 @@ class ChebyshevFilter:
 
     def orthonormal(self, block: Tensor, against: Tensor) -> Tensor:
         """An orthonormal basis of the block, orthogonal to ``against`` and to the zero modes."""
-        block = block / torch.linalg.vector_norm(block, dim=0).clamp_min(1e-300)
+        block = block / self.norms(block).clamp_min(1e-300)
         for _ in range(2):
-            project_out_(block, self.zero_modes, against)
-            factor, info = torch.linalg.cholesky_ex(block.T @ block)
+            self.project_out_(block, self.zero_modes, against)
+            factor, info = torch.linalg.cholesky_ex(self.dots(block, block))
             if int(info) == 0:
                 eye = torch.eye(block.shape[1], dtype=block.dtype, device=self.device)
                 block = block @ torch.linalg.solve_triangular(factor.T, eye, upper=True)
             else:  # nearly dependent columns: slower, but always orthonormal
-                block = torch.linalg.qr(block)[0]
+                block = self.operator.basis(block)
         return block
 
     def rayleigh_ritz(self, basis: Tensor) -> None:
         """Make the Ritz pairs of an orthonormal basis [n, b] the block."""
         image = self.matrix @ basis
         self.work += 1
-        gram = (basis.T @ image).cpu().numpy()
+        gram = self.dots(basis, image).cpu().numpy()
         values, rotation = np.linalg.eigh((gram + gram.T) / 2)
         turn = torch.as_tensor(rotation, device=self.device)
         theta = torch.as_tensor(values, device=self.device)
         self.block = basis @ turn
-        self.residuals = torch.linalg.vector_norm(image @ turn - self.block * theta, dim=0).cpu().numpy()
+        self.residuals = self.norms(image @ turn - self.block * theta).cpu().numpy()
         self.values = values
         if not (np.isfinite(values).all() and np.isfinite(self.residuals).all()):
             raise SpectrumError("Chebyshev filter overflowed")
@@ -192,7 +194,7 @@ class ChebyshevFilter:
         """‖H p - θ p‖ of every pair."""
         self.work += 1
         gap = (self.matrix @ vectors).addcmul_(vectors, torch.as_tensor(values, device=self.device), value=-1.0)
-        return torch.linalg.vector_norm(gap, dim=0).cpu().numpy()
+        return self.norms(gap).cpu().numpy()
 
     def target(self, count: int) -> float:
         """The residual that the first ``count`` pairs must reach.

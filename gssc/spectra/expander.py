@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from gssc.checks import check_positive, fail
+from gssc.checks import fail
 
 
 @dataclass(eq=False)
@@ -16,8 +16,7 @@ class ExpanderGraph(BaseTransform):
     """Attach a random regular graph ``data.expander [N, degree / 2]``: for each node, which ones it is joined to.
 
     Column r is a random permutation of the nodes of the graph, numbered from 0, and stands for edges in both
-    directions: nearly all such graphs are expanders (Friedman). It depends on the number of nodes, the degree and the
-    seed alone.
+    directions: nearly all such graphs are expanders (Friedman). It depends on the number of nodes and on these alone.
 
     Args:
         degree: Of every node, counting loops and repetitions, of which there are a few; even.
@@ -28,9 +27,8 @@ class ExpanderGraph(BaseTransform):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_positive("degree", self.degree)
-        if self.degree % 2:
-            fail("degree", "an even number", self.degree)
+        if self.degree < 2 or self.degree % 2:
+            fail("degree", "an even number from 2", self.degree)
 
     def forward(self, data: Any) -> Data:
         device = None if data.edge_index is None else data.edge_index.device

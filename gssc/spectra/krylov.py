@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.certificate import SpectrumError
-from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter, project_out_
+from gssc.spectra.chebyshev_filter import GROWTH_LIMIT, RETURN_LIMIT, ChebyshevFilter
 from gssc.spectra.truncation import CLUSTER_TOLERANCE, largest_cluster
 
 # Growth of the last eigenvalue wanted, per filter: e^RISE. Between 3 and 7 the number of products changes by a fifth.
@@ -121,7 +121,7 @@ class _Space:
 
     def __init__(self, solver: ChebyshevFilter, capacity: int) -> None:
         self.solver, self.size = solver, 0
-        self.rows = torch.empty(capacity, solver.n, dtype=torch.float64, device=solver.device)
+        self.rows = torch.empty(capacity, solver.operator.n, dtype=torch.float64, device=solver.device)
         self.gram = np.zeros((0, 0))
         self.drawn = 0
 
@@ -136,9 +136,9 @@ class _Space:
     def expand(self, block: Tensor) -> Tensor:
         """Add what is new in the block; return it, orthonormal."""
         solver, basis, width = self.solver, self.basis(), block.shape[1]
-        before = torch.linalg.vector_norm(block, dim=0)
-        project_out_(block, solver.zero_modes, basis)
-        lost = ~(torch.linalg.vector_norm(block, dim=0) > BREAKDOWN * before)
+        before = solver.norms(block)
+        solver.project_out_(block, solver.zero_modes, basis)
+        lost = ~(solver.norms(block) > BREAKDOWN * before)
         if bool(lost.any()):  # an invariant subspace: go on elsewhere
             self.drawn += 1
             block = torch.where(lost, solver.normal(width, stream=100 + self.drawn), block)
@@ -146,7 +146,7 @@ class _Space:
         image = solver.matrix @ block
         solver.work += 1
         # One copy to the host: the new columns of VᵀHV.
-        column = torch.cat([basis.T @ image, block.T @ image]).cpu().numpy()
+        column = torch.cat([solver.dots(basis, image), solver.dots(block, image)]).cpu().numpy()
         self.gram = np.block([[self.gram, column[: self.size]], [column[: self.size].T, column[self.size :]]])
         self.rows[self.size : self.size + width] = block.T
         self.size += width

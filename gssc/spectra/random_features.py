@@ -94,8 +94,12 @@ class RandomFeatures(GraphTransform):
         laplacian = build_operator(adjacency, self.operator)
         bound = 2.0 if self.operator == "sym" else 2.0 * float(degrees(adjacency).max(initial=0.0))
         bound = bound or 1.0  # no edges: L = 0, and any bound will do
+        return self.filtered(laplacian, bound, self._draw(adjacency))
+
+    def filtered(self, laplacian: Any, bound: float, probes: np.ndarray) -> np.ndarray:
+        """P̂ of probes [n, k], for a spectrum within [0, bound]."""
         roots = [chebyshev_coefficients(self._root(name, bound), bound) for name in self.kernels]
-        return chebyshev_apply(laplacian, bound, roots, self._draw(adjacency)) / np.sqrt(self.k)
+        return chebyshev_apply(laplacian, bound, roots, probes) / np.sqrt(self.k)
 
     def phi(self, num_graphs: int, device: torch.device | str | None = None) -> Tensor:
         """The φ that goes with the features, [G, K, number of kernels]: the one-hot code of each column's kernel."""
@@ -114,8 +118,11 @@ class RandomFeatures(GraphTransform):
         digest = hashlib.blake2b(f"{self.seed}|{adjacency.shape[0]}|".encode(), digest_size=16)
         for part in (adjacency.indptr.astype("<i8"), adjacency.indices.astype("<i8"), adjacency.data.astype("<f8")):
             digest.update(part.tobytes())
-        generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
-        shape = (adjacency.shape[0], self.k)
+        return self.probe(np.random.default_rng(int.from_bytes(digest.digest(), "little")), adjacency.shape[0])
+
+    def probe(self, generator: np.random.Generator, nodes: int) -> np.ndarray:
+        """Ω [n, k]."""
+        shape = (nodes, self.k)
         if self.probes == "gaussian":
             return generator.standard_normal(shape)
         return 2.0 * generator.integers(0, 2, shape, dtype=np.int8) - 1.0
@@ -134,9 +141,7 @@ def chebyshev_coefficients(function: Callable[[np.ndarray], np.ndarray], bound: 
         degree *= 2
 
 
-def chebyshev_apply(
-    laplacian: sp.csr_array, bound: float, coefficients: Sequence[np.ndarray], block: np.ndarray
-) -> np.ndarray:
+def chebyshev_apply(laplacian: Any, bound: float, coefficients: Sequence[np.ndarray], block: np.ndarray) -> np.ndarray:
     """[Σ_j c_j T_j(2L/bound - I) block for c in coefficients], side by side, [n, k · number of functions]."""
     k = block.shape[1]
     out = np.zeros((block.shape[0], k * len(coefficients)))

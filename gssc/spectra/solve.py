@@ -52,7 +52,7 @@ def solve(
     settings = SpectrumSettings(k, operator, zero_modes, truncation, which)
     adjacency, exponent = scaled(adjacency, operator)
     try:
-        return _Merge(adjacency, settings, SolverSettings(solver, device, seed)).run().scaled(int(exponent[0]))
+        return Merge(adjacency, settings, SolverSettings(solver, device, seed)).run().scaled(int(exponent[0]))
     except SpectrumError as error:
         n, edges = adjacency.shape[0], (adjacency.nnz + int((adjacency.diagonal() != 0).sum())) // 2
         raise SpectrumError(
@@ -66,11 +66,12 @@ def stays_on_device(n: int, how: SolverSettings) -> bool:
     return how.device != "cpu" and how.solver in ("auto", "chebyshev") and n > DENSE_LIMIT
 
 
-class _Merge:
+class Merge:
     """The parts of one graph and the cut through their merged spectra."""
 
     def __init__(self, adjacency: sp.csr_array, settings: SpectrumSettings, how: SolverSettings) -> None:
         self.n, self.settings = adjacency.shape[0], settings
+        self.rows = self.n  # of vectors
         operator, self.both = settings.operator, settings.by_magnitude
         # Pairs per component and end, a known zero mode not counted.
         self.count = settings.k + (1 if self.both or settings.drops_zeros else 0)
@@ -215,7 +216,7 @@ class _Merge:
         devices = {part.vectors.device for part in parts}
         # What was left on one device is put together there, and copied once.
         device = devices.pop() if len(devices) == 1 else torch.device("cpu")
-        out = torch.zeros(self.n, self.settings.k, dtype=torch.float64, device=device)
+        out = torch.zeros(self.rows, self.settings.k, dtype=torch.float64, device=device)
         pairs = self.order[final.index[0, :count].numpy()]
         for part in parts:
             inside = (pairs >= 0) & (pairs < part.values.size)

@@ -67,7 +67,42 @@ class SparseOperator:
         if centre or half != 1.0:
             weight = weight / half
             weight[self.crow[:-1].long()] -= centre / half
-        return sparse_rows(self.crow, self.col, weight.to(dtype), (self.n, self.n))
+        return sparse_rows(self.crow, self.col, weight.to(dtype), (self.n, self.columns))
+
+    @property
+    def stream(self) -> int:
+        """Of random numbers: another one where other rows are."""
+        return 0
+
+    @property
+    def nodes(self) -> int:
+        """Rows of the whole matrix, of which others may hold some (`gssc.shards.spectrum`); here all are."""
+        return self.n
+
+    @property
+    def columns(self) -> int:
+        """Those of the rows here."""
+        return self.n
+
+    def extend(self, x: Tensor) -> Tensor:
+        """A block [n, b] with the rows that others hold behind it, where a product needs some."""
+        return x
+
+    def sum(self, statistic: Tensor) -> Tensor:
+        """A sum over the rows here as one over all."""
+        return statistic
+
+    def dots(self, left: Tensor, right: Tensor) -> Tensor:
+        """The products of columns, leftᵀ right."""
+        return self.sum(left.T @ right)
+
+    def norms(self, block: Tensor) -> Tensor:
+        """The norms of columns."""
+        return torch.linalg.vector_norm(block, dim=0)
+
+    def basis(self, block: Tensor) -> Tensor:
+        """An orthonormal basis of nearly dependent columns."""
+        return torch.linalg.qr(block)[0]
 
     def fused(self) -> bool:
         """Whether products run in the kernels of ``fused_product.py``: large matrices on a GPU, with Triton."""
@@ -117,6 +152,7 @@ class Shifted:
     def step(self, x: Tensor, z: Tensor | None, alpha: float = 1.0, gamma: float = 0.0) -> Tensor:
         """α (H - c)/e X + γ Z, written over Z where there is one."""
         if not self.fused:
+            x = self.operator.extend(x)
             return self._csr @ x if z is None else z.addmm_(self._csr, x, beta=gamma, alpha=alpha)
         x = x.contiguous()
         out = torch.empty_like(x) if z is None else z

@@ -102,8 +102,9 @@ def joined(device: str, seconds: float = 600.0) -> Iterator[Processes]:
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and not any(words in str(error).lower() for words in OF_GLOO):
             raise
-        # Never freed: that would wait, with Python's lock, for threads of Gloo that need the lock to come to their end.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+        if dist.is_initialized():
+            # Never freed: that would wait, with Python's lock, for threads of Gloo that need the lock to end.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
         expected = f"all {world} to answer within {seconds:g} s (--rank-timeout)"
         raise LostProcessError(f"processes: expected {expected}, got one that died or stalled") from None
     finally:

@@ -111,7 +111,7 @@ def _train(runs: "list[RunState]", give_way: Callable[[], None]) -> Results:
         run.make_model()
     start = time.perf_counter()
     if isinstance(dataset, ShardedDataset):
-        stores: Any = shard_stores(dataset, settings.device, settings.processes)
+        stores = shard_stores(dataset, recipe, settings.device, settings.processes)
     else:
         stores = build_stores(dataset, recipe, settings.device, settings.cache)
     if recipe.train.teachers:

@@ -2,29 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from gssc.checks import fail
 from gssc.config import Recipe, parse_recipe
-from gssc.shards import Shard, ShardedDataset
+from gssc.shards import Shard, ShardedDataset, with_spectrum
+from gssc.shards.spectrum import walk_probabilities
+from gssc.train.build import transforms
 from gssc.train.processes import Processes
 from gssc.train.store import Batch
 
 
 class ShardStore:
-    """One split of a sharded graph, in the place of a `gssc.train.store.GraphStore` of one graph.
+    """One split of a sharded graph, in the place of a `gssc.train.store.GraphStore`; every batch is the whole shard.
 
-    Every batch is the whole shard. ``y`` are the targets of the split on all processes, in the order of the graph, and
-    `complete` brings outputs into the same form, so that scores and predictions are those of one process.
+    ``y`` are those of the split on all processes, in the order of the graph; `complete` makes such of outputs.
     """
 
     num_graphs, negatives, mask = 1, None, None
 
-    def __init__(self, shard: Shard, split: str, processes: Processes) -> None:
-        self.device, self.processes = shard.device, processes
+    def __init__(self, shard: Shard, split: str) -> None:
+        self.device, self._halo = shard.device, shard.halo
         own, mask = (shard.here(name) for name in ("y", f"{split}_mask"))
         self._whole = Batch(shard.inputs, own, mask, torch.arange(len(own)))
         self._order = torch.empty(0, dtype=torch.int64)
@@ -38,25 +39,20 @@ class ShardStore:
 
     def complete(self, rows: Tensor) -> Tensor:
         """Rows of own nodes as those of the split on all processes, in the order of the graph; a collective."""
-        rows = rows[self._whole.mask].contiguous()
-        if self.processes.world > 1:
-            counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.processes.world)]
-            dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
-            most = max(map(int, counts))
-            padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
-            gathered = [torch.empty_like(padded) for _ in counts]
-            dist.all_gather(gathered, padded)
-            rows = torch.cat([part[: int(count)] for part, count in zip(gathered, counts, strict=True)])
+        rows = self._halo.gather(rows[self._whole.mask])
         return rows[self._order] if self._order.numel() else rows
 
 
-def shard_stores(dataset: ShardedDataset, device: torch.device, processes: Processes) -> dict[str, ShardStore]:
-    """A store for every split, of the shard of this process."""
+def shard_stores(dataset: ShardedDataset, recipe: Recipe, device: torch.device, processes: Processes) -> dict[str, Any]:
+    """A `ShardStore` for every split; spectra that shards lack are solved by all processes together."""
     if dataset.ranks != processes.world:
-        expected = f"as many processes as shards (torchrun --nproc-per-node {dataset.ranks})"
-        fail("--shards", expected, processes.world)
-    shard = dataset.shard(processes.rank, device)
-    return {split: ShardStore(shard, split, processes) for split in ("train", "val", "test")}
+        fail("--shards", f"a process for each (torchrun --nproc-per-node {dataset.ranks})", processes.world)
+    shard, (laplacian, walks) = dataset.shard(processes.rank, device), transforms(recipe.spectrum, recipe.model)
+    if laplacian is not None and "eigvecs" not in shard.tensors:
+        shard = with_spectrum(shard, laplacian)
+    if walks is not None and "rwse" not in shard.tensors:
+        shard = replace(shard, tensors={**shard.tensors, "rwse": walk_probabilities(shard, walks.steps)})
+    return {split: ShardStore(shard, split) for split in ("train", "val", "test")}
 
 
 def sharded_recipe(dataset: ShardedDataset, base: Recipe | None, overrides: Sequence[str]) -> Recipe:
@@ -66,8 +62,6 @@ def sharded_recipe(dataset: ShardedDataset, base: Recipe | None, overrides: Sequ
     recipe = recipe.override(overrides)
     if (recipe.data, recipe.spectrum) != (written.data, written.spectrum):
         fail("override", "no change of data or spectrum, which lie in the shards", " ".join(overrides))
-    if recipe.model.local == "pna":
-        fail("model.local", "another than 'pna' for shards, which do not know the degrees of training nodes", "'pna'")
-    if recipe.train.teachers:
-        fail("train.teachers", "0 for shards", recipe.train.teachers)
+    if recipe.model.local == "pna" or recipe.train.teachers:
+        fail("recipe", "one without model.local=pna and train.teachers, for shards", recipe.name)
     return recipe

@@ -5,6 +5,7 @@ from shard_ranks import CASES, PLANS, RANKS, make_model, start, train, work
 from torch_geometric.data import Data
 
 from gssc import LaplacianSpectrum, RandomWalkSE
+from gssc.shards.plan import sent_bytes
 from gssc.testing import assert_close
 
 
@@ -41,6 +42,13 @@ def test_several_processes_are_one(float64, tmp_path):
             expected = train(make_model(case), inputs | more, graph["weights"])
             for ranks in (ranks for ranks, cases in PLANS[name].items() if case in cases):
                 check(f"{ranks} {name} {case}", [result[ranks, name, case] for result in results[:ranks]], expected)
+    # And what they send is what the formulas of `gssc plan` say: rows of x and their gradients, states, rows of norms.
+    for sent in (result["sent"] for result in results[:2]):
+        expected = sent_bytes(1, 2, channels=8, frequencies=5, width=8)
+        assert 2 * sent["halo"] == 3 * sent["rows"] * expected["halo"]  # of both directions the mean
+        assert sent["state"] == 3 * expected["state"]
+        # What the last edges become is not needed: their norm has no gradient.
+        assert sent["norms"] == 3 * expected["norms"] - expected["norms"] // 10
 
 
 def check(case: str, parts: list[dict], expected: dict) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gssc.shards import assign_nodes, edges_cut
+from gssc.shards.partition import assign_nodes
 
 
 def grid(side: int) -> torch.Tensor:
@@ -15,6 +15,10 @@ def grid(side: int) -> torch.Tensor:
     pairs = [(number[:-1], number[1:]), (number[:, :-1], number[:, 1:])]
     edges = torch.cat([torch.stack([a.reshape(-1), b.reshape(-1)]) for a, b in pairs], dim=1)
     return torch.cat([edges, edges.flip(0)], dim=1)
+
+
+def edges_cut(edges: torch.Tensor, part: torch.Tensor) -> float:
+    return float((part[edges[0]] != part[edges[1]]).double().mean())
 
 
 def test_propagation_cuts_few_edges_of_a_grid_and_keeps_sizes():

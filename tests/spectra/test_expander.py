@@ -35,5 +35,5 @@ def test_batches_and_datasets_carry_it():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="degree: expected an even number, got 5"):
+    with pytest.raises(ValueError, match="degree: expected an even number from 2, got 5"):
         ExpanderGraph(degree=5)

@@ -30,10 +30,8 @@ CARRYING = ("grit", "exphormer")
 def make_rival(name: str, channels: int, heads: int, number: int, layers: int) -> nn.Module:
     """The global part of layer ``number`` of so many, by name."""
     settings: dict[str, Any] = {} if name in ("mamba", "sgformer") else {"heads": heads}
-    if name in CARRYING:
-        settings["first"] = number == 0
-    if name == "grit":
-        settings["last"] = number == layers - 1
+    settings |= {"first": number == 0} if name in CARRYING else {}
+    settings |= {"last": number == layers - 1} if name == "grit" else {}
     return RIVALS[name](channels, **settings)
 
 

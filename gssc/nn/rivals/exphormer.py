@@ -51,17 +51,20 @@ class Exphormer(GlobalPart):
         q_of, k_of, v_of = self.split(self.lin_qkv(virtual), 3)
         kinds = self.lin_edge(self.kinds.weight).unflatten(1, (self.heads, -1))
 
-        # From the virtual node; then along edges, those of the expander in both directions.
+        # From the virtual node, along the expander in both directions, and along the edges.
         weights = self._weights(q, context.spread(k_of), kinds[FROM_VIRTUAL])
         total, mass = weights.unsqueeze(2) * context.spread(v_of), weights
-        near = torch.arange(context.nodes, device=x.device).unsqueeze(1).expand_as(context.expander).flatten()
-        far = (context.expander + context.spread(context.ptr[:-1]).unsqueeze(1)).flatten()
-        edges = kinds[EDGE] if context.edge_attr is None else self.split(self.lin_edge(context.edge_attr))[0]
-        ways = ((*context.edge_index, edges), (near, far, kinds[EXPANDER]), (far, near, kinds[EXPANDER]))
-        for source, target, e in ways:
-            weights = self._weights(q.index_select(0, target), k.index_select(0, source), e)
-            total = total.index_add(0, target, weights.unsqueeze(2) * v.index_select(0, source))
-            mass = mass.index_add(0, target, weights)
+        far = context.expander + context.spread(context.ptr[:-1]).unsqueeze(1)
+        near = torch.arange(context.nodes, device=x.device).unsqueeze(1).expand_as(far)
+        others = torch.cat([far, near.clone().scatter_(0, far, near)], dim=1)
+        k_far, v_far = (rows.index_select(0, others.flatten()).unflatten(0, others.shape) for rows in (k, v))
+        weights = self._weights(q.unsqueeze(1), k_far, kinds[EXPANDER])
+        total, mass = total + (weights.unsqueeze(3) * v_far).sum(1), mass + weights.sum(1)
+        source, target = context.edge_index
+        e = kinds[EDGE] if context.edge_attr is None else self.split(self.lin_edge(context.edge_attr))[0]
+        weights = self._weights(q.index_select(0, target), k.index_select(0, source), e)
+        total = total.index_add(0, target, weights.unsqueeze(2) * v.index_select(0, source))
+        mass = mass.index_add(0, target, weights)
 
         weights = self._weights(context.spread(q_of), k, kinds[TO_VIRTUAL])
         sums = torch.cat([(weights.unsqueeze(2) * v).flatten(1), weights], dim=1)
@@ -72,5 +75,5 @@ class Exphormer(GlobalPart):
 
     @staticmethod
     def _weights(q: Tensor, k: Tensor, e: Tensor) -> Tensor:
-        """[rows, heads], from [rows, heads, d] each."""
-        return torch.exp(((q * k * e).sum(2) * q.shape[2] ** -0.5).clamp(-5.0, 5.0))
+        """[..., heads], from [..., heads, d] each."""
+        return torch.exp(((q * k * e).sum(-1) * q.shape[-1] ** -0.5).clamp(-5.0, 5.0))

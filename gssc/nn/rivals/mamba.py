@@ -10,6 +10,7 @@ from gssc.nn.global_part import GlobalPart
 from gssc.ops.context import GraphContext
 from gssc.ops.scan import selective_scan
 
+WIDTH = 4  # of the convolution
 LEAST, MOST = 1e-3, 1e-1  # lengths of steps in the beginning
 GOLDEN = (5**0.5 - 1) / 2  # whose multiples, modulo 1, are spread evenly
 
@@ -33,29 +34,27 @@ class GraphMamba(GlobalPart):
 
     Args:
         state: S, numbers that every channel remembers.
-        width: Of the convolution.
-        expand: Channels inside, in multiples of C.
         orders: Of which the mean is taken in evaluation.
     """
 
-    def __init__(self, channels: int, state: int = 16, width: int = 4, expand: int = 1, orders: int = 5) -> None:
+    def __init__(self, channels: int, state: int = 16, orders: int = 5) -> None:
         super().__init__(channels)
         self.state, self.orders = state, orders
-        self.inner, self.rank = expand * channels, -(-channels // 16)
-        self.lin_in = nn.Linear(channels, 2 * self.inner, bias=False)
-        self.conv = nn.Conv1d(self.inner, self.inner, width, groups=self.inner)
-        self.lin_select = nn.Linear(self.inner, self.rank + 2 * state, bias=False)
-        self.lin_step = nn.Linear(self.rank, self.inner)
-        self.lin_out = nn.Linear(self.inner, channels, bias=False)
-        self.log_rates = nn.Parameter(torch.empty(self.inner, state))
-        self.skip = nn.Parameter(torch.empty(self.inner))
+        self.rank = -(-channels // 16)
+        self.lin_in = nn.Linear(channels, 2 * channels, bias=False)
+        self.conv = nn.Conv1d(channels, channels, WIDTH, groups=channels)
+        self.lin_select = nn.Linear(channels, self.rank + 2 * state, bias=False)
+        self.lin_step = nn.Linear(self.rank, channels)
+        self.lin_out = nn.Linear(channels, channels, bias=False)
+        self.log_rates = nn.Parameter(torch.empty(channels, state))
+        self.skip = nn.Parameter(torch.empty(channels))
         self.draw()
 
     @torch.no_grad()
     def draw(self) -> None:
         """Rates of decay 1 … S, lengths of steps log-uniform."""
         nn.init.uniform_(self.lin_step.weight, -(self.rank**-0.5), self.rank**-0.5)
-        lengths = torch.exp(torch.rand(self.inner) * math.log(MOST / LEAST) + math.log(LEAST))
+        lengths = torch.exp(torch.rand(self.channels) * math.log(MOST / LEAST) + math.log(LEAST))
         self.lin_step.bias.copy_(lengths + torch.log(-torch.expm1(-lengths)))
         self.log_rates.copy_(torch.arange(1.0, self.state + 1).log().expand_as(self.log_rates))
         nn.init.ones_(self.skip)
@@ -70,10 +69,9 @@ class GraphMamba(GlobalPart):
         u = F.silu(self._convolved(u, within.repeat(runs)))
         step, b, c = self.lin_select(u).split([self.rank, self.state, self.state], dim=1)
         step = F.softplus(self.lin_step(step))
-        y = selective_scan(u, step, -torch.exp(self.log_rates), b, c, ptr) + self.skip * u
-        y = y * F.silu(gate)
-        # Back to where the nodes stood.
-        y = torch.zeros_like(y).index_copy(0, (order + shift).flatten(), y)
+        y = selective_scan(u, step, -torch.exp(self.log_rates), b, c, ptr)
+        y = (y + self.skip * u) * F.silu(gate)
+        y = torch.zeros_like(y).index_copy(0, (order + shift).flatten(), y)  # back to where the nodes stood
         return self.lin_out(y.unflatten(0, (runs, nodes)).mean(0))
 
     def _orders(self, context: GraphContext, runs: int) -> Tensor:
@@ -91,8 +89,8 @@ class GraphMamba(GlobalPart):
 
     def _convolved(self, u: Tensor, within: Tensor) -> Tensor:
         """The convolution with what comes before in the same graph; ``within``: how much that is, for each node."""
-        weight, bias = self.conv.weight.squeeze(1), self.conv.bias
-        out = weight[:, -1] * u if bias is None else weight[:, -1] * u + bias
+        weight = self.conv.weight.squeeze(1)
+        out = weight[:, -1] * u + self.conv.bias  # type: ignore[operator]
         for back in range(1, min(weight.shape[1], u.shape[0])):
             earlier = F.pad(u, (0, 0, back, 0))[: u.shape[0]].masked_fill((within < back).unsqueeze(1), 0.0)
             out = out + weight[:, -1 - back] * earlier

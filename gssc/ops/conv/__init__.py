@@ -56,8 +56,7 @@ def gssc_conv(
             what ``conv_features`` has left of one, a bias.
         backend: ``"torch"`` (collapsed), ``"triton"`` (the same in two passes over memory, on a GPU), ``"naive"`` (the
             double sum over pairs of nodes), or ``"auto"``: triton where it can be, else torch.
-        reduce: Where the nodes are those of this process alone: sums the state PᵀX_o [G, K, C] over all, such as
-            `GraphContext.sum`.
+        reduce: Where other processes hold nodes of the graph as well, sums the state PᵀX_o [G, K, C] over all.
 
     Returns:
         H, [N, C].

@@ -66,4 +66,4 @@ def selective_scan(
     first = u.new_zeros(u.shape[0] + 1).index_fill_(0, ptr, 1.0)[:-1, None, None] > 0
     decay = (delta.unsqueeze(2) * a).exp().masked_fill(first, 0.0)
     h = recurrence(decay.flatten(1), ((delta * u).unsqueeze(2) * b.unsqueeze(1)).flatten(1), False, backend)
-    return (h.view_as(decay) @ c.unsqueeze(2)).squeeze(2)
+    return (h.view_as(decay) * c.unsqueeze(1)).sum(2)

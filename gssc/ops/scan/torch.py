@@ -12,7 +12,7 @@ def recurrence(a: Tensor, b: Tensor, backwards: bool) -> Tensor:
     decay, h, shift = a, b.clone(), 1
     if backwards:
         decay, h = torch.roll(a, -1, 0).flip(0), b.flip(0)
-    while shift < a.shape[0]:
+    while shift < a.shape[0] and bool(decay[shift:].any()):  # ends where graphs do
         h = torch.cat([h[:shift], torch.addcmul(h[shift:], decay[shift:], h[:-shift])])
         decay = torch.cat([decay[:shift], decay[shift:] * decay[:-shift]])
         shift *= 2

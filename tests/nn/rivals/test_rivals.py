@@ -1,6 +1,7 @@
 """Each global part of another paper against its formula, graph by graph with all pairs, and its symmetries."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from gssc.nn.rivals.exphormer import EXPANDER, FROM_VIRTUAL, TO_VIRTUAL
 from gssc.nn.rivals.mamba import GOLDEN
 from gssc.nn.rivals.performer import LEAST
 from gssc.ops.scan.naive import selective_scan
+from gssc.replay import Replay
 from gssc.testing import (
     assert_batch_independent,
     assert_close,
@@ -265,6 +267,42 @@ def test_padding_is_invisible_also_at_one_size(name):
     for others in results[1:]:
         for ours, theirs in zip(others, results[0], strict=True):
             assert_close(ours, theirs, tolerance=1e-8)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_half_precision(name):
+    batch = Batch.from_data_list(graphs())
+    model = model_of(name).float()
+    inputs = {key: value.float() if torch.is_tensor(value) and value.is_floating_point() else value
+              for key, value in model_inputs(batch).items()}  # fmt: skip
+    expected = model(**inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(**inputs)
+    out.float().square().sum().backward()
+    assert float((out.float() - expected).detach().norm() / expected.detach().norm()) < 0.1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("name", RIVALS)
+def test_on_a_gpu_it_says_the_same_and_is_captured(name):
+    inputs = model_inputs(Batch.from_data_list(graphs()))
+    expected = parameter_gradients(model_of(name), inputs)
+    model = model_of(name).float().cuda()
+    there = {key: value.cuda() if torch.is_tensor(value) else value for key, value in inputs.items()}
+    there = {key: v.float() if torch.is_tensor(v) and v.is_floating_point() else v for key, v in there.items()}
+    step = partial(parameter_gradients, model, there | {"largest": 40})
+    replay = Replay(step, torch.device("cuda"), list(model.buffers()), careful=True)
+    for found in (parameter_gradients(model, there), replay()):
+        for ours, theirs in zip(found, expected, strict=True):
+            error = float((ours.double().cpu() - theirs).norm())
+            assert error < 1e-3 * max(1.0, float(theirs.norm()))
+
+
+def parameter_gradients(model, inputs):
+    """The output, and the gradients of all parameters; kernels say zero where others say that there is none."""
+    out = model(**inputs)
+    parameters = list(model.parameters())
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), parameters, materialize_grads=True)]
 
 
 def test_bad_input():

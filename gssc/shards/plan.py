@@ -1,0 +1,20 @@
+"""What one process of many holds, and tells the others, in a step on one graph: counted, not measured."""
+
+
+def sent_bytes(halo: int, ranks: int, channels: int, frequencies: int, width: int, norms: int = 5) -> dict[str, int]:
+    """What a process sends in a layer, forward and backward, and receives as well; ``width`` bytes are a number.
+
+    Rows of the halo, and their gradients back; the state U = PᵀX and its gradient, 2 K C numbers whatever the graph;
+    and of every norm over the graph (GatedGCN has two, the layer three) a row (n, μ, M) for each process, twice. States
+    and rows are float32 at least; a sum over processes counts once, which is what two of them send.
+    """
+    wide = max(width, 4)
+    rows = 2 * norms * ranks * (1 + 2 * channels) * wide
+    return {"halo": 2 * halo * channels * width, "state": 2 * frequencies * channels * wide, "norms": rows}
+
+
+def held_bytes(nodes: int, edges: int, channels: int, frequencies: int, layers: int, width: int) -> dict[str, int]:
+    """Eigenvectors and edges, inputs of all layers (recompute=1), and the ten tensors [E, C] of one GatedGCN."""
+    row = channels * width
+    inputs = layers * row * (nodes + edges)
+    return {"data": 4 * nodes * frequencies + 16 * edges, "inputs of layers": inputs, "one layer": 10 * row * edges}
