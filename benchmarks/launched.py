@@ -110,10 +110,10 @@ def steps(name: str, data: dict[str, Tensor], training: bool) -> Callable[[], Te
     return train if training else infer
 
 
-def prepare(step: Callable[[], Tensor], device: torch.device) -> float:
+def prepare(step: Callable[[], Tensor], device: torch.device, warmups: int = 5) -> float:
     """Warm up; peak memory in MB, or NaN where there is not enough."""
     try:
-        for _ in range(5):
+        for _ in range(warmups):
             step()
         if device.type != "cuda":
             return 0.0

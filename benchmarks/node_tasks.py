@@ -115,7 +115,7 @@ def train_plain(name: str, data: Data, adjacency: Tensor, task: Task, x: Tensor,
     """One training of a rival."""
     torch.manual_seed(seed)
     start = time.perf_counter()
-    model = Plain(RIVALS[name][0], x.shape[1], setting["width"], task.outputs, setting["dropout"])
+    model = Plain(RIVALS[name][0], x.shape[1], setting["width"], task.outputs, setting["dropout"]).to(x.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=setting["lr"], weight_decay=setting["weight_decay"])
     y, best, since, weights = task.targets(data.y, x.shape[0]), None, 0, model.state_dict()
     for _ in range(EPOCHS):
@@ -202,6 +202,7 @@ def main(
         list[Path], typer.Argument(help="Graphs with masks: .pt, or the .npz of HeterophilousGraphDataset.")
     ],
     models: Annotated[str, typer.Option(help="Which to train, separated by commas.")] = "GCN,GraphSAGE,gssc",
+    device: Annotated[str, typer.Option(help="Of the rivals; ours takes a GPU where there is one.")] = "cpu",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Write scores to this JSON file as well.")] = None,
 ) -> None:
@@ -213,7 +214,10 @@ def main(
             torch.save(data, saved := Path(folder) / path.name)
             task = open_own(saved).task
         for model in models.split(","):
-            runs, setting = ours(data, numbers) if model == "gssc" else tuned(model, data, task, numbers)
+            if model == "gssc":
+                runs, setting = ours(data, numbers)
+            else:
+                runs, setting = tuned(model, data.clone().to(device), task, numbers)
             columns = dict(zip(Trained._fields, map(list, zip(*runs, strict=True)), strict=True))
             results[f"{path.stem}/{model}"] = {"metric": task.metric, "setting": setting, **columns}
             print(f"{path.stem}, {model}: test {columns['test']}, {setting}", flush=True)

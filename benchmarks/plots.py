@@ -12,11 +12,12 @@ Lines = Mapping[str, Sequence[tuple[int, float]]]
 
 
 def draw(results: Path, folder: Path) -> list[Path]:
-    """Write ``bench-conv``, ``bench-models`` and ``bench-spectra`` as SVG, as far as there are rows for them."""
+    """Write ``bench-conv``, ``-models``, ``-spectra`` and ``-cost`` as SVG, as far as there are rows for them."""
     import matplotlib as mpl
 
     rows = read_results(results)
     figures = {"conv": conv_figure(rows), "models": models_figure(rows), "spectra": spectra_figure(rows)}
+    figures["cost"] = cost_figure(rows)
     paths = []
     # The same bytes every time.
     with mpl.rc_context({"svg.hashsalt": "gssc", "svg.fonttype": "path"}):
@@ -78,7 +79,7 @@ def models_figure(rows: Sequence[Measured]) -> Any:
 
 def spectra_figure(rows: Sequence[Measured]) -> Any:
     """Time of 32 eigenpairs against n, a panel for each kind of graph and device."""
-    spectra = [row for row in rows if row.benchmark == "spectra_large"]
+    spectra = [row for row in rows if row.benchmark == "spectra_large" and not of_study(row)]
     kinds = list(dict.fromkeys((row.device, row.workload.split()[0]) for row in spectra if row.good))
     if not kinds:
         return None
@@ -87,6 +88,32 @@ def spectra_figure(rows: Sequence[Measured]) -> Any:
         mine = [row for row in spectra if row.device == device and row.workload.split()[0] == graph]
         _lines(axis, {name: [(n, t / 1e3) for n, t in line] for name, line in lines_by_variant(mine, "p50").items()})
         _dress(axis, f"32 eigenpairs, {graph} graph, {device}", "seconds")
+    return figure
+
+
+def of_study(row: Measured) -> bool:
+    """Whether a row of spectra belongs to the cost study: graphs as dense as the paper's."""
+    return row.workload.startswith("paper ")
+
+
+def cost_figure(rows: Sequence[Measured]) -> Any:
+    """The cost study against nodes: training, inference, memory of every global part, and preprocessing."""
+    study = [row for row in rows if row.benchmark == "cost-models" and row.gpu]
+    if not study:
+        return None
+    spectra = [row for row in rows if row.benchmark == "spectra_large" and of_study(row)]
+    devices = list(dict.fromkeys(row.device for row in spectra))
+    figure, axes = _panels(4 + len(devices))
+    panels = (("training", "p50", "launched"), ("training", "p50", "replayed"), ("inference", "p50", "launched"))
+    for axis, (kind, value, how) in zip(axes, (*panels, ("training", "peak_mb", "launched")), strict=False):
+        shown = [row for row in study if row.workload.endswith(kind) and row.variant.endswith(how)]
+        lines = lines_by_variant(shown, value)
+        _lines(axis, {name.partition(", ")[0]: line for name, line in lines.items()})
+        _dress(axis, f"{kind}, {how}", "milliseconds" if value == "p50" else "peak memory, MB")
+    for axis, device in zip(axes[4:], devices, strict=True):
+        mine = lines_by_variant([row for row in spectra if row.device == device], "p50")
+        _lines(axis, {name: [(n, t / 1e3) for n, t in line] for name, line in mine.items()})
+        _dress(axis, f"preprocessing, {device}", "seconds")
     return figure
 
 

@@ -11,7 +11,7 @@ from gssc.checks import fail
 WORDS = ("benchmark", "workload", "variant", "ratio", "note", "device", "commit", "date")
 PUBLISHED = Path(__file__).with_name("published.csv")
 # How workloads say how many nodes they have.
-NODES = (r"\bn=(\d+)\b", r"one graph of ([\d,]+)$", r"^([\d,]+) nodes,")
+NODES = (r"\bn=(\d+)\b", r"one graph of ([\d,]+)$", r"^([\d,]+) nodes,", r"^(\d+), (?:training|inference)$")
 
 
 @dataclass(frozen=True)

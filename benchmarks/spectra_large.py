@@ -6,7 +6,8 @@ Ours is timed from the adjacency matrix to the certified spectrum on the host; t
 their device, and stop at a residual of 1e-5 (``torch.lobpcg-default``: wherever its defaults stop). Two more stand for
 other preprocessing: ``eigh-full``, all eigenpairs of the dense operator, and ``rrwp``, the dense relative random-walk
 probabilities of Grit, [n, n, 21] in float32, left on the device; both only up to the size that memory and patience
-allow (`DENSE_PEERS`). Every row runs in a child process under a time limit and is written as soon as it is known.
+allow (`DENSE_PEERS`). ``expander`` is the random regular graph of Exphormer. Every row runs in a child process under a
+time limit and is written as soon as it is known.
 ``value_error`` is the largest difference of an eigenvalue from ours; a peer that misses members of a cluster shows
 there. ``peak_mb`` is the rise of memory while the method ran (`peak_memory`), on the GPU where it runs there.
 """
@@ -31,14 +32,15 @@ from benchmarks.harness import append, peak_memory
 from benchmarks.plots import spectra_figure
 from benchmarks.results import read_results
 from gssc.environment import hardware
+from gssc.spectra import ExpanderGraph
 from gssc.spectra.certificate import residual_norms
 from gssc.spectra.operators import build_operator
 from gssc.spectra.solve import solve
 
 OURS = ("gssc", "gssc-dense", "gssc-shift_invert", "gssc-chebyshev", "gssc-lobpcg")
-PEERS = ("eigsh-SA", "torch.lobpcg", "torch.lobpcg-default", "eigh-full", "rrwp")
-# Largest n of the dense peers: on the host, on a GPU.
-DENSE_PEERS = {"eigh-full": (4_000, 10_000), "rrwp": (4_000, 20_000)}
+PEERS = ("eigsh-SA", "torch.lobpcg", "torch.lobpcg-default", "eigh-full", "rrwp", "expander")
+# Largest n of the peers that are not eigenpairs, or all of them: on the host, on a GPU.
+DENSE_PEERS = {"eigh-full": (4_000, 10_000), "rrwp": (4_000, 20_000), "expander": (10**7, 10**7)}
 RRWP_STEPS = 21
 RESIDUAL = 1e-5
 REPEAT_BELOW = 3.0
@@ -95,9 +97,17 @@ def run_rrwp(adjacency: sp.csr_array, device: str) -> torch.Tensor:
     return out.permute(1, 2, 0)
 
 
+def run_expander(adjacency: sp.csr_array, device: str) -> torch.Tensor:
+    """Exphormer's random regular graph, drawn on the host."""
+    return ExpanderGraph().rows(torch.tensor([adjacency.shape[0]])).to(device)
+
+
 def feasible(method: str, n: int, device: str) -> bool:
     """Whether a method is run at this size at all."""
     return n <= DENSE_PEERS[method][device != "cpu"] if method in DENSE_PEERS else True
+
+
+DENSE = {"eigh-full": run_eigh, "rrwp": run_rrwp, "expander": run_expander}
 
 
 @lru_cache(maxsize=1)
@@ -128,7 +138,7 @@ def measure(graph: str, n: int, method: str, k: int, device: str, truth: np.ndar
         row |= {"pairs": count, "solver": certificate.solver, "residual": certificate.residual}
         values = spectrum.values[:count]
     elif method in DENSE_PEERS:
-        dense: Callable[[sp.csr_array, str], Any] = run_eigh if method == "eigh-full" else run_rrwp
+        dense: Callable[[sp.csr_array, str], Any] = DENSE[method]
         dense(GRAPHS[graph](100), device)
         with peak_memory(device) as peak:
             spent, out = timed(lambda: dense(adjacency, device), device)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.launched import SIZES, edges_of
-from benchmarks.plots import conv_rows, model_rows, sparse_rows
+from benchmarks.plots import conv_rows, model_rows, of_study, sparse_rows
 from benchmarks.results import Measured, published_models, read_results, short_count
 from gssc.checks import check_choice, fail
 from gssc.files import write_atomic
@@ -50,7 +50,7 @@ def growth_table(rows: Sequence[Measured]) -> str:
 
 def spectra_table(rows: Sequence[Measured]) -> str:
     """Eigenpairs of large graphs."""
-    return _table([row for row in rows if row.benchmark == "spectra_large"], workload=True)
+    return _table([row for row in rows if row.benchmark == "spectra_large" and not of_study(row)], workload=True)
 
 
 def training_table(rows: Sequence[Measured]) -> str:
@@ -82,6 +82,56 @@ def speed_table(rows: Sequence[Measured]) -> str:
         _origin(launched) + " Replayed: " + _origin(row for row in replayed.values() if row.workload in shown.values())
     )
     return _lines(["training step, ms", "yours, gssc", "yours, `GPSConv`", "ratio", "gssc, replayed"], lines, origin)
+
+
+def cost_models_table(rows: Sequence[Measured]) -> str:
+    """The cost study's models: a table for each kind of step, a line for each global part."""
+    study = [row for row in rows if row.benchmark == "cost-models" and row.gpu]
+    if not study:
+        return "Not measured yet.\n"
+    cells = {(row.workload, row.variant): row for row in study}
+    sizes = [size for size in SIZES if any(row.workload.startswith(f"{size}, ") for row in study)]
+    parts = list(dict.fromkeys(row.variant.partition(", ")[0] for row in study))
+    tables = []
+    for title, kind, how, memory in STUDIED:
+        lines = []
+        for part in parts:
+            found = [cells.get((f"{size}, {kind}", f"{part}, {how}")) for size in sizes]
+            if any(row is not None and row.p50 is not None for row in found):
+                lines.append([part, *("" if row is None else _cost(row, memory) for row in found)])
+        if lines:
+            headings = [title, *(f"{int(size):,}" if size.isdecimal() else size for size in sizes)]
+            tables.append(_lines(headings, lines, "").strip())
+    picture = "![Training, inference, memory and preprocessing against nodes](figures/bench-cost.svg)"
+    return "\n\n".join([*tables, picture, _origin(study)]) + "\n"
+
+
+STUDIED = (
+    ("training, launched, ms", "training", "launched", False),
+    ("training, replayed, ms", "training", "replayed", False),
+    ("inference, launched, ms", "inference", "launched", False),
+    ("inference, replayed, ms", "inference", "replayed", False),
+    ("training, peak memory, MB", "training", "launched", True),
+)
+
+
+def _cost(row: Measured, memory: bool) -> str:
+    if row.p50 is None:
+        return "out of memory" if row.note == "out of memory" else "not captured"
+    return _time(row.peak_mb if memory else row.p50)
+
+
+def cost_preprocessing_table(rows: Sequence[Measured]) -> str:
+    """The cost study's preprocessing, in seconds: a line for each method and device."""
+    study = [row for row in rows if row.benchmark == "spectra_large" and of_study(row)]
+    sizes = sorted({row.nodes for row in study if row.nodes is not None})
+    lines = []
+    for device, method in dict.fromkeys((row.device, row.variant) for row in study):
+        times = {row.nodes: row for row in study if (row.device, row.variant) == (device, method)}
+        found = [times.get(size) for size in sizes]
+        seconds = ["" if row is None else _time(row.p50 / 1e3) if row.p50 else row.note for row in found]
+        lines.append([method, device, *(text.partition(":")[0] for text in seconds)])
+    return _lines(["preprocessing, s", "on", *(f"{size:,}" for size in sizes)], lines, _origin(study))
 
 
 def _origin(rows: Iterable[Measured]) -> str:
@@ -147,4 +197,6 @@ TABLES: dict[str, Callable[[Sequence[Measured]], str]] = {
     "training": training_table,
     "launched": launched_table,
     "speed": speed_table,
+    "cost-models": cost_models_table,
+    "cost-preprocessing": cost_preprocessing_table,
 }

@@ -22,6 +22,11 @@ def shorten(text: str, most: int = LONGEST) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line; its name, where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def fail(argument: str, expected: str, got: object) -> NoReturn:
     """Raise the one-line ValueError that every check of the package ends in."""
     raise ValueError(shorten(f"{argument}: expected {expected}, got {got}"))

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from gssc.checks import check_at_least_zero, check_choice, check_positive, check_probability, fail, shorten
-from gssc.readers import DamagedFileError, parse_yaml, read_yaml
+from gssc.readers import parse_yaml, read_yaml
 
 Precision = Literal["float32", "tf32", "bf16", "float64"]
+Global = Literal[
+    "gssc", "gsc", "attention", "performer", "exphormer", "grit", "mamba", "sgformer", "polynormer", "none"
+]
 Head = Literal["halving", "wide", "linear", "normalized-1", "normalized-2"]
 # Numbers with the check that `Section` makes of them.
 Count = Annotated[int, check_positive]
@@ -97,8 +100,8 @@ class ModelConfig(Section):
     layers: Count = 4  # layers, each of a local part, a global part and a feed-forward network
     channels: Count = 64  # features of a node inside the model
     local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"  # message passing
-    glob: Literal["gssc", "gsc", "attention", "none"] = "gssc"  # global part; gsc: spectral convolution
-    phi: Literal["deepset", "elementwise", "polynomial", "transformer"] = "deepset"  # encoding of eigenvalues
+    glob: Global = "gssc"  # global part: gsc is spectral convolution, others are those of gssc.nn.rivals
+    phi: Literal["deepset", "elementwise", "polynomial", "transformer", "specformer"] = "deepset"  # encodes eigenvalues
     phi_channels: Count | None = 32  # channels of phi; null: as many as the model
     kernel: Literal["channel", "shared"] = "channel"  # one learned kernel per channel, or one for all
     selective: bool = False  # positions that depend on the features (Eq. 6)
@@ -127,6 +130,7 @@ class ModelConfig(Section):
     head: Head = "halving"  # last layers: width halved twice, kept, one Linear, or hidden layers of unit length
     ordered_pairs: bool = False  # for pairs of nodes: (u, v) and (v, u) are different
     jumping_knowledge: bool = False  # the head sees the outputs of all layers
+    plain: bool = False  # layers of the local part alone, as published: no feed-forward network, no residual
 
 
 @dataclass(frozen=True)
@@ -250,12 +254,7 @@ def parse_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(path: Path) -> Recipe:
     """Read one YAML file."""
-    if not path.exists():
-        fail("recipe", "an existing YAML file", str(path))
-    try:
-        values = read_yaml(path)
-    except DamagedFileError as error:
-        fail("recipe", "a YAML file", error)
+    values = read_yaml(path)
     try:
         return parse_recipe(values)
     except ValueError as error:

@@ -16,7 +16,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +26,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from gssc.checks import fail
-from gssc.readers import NONSENSE, TEXT, parse_json, read_bytes
+from gssc.readers import NONSENSE, TEXT, parse_json, read_bytes, unpacked
 from gssc.readers import DamagedFileError as DamagedFileError
 from gssc.readers import read_json as read_json
 
@@ -46,18 +46,10 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
     """A text file that is written piece by piece, and replaces what was there once it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_dead(path.parent)
-    temporary = path.parent / f".{path.name}.{_mark()}.tmp"
-    try:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -72,25 +64,26 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _replace(contents: Mapping[Path, bytes]) -> None:
-    mark = _mark()
-    temporary = {path: path.parent / f".{path.name}.{mark}.tmp" for path in contents}
-    folders = {path.parent for path in contents}
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_dead(folder)
-    try:
+    with ExitStack() as stack:
         for path, content in contents.items():
-            with temporary[path].open("wb") as file:
+            with stack.enter_context(_replacing(path)).open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        for path in contents:
-            os.replace(temporary[path], path)
-        for folder in folders:
-            sync_folder(folder)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A place for what replaces a file at the end; nothing is left of it where something goes wrong."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_dead(path.parent)
+    temporary = path.parent / f".{path.name}.{_mark()}.tmp"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+        sync_folder(path.parent)
     finally:
-        for path in temporary.values():
-            path.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -182,7 +175,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and ``about`` of a file that `save_tensors` wrote (``.xz``: compressed); else a `DamagedFileError`."""
     raw = read_bytes(path, LARGEST_TENSORS, "safetensors file of gssc")
     try:
-        raw = _decompressed(raw) if path.suffix == ".xz" else raw
+        if path.suffix == ".xz":
+            raw = unpacked(raw, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LARGEST), LARGEST)
         about = _verified_about(raw)
         return load(raw), about
     except (ValueError, LookupError, TypeError, AttributeError, SafetensorError, lzma.LZMAError) as error:
@@ -198,14 +192,6 @@ def map_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: tensors.get_tensor(name) for name in tensors.keys()}, about  # noqa: SIM118 (no mapping)
     except (*NONSENSE, OSError, SafetensorError) as error:
         raise DamagedFileError(f"{path}: expected an intact safetensors file of gssc, got {error}") from None
-
-
-def _decompressed(raw: bytes) -> bytes:
-    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=LARGEST)
-    content = decompressor.decompress(raw, LARGEST)
-    if not decompressor.eof:
-        raise ValueError("a file that was cut, or is too large")
-    return content
 
 
 def _verified_about(raw: bytes | mmap.mmap) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from gssc.nn.norm import NormName
 from gssc.nn.phi import make_phi
 from gssc.nn.recompute import recomputed_layers
 from gssc.nn.reset import Resets
+from gssc.nn.rivals import CARRYING, RIVALS, make_rival
 from gssc.ops import dropout
 from gssc.ops.context import undirected_degree
 from gssc.ops.halo import Halo
@@ -38,9 +39,8 @@ from gssc.padding import blank
 from gssc.spectra.attached import check_fresh
 from gssc.spectra.packed import edges_of
 
-Global = Literal["gssc", "gsc", "attention", "none"]
 Spectrum = tuple[Tensor | None, Tensor | None, Tensor | None]  # eigvals, eigvecs, eigmask
-GLOBALS = get_args(Global)
+GLOBALS = ("gssc", "gsc", "attention", *RIVALS, "none")
 
 
 class GSSC(Resets, nn.Module):
@@ -68,12 +68,13 @@ class GSSC(Resets, nn.Module):
         local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``; or
             any PyG convolution C → C, as a module (copied for every layer) or as a function of ``channels``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
-            ``"attention"`` (softmax) or ``"none"``; or, likewise, a module or a function that makes one of
-            ``channels``: anything called as ``glob(x, phi, vectors, batch, context=context)`` that returns [N, C], see
-            ``docs/own_layers.md``.
-        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"`` or ``"transformer"``; or a
-            module such as ``gssc.DiffusionPhi()``, called as ``phi(eigvals, eigmask)``, with an attribute ``channels``,
-            or a function that makes one of ``phi_channels``.
+            ``"attention"`` (softmax), ``"none"``, or the global part of another paper, see ``gssc.nn.rivals``:
+            ``"performer"``, ``"exphormer"``, ``"grit"``, ``"mamba"``, ``"sgformer"`` or ``"polynormer"``; or,
+            likewise, a module or a function that makes one of ``channels``: anything called as
+            ``glob(x, phi, vectors, batch, context=context)`` that returns [N, C], see ``docs/own_layers.md``.
+        phi: Encoding of eigenvalues: ``"deepset"``, ``"elementwise"``, ``"polynomial"``, ``"transformer"`` or
+            ``"specformer"``; or a module such as ``gssc.DiffusionPhi()``, called as ``phi(eigvals, eigmask)``, with an
+            attribute ``channels``, or a function that makes one of ``phi_channels``.
         phi_channels: c, channels of φ; ``None`` means C, or those of the module ``phi``.
         kernel: ``"channel"`` or ``"shared"``, see ``GSSConv``.
         selective: Data-dependent positions, see ``GSSConv``.
@@ -85,7 +86,7 @@ class GSSC(Resets, nn.Module):
         in_proj: Linears before the global term, see ``GSSConv``.
         degree_init: First values of the scale by degree, see ``GSSConv``.
         degree: Which degrees scale: ``"in"``, of the edges that enter a node, or ``"undirected"``, of its neighbours.
-        heads: Heads of ``glob="attention"``.
+        heads: Heads of ``glob="attention"`` and of those of other papers that have some.
         smooth: ``"ends"`` frames the layers like those of a two-layer GCN: what the encoders say is averaged over
             neighbours, then ReLU and dropout; and so are outputs of nodes averaged. ``"none"``: they are not.
         layer_scale: What of every layer counts, see ``GSSCLayer``.
@@ -107,6 +108,7 @@ class GSSC(Resets, nn.Module):
             inputs of layers and computes each layer again; g > 1 keeps those of groups of g layers, and those inside a
             group while it is its turn. With L layers, L, then about L/g + g tensors of edge features are kept; g > 1
             costs up to one more forward pass. The results are the same.
+        plain: Layers of the local part alone, as published: no feed-forward network, no residual, see ``GSSCLayer``.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -132,8 +134,8 @@ class GSSC(Resets, nn.Module):
         diagonal_channels: int = 0,
         lappe_channels: int = 0,
         local: Local | Source = "gatedgcn",
-        glob: Global | Source = "gssc",
-        phi: Literal["deepset", "elementwise", "polynomial", "transformer"] | Source = "deepset",
+        glob: str | Source = "gssc",
+        phi: Literal["deepset", "elementwise", "polynomial", "transformer", "specformer"] | Source = "deepset",
         phi_channels: int | None = None,
         kernel: Kernel = "channel",
         selective: bool = False,
@@ -160,6 +162,7 @@ class GSSC(Resets, nn.Module):
         degree_histogram: Sequence[int] | None = None,
         recompute: int = 0,
         ordered_pairs: bool = False,
+        plain: bool = False,
     ) -> None:
         super().__init__()
         recompute = recompute or 0
@@ -185,7 +188,9 @@ class GSSC(Resets, nn.Module):
         if glob == "gsc":
             phi, selective, self_term = "elementwise", False, False
         self.phi = None
-        if glob not in ("attention", "none") or diagonal_channels > 0:
+        if recompute and glob in CARRYING:
+            fail("recompute", f"0 with glob={glob!r}, which hands features on beside those of nodes", recompute)
+        if glob not in ("attention", "none", *RIVALS) or diagonal_channels > 0:
             self.phi = make_phi(phi, phi_channels or channels)
             phi_channels = self.phi.channels
 
@@ -202,7 +207,11 @@ class GSSC(Resets, nn.Module):
             self.diagonal_encoder = SpectralDiagonalEncoder(self.phi.channels, diagonal_channels)
         self.lappe_encoder = EigenvectorEncoder(lappe_channels) if lappe_channels else None
 
+        numbers = iter(range(layers))
+
         def make_global(channels: int) -> nn.Module | None:
+            if glob in RIVALS:
+                return make_rival(str(glob), channels, heads, next(numbers), layers)
             if glob == "attention":
                 return SoftmaxAttention(channels, heads)
             if glob == "none":
@@ -216,7 +225,7 @@ class GSSC(Resets, nn.Module):
         locals_ = make_locals(local, layers, channels, dropout_local, norm, edges, degree_histogram)
         globals_ = copies("glob", make_global if isinstance(glob, str) else glob, layers, channels)
         self.layers = nn.ModuleList(
-            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, layer_scale)
+            GSSCLayer(channels, *parts, dropout_local, dropout_global, dropout_ffn, norm, layer_scale, plain)
             for parts in zip(locals_, globals_, strict=True)
         )
         width = channels * layers if jumping_knowledge else channels
@@ -244,6 +253,7 @@ class GSSC(Resets, nn.Module):
         ptr: Tensor | None = None,
         largest: int | None = None,
         edge_label_index: Tensor | None = None,
+        expander: Tensor | None = None,
         halo: Halo | None = None,
     ) -> Tensor:
         """Predict.
@@ -274,6 +284,7 @@ class GSSC(Resets, nn.Module):
                 for their sizes, at the price of padding all graphs to it.
             edge_label_index: The pairs to predict for ``level="edge"``, [2, M], as PyG's ``RandomLinkSplit`` makes
                 them; not read at other levels. Messages go along ``edge_index`` alone.
+            expander: For ``glob="exphormer"``, [N, degree / 2], as ``ExpanderGraph`` makes it.
             halo: Of one graph that several processes hold, see ``gssc.shards``: all else is of the own nodes, while
                 ``edge_index`` numbers those of the halo behind them.
 
@@ -290,6 +301,7 @@ class GSSC(Resets, nn.Module):
             nodes, graphs, batch, edge_index, ptr=ptr, largest=largest, degree=degree,
             node_mask=node_mask, edge_mask=edge_mask, seeded=seeded, halo=halo,
         )  # fmt: skip
+        context.expander = expander
         self._check_numbers(x, edge_attr, rwse, spectrum, context)
         if node_mask is not None:
             x, rwse, edge_attr = blank(x, node_mask), blank(rwse, node_mask), blank(edge_attr, edge_mask)
@@ -392,6 +404,7 @@ def model_inputs(data: Data) -> dict[str, Any]:
     if "node_mask" in data:  # a padded batch, see gssc.replay
         inputs |= {"node_mask": data.node_mask, "edge_mask": data.edge_mask, "ptr": data.ptr}
     graphs = data.num_graphs if inputs["batch"] is not None else 1
-    if "edge_label_index" in data:
-        inputs["edge_label_index"] = data.edge_label_index
+    for name in ("edge_label_index", "expander"):
+        if name in data:
+            inputs[name] = data[name]
     return inputs | {"num_graphs": graphs, "num_nodes": data.num_nodes}

@@ -14,7 +14,7 @@ from torch_geometric.data import Batch
 
 from gssc.checks import fail
 
-NODE_ROWS = ("x", "eigvecs", "rwse")
+NODE_ROWS = ("x", "eigvecs", "rwse", "expander")
 GRAPH_ROWS = ("eigvals", "eigmask")
 ALIGNMENT = 64  # bytes; of tensors that are parts of one
 

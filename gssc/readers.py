@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import yaml
 
-from gssc.checks import shorten
+from gssc.checks import first_line, shorten
 
 LARGEST_JSON, LARGEST_YAML = 8 << 20, 128 << 10  # bytes
 LARGEST_LOG = 64 << 20  # bytes of a metrics.jsonl
@@ -149,6 +149,14 @@ def read_bytes(path: Path, most: int, kind: str = "file") -> bytes:
     return data
 
 
+def unpacked(raw: bytes, decompressor: Any, most: int) -> bytes:
+    """The content of compressed bytes, of which no more is made than may be; else a ValueError."""
+    content: bytes = decompressor.decompress(raw, most)
+    if not decompressor.eof:
+        raise ValueError("a file that was cut, or is too large")
+    return content
+
+
 def read_text(path: Path, most: int = LARGEST_JSON) -> str:
     """A text in UTF-8."""
     try:
@@ -245,4 +253,4 @@ def _reason(error: BaseException) -> str:
     """An error in one line."""
     if isinstance(error, RecursionError):
         return f"more than {DEEPEST} levels of nesting"
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return first_line(error)

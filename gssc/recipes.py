@@ -111,14 +111,21 @@ def for_one_graph(recipe: Recipe, dataset: "GraphDataset", asked: Sequence[str],
     labels = int(train.mask.sum())
     classes = dataset.task.outputs if dataset.task.kind == "multiclass" else 2
     few = labels <= FEW_LABELS * classes and not _neighbours_differ(train)
-    settings = dict(FEW_LABELLED if few else WELL_LABELLED)
+    settings: dict[str, Any] = dict(FEW_LABELLED if few else WELL_LABELLED)
     why = f"{labels:,} training nodes for {classes} classes, treated as {'few' if few else 'many'}"
     if not few and train.num_edges > MANY_EDGES:
         settings |= {"model.local": "gcn"}
         why += f"; {train.num_edges:,} edges"
+    return settled(recipe, settings, asked, say, f"one graph, {why}")
+
+
+def settled(
+    recipe: Recipe, settings: dict[str, Any], asked: Sequence[str], say: Callable[[str], None], why: str
+) -> Recipe:
+    """A recipe with these settings, but for the overrides ``asked`` for, and a line that says which and ``why``."""
     given = {text.partition("=")[0] for text in asked}
     chosen = [f"{key}={json.dumps(value).strip(chr(34))}" for key, value in settings.items() if key not in given]
-    say(f"one graph, {why}: {' '.join(chosen)}")
+    say(f"{why}: {' '.join(chosen)}")
     return recipe.override(chosen)
 
 

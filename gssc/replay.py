@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 from torch_geometric.data import Batch, Data
 
-from gssc.checks import check_positive, fail
+from gssc.checks import check_positive, fail, first_line
 from gssc.padding import Shape, StaticBatch, rounded_up, size_of
 from gssc.spectra.attached import check_fresh
 
@@ -80,7 +80,7 @@ class Replay:
                 _restore(state, before)
                 if not careful or isinstance(error, torch.OutOfMemoryError):
                     raise
-                raise CaptureError(f"it cannot be captured ({_first_line(error)})") from None
+                raise CaptureError(f"it cannot be captured ({first_line(error)})") from None
             current.wait_stream(side)
 
     def __call__(self) -> Any:
@@ -109,10 +109,6 @@ def _never_waiting(strict: bool) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode(mode)
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def replayed(

@@ -54,9 +54,12 @@ def poisoned() -> Iterator[None]:
 def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """``pretend_gpu(on, *ops)``: let the kernels of these ops stand for what they compute here too, or not."""
 
+    from gssc.ops import triton_support  # after the choice of the interpreter
+
     def switch(on: bool, *ops: Any) -> None:
         for module in ops:
-            monkeypatch.setattr(module, "can_fuse", lambda *tensors: on)
+            asks = module if hasattr(module, "can_fuse") else triton_support
+            monkeypatch.setattr(asks, "can_fuse", lambda *tensors: on)
         if not torch.cuda.is_available():
             torch.overrides.get_testing_overrides()  # Dynamo asks for it at its first look, which must not see this
             monkeypatch.setattr(torch.Tensor, "is_cuda", on)

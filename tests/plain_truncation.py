@@ -45,7 +45,7 @@ def truncate(values, vectors, k, *, tolerance, by_magnitude=False, zero_modes="k
     accepted[order] = False
     accepted[kept] = True
     across = np.flatnonzero(accepted[1:] != accepted[:-1])
-    gap = float(np.diff(computed)[across].min(initial=np.inf))
+    gap = float(np.where(np.diff(cluster) == 0, 0.0, np.diff(computed))[across].min(initial=np.inf))
     out = SimpleNamespace(values=np.zeros(k), vectors=np.zeros((vectors.shape[0], k)), available=order.size)
     out.mask = np.arange(k) < kept.size
     out.values[: kept.size] = values[kept]

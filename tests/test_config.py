@@ -87,11 +87,11 @@ def test_bad_recipes(values, message):
 
 
 def test_bad_files(tmp_path):
-    with pytest.raises(ValueError, match="recipe: expected an existing YAML file"):
+    with pytest.raises(ValueError, match=r"none\.yaml: expected a YAML file, got no such file"):
         load_recipe(tmp_path / "none.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
-    with pytest.raises(ValueError, match=r"recipe: expected a YAML file, got .*broken\.yaml"):
+    with pytest.raises(ValueError, match=r"broken\.yaml: expected a YAML file, got"):
         load_recipe(broken)
     good = tmp_path / "good.yaml"
     good.write_text(yaml.safe_dump(MINIMAL))

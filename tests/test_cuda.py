@@ -129,8 +129,6 @@ def test_autocast_stays_finite_and_close(dtype):
     assert (out.float() - exact).detach().abs().max() < 0.1 * exact.detach().abs().max().clamp(min=0.5)
 
 
-# PyTorch says so once where a product is the first thing that its thread of backward passes does.
-@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 def test_more_edge_features_than_32_bits_count():
     """The last rows of edges, 2³¹ numbers from the first, and their gradients, by the equation itself."""
     if torch.cuda.get_device_properties(0).total_memory < 60e9:

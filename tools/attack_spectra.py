@@ -40,6 +40,8 @@ CHANNELS = 4
 TOGETHER, BATCH = 100, 20
 # The rule as docs/spectra.md states it, relative to ‖L‖; numbers this close to a limit may fall either way.
 GAP, ZERO, UNDECIDED = 1e-5, 1e-11, 1e-3
+# Computed values of one eigenspace are surely as close as this, relative to ‖L‖.
+EQUAL = 1e-14
 KINDS = ("wrong", "crash", "hang", "disagreement", "symmetry")
 
 
@@ -256,7 +258,9 @@ def judge(found: Found, spectrum: LaplacianSpectrum, exact: Truth) -> str | None
         if abs(left.pop(nearest) - value) > slack:
             return f"{value:.3e} is no eigenvalue"
     if spectrum.truncation == "raw":
-        return None
+        across = min((abs(a - b) for a in values for b in left), default=math.inf)
+        parted = spectrum.zero_modes == "keep" and across <= EQUAL * norm
+        return "no turn of a cut through an eigenspace" if parted and found.certificate.turn < 1.0 else None
     wanted = expected_count(spectrum, exact)
     if wanted is None:
         return None
@@ -377,7 +381,7 @@ class Attack:
                     self.report("disagreement", f"only the transform refused graph {g}: {one}", number, spectrum)
             else:
                 self.against_dense(number, one, spectrum, exact, f"transform, graph {g}")
-                trouble = difference(one, together[g], exact) if g in together else None
+                trouble = difference(one, together[g], spectrum, exact) if g in together else None
                 if trouble is not None:
                     self.report("disagreement", f"graph {g}: {trouble}", number, spectrum)
 
@@ -425,7 +429,7 @@ class Attack:
             self.report(kind, str(what), number, spectrum)
 
 
-def difference(one: Found, other: Found, exact: Truth) -> str | None:
+def difference(one: Found, other: Found, spectrum: LaplacianSpectrum, exact: Truth) -> str | None:
     """How the transform's spectrum differs from that of `prepare`, if it does."""
     if not np.array_equal(one.mask, other.mask):
         return f"transform keeps {one.mask.sum()}, prepare {other.mask.sum()}"
@@ -435,12 +439,27 @@ def difference(one: Found, other: Found, exact: Truth) -> str | None:
     gaps = [float(np.ldexp(found.certificate.gap, -exact.exponent)) for found in (one, other)]
     if not (gaps[0] == gaps[1] or abs(gaps[0] - gaps[1]) <= 1e-12 * norm):
         return f"gap {gaps[0]:.3e}, prepare {gaps[1]:.3e}"
-    if one.certificate.turn > 1e-9:
-        return None  # cut raw
-    gains = [np.cos(value / max(norm, 1e-300)) * one.mask for value in values]
+    # A raw cut promises the zero modes that it keeps, one by one, and the eigenspaces that it does not part.
+    unparted = one.mask
+    if spectrum.truncation == "raw":
+        unparted = whole_clusters(values[0], one.mask, exact)
+        zeros = exact.components if spectrum.zero_modes == "keep" and spectrum.operator != "adjacency" else 0
+        worst = np.abs(one.vectors[:, :zeros] - other.vectors[:, :zeros]).max(initial=0.0)
+        if worst > TOLERANCE:
+            return f"zero modes differ by {worst:.1e}"
+    gains = [np.cos(value / max(norm, 1e-300)) * unparted for value in values]
     kernels = [(found.vectors * gain) @ found.vectors.T for found, gain in zip((one, other), gains, strict=True)]
     worst = np.abs(kernels[0] - kernels[1]).max(initial=0.0)
     return f"kernels differ by {worst:.1e}" if worst > TOLERANCE else None
+
+
+def whole_clusters(values: np.ndarray, mask: np.ndarray, exact: Truth) -> np.ndarray:
+    """Which of the pairs kept [K] are of a cluster, parted from others by the least gap, that is kept as a whole."""
+    limits = exact.values[1:][np.diff(exact.values) > GAP * exact.norm] - GAP * exact.norm / 2
+    cluster = np.searchsorted(limits, values)
+    kept = np.bincount(cluster[mask], minlength=limits.size + 1)
+    there = np.bincount(np.searchsorted(limits, exact.values), minlength=limits.size + 1)
+    return mask & (kept == there)[cluster]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -39,6 +39,8 @@ MODELS: tuple[dict[str, Any], ...] = (
     {"channels": 64, "local": "gine", **SMALL, **DROPOUTS},
     {"channels": 36, "layers": 2, "level": "node", "jumping_knowledge": True, **SMALL, **DROPOUTS},
     {"channels": 32, "selective": True},
+    {"channels": 96, "local": "gcn", "glob": "mamba"},
+    {"channels": 96, "local": "gcn", "glob": "performer"},
     {"channels": 16, "local": "gcn", "diagonal_channels": 8, "pool": "sum"},
 )
 

@@ -34,7 +34,6 @@ def partition(
     """
     from gssc.shards.folder import one_graph, write_shards
     from gssc.shards.partition import assign_nodes
-    from gssc.shards.shard import OF_MODEL
     from gssc.train.build import prepare_graphs
     from gssc.train.display import plain_console
     from gssc.train.evaluate import default_dtype
@@ -50,8 +49,7 @@ def partition(
         part, used = assign_nodes(graph.edge_index, graph.num_nodes, parts, method, seed, say)  # type: ignore[arg-type]
         ordered = graph.sorted_by_destination()  # edges: nodes stay where they are
         prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True) if spectra else None
-        found = {} if prepared is None else vars(prepared.flat)
-        found = {name: rows for name, rows in found.items() if name in OF_MODEL and rows.shape[1]}
+        found = {} if prepared is None else prepared.attributes()
         write_shards(out, dataset, part, parts, found, {"recipe": recipe.to_dict(), "method": used}, say)
     say(f"written to {out}: torchrun --nproc-per-node {parts} -m gssc train --shards {out}")
 

@@ -15,7 +15,7 @@ from gssc.recipes import find_recipe, recipe_folder, recipe_names, recipe_varian
 
 WIDE = 110  # columns of a terminal that has room for a description
 CAPTION = "test: of the seed that ships, and mean ± deviation over all seeds; what the data are is on the cards"
-CAPTION_OF_RECIPES = "published: GSSC in arXiv 2406.05815, mean ± deviation over seeds; a variant is RECIPE:VARIANT"
+CAPTION_OF_RECIPES = "published: GSSC in arXiv 2406.05815, mean ± std; variant: RECIPE:VARIANT; baselines: results.md"
 STYLES = {"better": "green", "worse": "red"}
 
 

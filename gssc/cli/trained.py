@@ -132,9 +132,8 @@ def predict(
                 give_way()
                 skipped += piece.skipped
                 if piece.rows:
-                    written += _write_piece(
-                        table, piece, predict_together(models, piece.graphs, batch_size), loaded.task
-                    )
+                    values = predict_together(models, piece.graphs, batch_size)
+                    written += _write_piece(table, piece, values, loaded.task)
                 bar.update(task, completed=piece.read)
     if skip_invalid:
         console.print(f"{skipped:,} molecule{'s' * (skipped != 1)} left out that cannot be used")

@@ -153,11 +153,8 @@ def scale_to_training(dataset: GraphDataset, how: Scale = "standard") -> GraphDa
             chosen = ("row" if column == "x" and is_bag_of_words(x) else "standard") if how == "auto" else how
             if chosen == "row" and column == "x":
                 if bool((x < 0).any()):
-                    fail(
-                        "data.scale",
-                        "standard or none, or features from 0 upwards",
-                        f"row, and x from {float(x.min())}",
-                    )
+                    expected = "standard or none, or features from 0 upwards"
+                    fail("data.scale", expected, f"row, and x from {float(x.min())}")
                 dataset = scaled_like(dataset, column, ([], []))
             elif chosen != "none":
                 dataset = standardized(dataset, column, mask)
@@ -217,9 +214,8 @@ def describe(dataset: GraphDataset) -> str:
     if of_pairs:
         parts = [f"{len(flat.y):,} {name} pairs" for name, flat in dataset.splits.items()]
     flats: dict[int, FlatGraphs] = {flat.edge_index.data_ptr(): flat for flat in dataset.splits.values()}
-    graphs, nodes, edges = (
-        sum(getattr(flat, name) for flat in flats.values()) for name in ("num_graphs", "num_nodes", "num_edges")
-    )
+    sizes = ("num_graphs", "num_nodes", "num_edges")
+    graphs, nodes, edges = (sum(getattr(flat, name) for flat in flats.values()) for name in sizes)
     size = f"{nodes / graphs:.1f} nodes and {edges / graphs:.1f} edges on average"
     if graphs == 1:
         size = f"{nodes:,} nodes and {edges:,} edges"

@@ -22,11 +22,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from gssc.checks import fail
+from gssc.checks import fail, first_line
 from gssc.datasets import superpixels
 from gssc.datasets.flat import FlatGraphs, GraphDataset, concatenate, from_about
 from gssc.datasets.superpixels import Columns
 from gssc.files import load_tensors, save_tensors
+from gssc.readers import NONSENSE, unpacked
 
 FORMAT, VERSION = "gssc dataset", 4
 ARRAYS = ("ptr", "edge_ptr", "edge_index", "x", "edge_attr", "y", "weight")
@@ -37,8 +38,6 @@ LZMA = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 2, "lp": 2, "pb": 0}]
 # What a pack unpacks to: so many bytes, or so many times its own.
 MOST_BYTES, MOST_TIMES = 1 << 26, 1000
 MOST_PAIRS = 10**7  # of nodes of superpixels that are looked at, or so many times the bytes
-# What nonsense in a file may end in.
-NONSENSE = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, MemoryError)
 SHORT_TYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "float16", "uint32", "int32", "float32")))
 
 
@@ -105,9 +104,8 @@ def read_pack(path: str | Path) -> tuple[GraphDataset, dict[str, Any] | None]:
             mask = arrays.get(f"mask/{name}")
             splits[name] = replace(part, mask=None if mask is None else torch.from_numpy(mask))
             start += count
-    except (*NONSENSE, SafetensorError, lzma.LZMAError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        fail("pack", "a file written by `gssc pack`", f"{path}: {reason}")
+    except (*NONSENSE, MemoryError, SafetensorError, lzma.LZMAError) as error:
+        fail("pack", "a file written by `gssc pack`", f"{path}: {first_line(error)}")
     return replace(dataset, splits=splits), about.get("generator")
 
 
@@ -119,10 +117,7 @@ def _read(about: dict[str, Any], data: bytes) -> Columns:
         raise ValueError("arrays of a negative size")
     if sum(8 * math.prod(max(size, 1) for size in shape) for shape in shapes) > most:
         raise ValueError(f"arrays of more than {most:,} bytes")
-    decompressor = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA)
-    stored = decompressor.decompress(data, max_length=most)
-    if not decompressor.eof:
-        raise ValueError(f"columns that were cut, or of more than {most:,} bytes")
+    stored = unpacked(data, lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=LZMA), most)
     columns = {name: values.T for name, values in load(stored).items()}
     if 8 * sum(values.size for values in columns.values()) > most:  # they are widened before they are compared
         raise ValueError(f"columns of more than {most:,} bytes")

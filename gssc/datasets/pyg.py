@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch_geometric.datasets import ZINC, GNNBenchmarkDataset, LRGBDataset, MalNetTiny
 
-from gssc.checks import check_installed, fail
+from gssc.checks import check_installed, fail, first_line
 from gssc.datasets.split import NAMES
 
 ZINC_FILES = ("raw/{train,val,test}.pickle", "raw/{train,val,test}.index")
@@ -55,7 +55,7 @@ def load_files(name: str, root: Path) -> dict[str, Any]:
     except ValueError:
         raise
     except Exception as error:  # whatever a download or an unpickling may raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         files = " and ".join(RAW_FILES[name])
         raise DatasetError(f"{name}: could not be read or downloaded ({reason}); put {files} below {place}") from error
     # Both variants of ZINC read files of the same names, so that a wrong folder would go unnoticed.

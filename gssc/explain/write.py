@@ -147,9 +147,8 @@ def _influence(subject: Subject, against: Subject | None, nodes: list[int], name
     run, data = subject.run, subject.data
     parts = {f"glob={subject.glob}": influence(run.model, data, nodes, progress=True)}
     if against is not None:
-        parts[f"glob={against.glob}, a run of its own"] = influence(
-            against.run.model, against.data, nodes, progress=True
-        )
+        other = influence(against.run.model, against.data, nodes, progress=True)
+        parts[f"glob={against.glob}, a run of its own"] = other
         note = "compared with a model that was trained by itself"
     elif subject.glob == "none":
         note = "not compared: the model has no global part"

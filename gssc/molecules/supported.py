@@ -18,7 +18,6 @@ from gssc.model import GSSC
 from gssc.nn import GINE, GSSCLayer, GSSConv
 from gssc.nn.encoders import FeatureEncoder, GraphHead, RandomWalkEncoder
 from gssc.nn.layer import FeedForward
-from gssc.nn.norm import BatchNorm
 from gssc.nn.phi import DeepSetPhi
 from gssc.train.build import about_data, build_model
 from gssc.train.processes import Processes
@@ -29,13 +28,6 @@ MOST_GRADIENTS = 2**32
 WIDTHS = (16, 32, 64)
 MAX_CATEGORIES, MAX_BONDS, MAX_STEPS = 256, 4, 64
 
-PARAMETERS_OF_LAYER = {
-    *(f"{norm}.{name}" for norm in ("norm_local", "norm_global", "norm_ffn") for name in ("weight", "bias")),
-    *(f"{linear}.{name}" for linear in ("local.nn.0", "local.nn.2", "glob.lin_out") for name in ("weight", "bias")),
-    *(f"{linear}.{name}" for linear in ("feed_forward.0", "feed_forward.3") for name in ("weight", "bias")),
-    *(f"glob.lin_{name}.weight" for name in ("q", "k", "o", "sq", "sk", "s")),
-    *("glob.degree_scale", "glob.degree_log_scale"),
-}
 # Modules that options are read off, where they are there.
 READ = {
     "node_encoder": FeatureEncoder,
@@ -142,10 +134,7 @@ def _why_not_parts(layer: Any) -> str | None:
         return "its local part is not GINE"
     if type(layer.glob) is not GSSConv or layer.glob.selective:
         return "its global part is not GSSC without selection"
-    if any(type(norm) is not BatchNorm for norm in (layer.norm_local, layer.norm_global, layer.norm_ffn)):
-        return "its norms are not BatchNorms as they are by default"
-    unknown = [name for name, _ in layer.named_parameters() if name not in PARAMETERS_OF_LAYER]
-    return f"a layer has parameters that they do not know: {unknown[0]}" if unknown else None
+    return None
 
 
 def implemented(model: Any) -> GSSC:

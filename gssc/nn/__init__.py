@@ -25,6 +25,7 @@ from gssc.nn.phi import (
     ResistancePhi,
     TransformerPhi,
 )
+from gssc.nn.rivals import Exphormer, GraphMamba, Grit, Performer, PolynormerAttention, SimpleAttention
 from gssc.ops.context import GraphContext, graph_context
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "EdgeHead",
     "EigenvectorEncoder",
     "ElementwisePhi",
+    "Exphormer",
     "FeatureEncoder",
     "GSSCBlock",
     "GSSCLayer",
@@ -42,14 +44,19 @@ __all__ = [
     "GatedGCN",
     "GraphContext",
     "GraphHead",
+    "GraphMamba",
+    "Grit",
     "LocalGCN",
     "LocalPNA",
     "MLPHead",
     "PageRankPhi",
+    "Performer",
     "Phi",
     "PolynomialPhi",
+    "PolynormerAttention",
     "RandomWalkEncoder",
     "ResistancePhi",
+    "SimpleAttention",
     "SoftmaxAttention",
     "SpectralDiagonalEncoder",
     "TransformerPhi",

@@ -1,6 +1,5 @@
 """Both ends of a model: encoders, from raw features to channels, and heads, from channels to predictions."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
@@ -16,6 +15,7 @@ from gssc.nn.reset import Resets
 from gssc.ops import Branch, dropout, graph_pool, gssc_conv, residual_norm
 from gssc.ops.context import GraphContext
 from gssc.ops.op import is_traced, unmodified
+from gssc.spectra.sparse_operator import sparse_rows
 
 # What raw features look like: a number of continuous columns, the vocabulary size of every categorical column, or None.
 Features = int | Sequence[int] | None
@@ -76,14 +76,9 @@ class FeatureEncoder(Resets, nn.Module):
             for size in features:
                 check_positive(f"{name} vocabulary", size)
             self.embeddings = nn.ModuleList(nn.Embedding(size, channels) for size in features)
-        self._begin()
+        self.draw()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        super().reset_parameters()
-        self._begin()
-
-    def _begin(self) -> None:
+    def draw(self) -> None:
         """First values where they are not those of PyTorch's modules."""
         if self.constant is not None:
             nn.init.normal_(self.constant)
@@ -131,13 +126,6 @@ def _product(x: Tensor, linear: nn.Linear, p: float, training: bool) -> Tensor:
     rows, columns = x.crow_indices(), x.col_indices()
     with torch.autocast(x.device.type, enabled=False):
         return F.linear(sparse_rows(rows, columns, kept, x.shape), linear.weight, linear.bias)
-
-
-def sparse_rows(ptr: Tensor, columns: Tensor, values: Tensor, size: Sequence[int]) -> Tensor:
-    """A CSR tensor, without PyTorch's remark that these are young."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.sparse_csr_tensor(ptr, columns, values, tuple(size), check_invariants=False)
 
 
 def embedding_sum(columns: Tensor, embeddings: Sequence[nn.Module] | nn.ModuleList) -> Tensor:
@@ -215,9 +203,7 @@ class EigenvectorEncoder(Resets, nn.Module):
         self.outer = nn.Linear(2 * channels, channels)
 
     def forward(self, eigvals: Tensor, vectors: Tensor, eigmask: Tensor, context: GraphContext) -> Tensor:
-        def of_nodes(rows: Tensor) -> Tensor:
-            return rows.expand(context.nodes, -1) if context.batch is None else rows.index_select(0, context.batch)
-
+        of_nodes = context.spread
         if self.training:
             vectors = vectors * of_nodes(torch.empty_like(eigvals).bernoulli_().mul_(2).sub_(1))
         pairs = torch.stack([vectors, of_nodes(eigvals.masked_fill(~eigmask, 0.0))], dim=2)

@@ -103,14 +103,9 @@ class GSSConv(Resets, nn.Module):
         self.degree_scale = nn.Parameter(torch.empty(channels)) if degree_scaling else None
         self.degree_log_scale = nn.Parameter(torch.empty(channels)) if degree_scaling else None
         self.lin_out = nn.Linear(channels, channels) if out_proj else None
-        self._begin()
+        self.draw()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        super().reset_parameters()
-        self._begin()
-
-    def _begin(self) -> None:
+    def draw(self) -> None:
         """First values of a and b."""
         if self.degree_scale is None or self.degree_log_scale is None:
             return
@@ -198,17 +193,8 @@ class GSSConv(Resets, nn.Module):
         return GraphContext(x.shape[0], phi.shape[0], ptr, batch, known_degree=degree)
 
     def extra_repr(self) -> str:
-        names = (
-            "channels",
-            "phi_channels",
-            "kernel",
-            "kernel_channels",
-            "selective",
-            "normalize",
-            "self_term",
-            "in_proj",
-        )
-        options = {name: getattr(self, name) for name in names}
+        names = "channels phi_channels kernel kernel_channels selective normalize self_term in_proj"
+        options = {name: getattr(self, name) for name in names.split()}
         options |= {"degree_scaling": self.degree_scale is not None, "out_proj": self.lin_out is not None}
         return ", ".join(f"{name}={value!r}" for name, value in options.items())
 

@@ -38,6 +38,7 @@ class GSSCLayer(Resets, nn.Module):
         dropout_ffn: Dropout inside and after the feed-forward network.
         norm: ``"batch"``, ``"layer"`` or ``"none"``.
         scale: What of the layer counts: x becomes x + scale · (layer(x) - x).
+        plain: The local part alone: out = drop(ReLU(norm(local(x)))), or local(x) where it adds the residual itself.
 
     Shapes:
         x [N, C], edge_index [2, E], phi [G, K, c], vectors [N, K], batch [N] -> x [N, C], edge_attr as given or
@@ -62,20 +63,24 @@ class GSSCLayer(Resets, nn.Module):
         dropout_ffn: float = 0.0,
         norm: NormName = "batch",
         scale: float = 1.0,
+        plain: bool = False,
     ) -> None:
         super().__init__()
         check_positive("channels", channels)
         if local is None and glob is None:
             fail("local", "a convolution, or None only where glob is given", "None for both")
+        if plain and (local is None or glob is not None):
+            fail("plain", "False, unless there is a local part alone", True)
         for name, p in zip(("local", "global", "ffn"), (dropout_local, dropout_global, dropout_ffn), strict=True):
             check_probability(f"dropout_{name}", p)
-        self.channels, self.scale = channels, scale
+        self.channels, self.scale, self.plain = channels, scale, plain
         self.local, self.glob = local, glob
         self.dropout_local, self.dropout_global = dropout_local, dropout_global
         self.norm_local = make_norm(norm, channels) if local is not None else None
         self.norm_global = make_norm(norm, channels) if glob is not None else None
-        self.feed_forward = FeedForward(channels, dropout_ffn)
-        self.norm_ffn = make_norm(norm, channels)
+        if not plain:
+            self.feed_forward = FeedForward(channels, dropout_ffn)
+            self.norm_ffn = make_norm(norm, channels)
         self._local_takes = _arguments(local)
         self._local_adds_residual = bool(getattr(local, "residual", False)) or isinstance(local, CGConv)
 
@@ -99,6 +104,9 @@ class GSSCLayer(Resets, nn.Module):
         if context is None:
             context = graph_context(x.shape[0], number_of_graphs(phi, batch), batch, edge_index, degree=degree)
         mask, seed = context.node_mask, context.seeds.get(self)
+        if getattr(self.glob, "reads_edges", False):
+            context.edge_attr = edge_attr
+        settings: dict[str, Any] = {"training": self.training, "seed": seed}
         branches = []
         if self.local is not None and self.norm_local is not None:
             extended, around = (x, context) if context.halo is None else context.extend(x)
@@ -115,9 +123,11 @@ class GSSCLayer(Resets, nn.Module):
         if self.glob is not None and self.norm_global is not None:
             h = self.glob(x, phi, vectors, batch, context=context)
             branches.append(Branch(h, self.norm_global, self.dropout_global))
-        h = residual_norm(x, branches, mask, training=self.training, seed=seed)
-        settings: dict[str, Any] = {"training": self.training, "seed": seed, "site": 2}
-        out = residual_feed_forward(h, self.feed_forward, self.norm_ffn, mask, **settings)
+        if self.plain:
+            adds, alone = self._local_adds_residual, [branch._replace(residual=False) for branch in branches]
+            return h if adds else residual_norm(None, alone, mask, activation=True, **settings), edge_attr
+        h = residual_norm(x, branches, mask, **settings)
+        out = residual_feed_forward(h, self.feed_forward, self.norm_ffn, mask, site=2, **settings)
         return out if self.scale == 1.0 else torch.lerp(x, out, self.scale), edge_attr
 
 

@@ -158,8 +158,12 @@ class TransformerPhi(Phi):
             for _ in range(layers)
         )
 
+    def embedded(self, eigvals: Tensor) -> Tensor:
+        """What attention begins with, [G, K, c]."""
+        return self.embed(signed_sqrt(eigvals).unsqueeze(-1))
+
     def encode(self, eigvals: Tensor, eigmask: Tensor) -> Tensor:
-        e = self.embed(signed_sqrt(eigvals).unsqueeze(-1))
+        e = self.embedded(eigvals)
         # Every frequency may look at itself, so that no row is all masked (softmax of nothing is NaN); for a valid one
         # this adds nothing, and the rows of masked ones are zeroed in the end.
         itself = torch.eye(eigvals.shape[1], dtype=torch.bool, device=eigvals.device)
@@ -172,6 +176,24 @@ class TransformerPhi(Phi):
             e = e + mix(attended.transpose(1, 2).flatten(2))
             e = e + feed_forward(e)
         return e
+
+
+class SpecformerPhi(TransformerPhi):
+    r"""Specformer's encoding of eigenvalues: attention among them, each as sines and cosines of it.
+
+    .. math:: e_k = W [\lambda_k, \sin(s \lambda_k \tau_0), \cos(s \lambda_k \tau_0), \sin(s \lambda_k \tau_1), …]
+
+    with s = 100, τ_i = 10000^(-2i/c), for λ in [0, 2]. From `Specformer <https://arxiv.org/abs/2303.01028>`_.
+    """
+
+    def __init__(self, channels: int, heads: int | None = None, layers: int = 2) -> None:
+        super().__init__(channels, heads, layers)
+        self.embed = nn.Sequential(nn.Linear(1 + 2 * -(-channels // 2), channels))
+
+    def embedded(self, eigvals: Tensor) -> Tensor:
+        i = torch.arange(-(-self.channels // 2), device=eigvals.device, dtype=eigvals.dtype)
+        angles = eigvals.unsqueeze(-1) * (100.0 * 10_000.0 ** (-2.0 * i / self.channels))
+        return self.embed(torch.cat([eigvals.unsqueeze(-1), angles.sin(), angles.cos()], dim=-1))
 
 
 class DiffusionPhi(Phi):
@@ -232,6 +254,7 @@ PHIS: dict[str, Callable[[int], Phi]] = {
     "elementwise": ElementwisePhi,
     "polynomial": PolynomialPhi,
     "transformer": TransformerPhi,
+    "specformer": SpecformerPhi,
 }
 
 

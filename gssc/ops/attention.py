@@ -4,7 +4,8 @@
     ∂V = Wᵀ∂O,   ∂W = ∂O Vᵀ,   ∂S = W ⊙ (∂W - rowsum(∂W ⊙ W)),   ∂Q = ∂S K / sqrt(D),   ∂K = ∂Sᵀ Q / sqrt(D)
 
 per graph and head, D = C / heads. Graphs are padded by size (see ``segments``), never to the largest graph of the
-batch; keys that are padding are masked. Backward recomputes W, so that nothing of size n² is kept between the passes.
+batch; keys that are padding are masked. Nothing of size n² is kept between the passes: backward computes again, by
+PyTorch's fused kernels where there are some, which store no W at all.
 
 Sorting graphs by size means asking the device for the sizes. Where that must not be (inside a CUDA graph), ``largest``
 bounds them and all graphs are padded to it: more products with zeros, but shapes that are known beforehand.
@@ -19,6 +20,11 @@ from torch import Tensor
 
 from gssc.ops.op import empty_like, op
 from gssc.ops.segments import Bucket, buckets
+
+
+def layouts(ptr: Tensor, nodes: int, largest: int) -> list[tuple[Bucket, Tensor | None]]:
+    """Graphs padded by size, or all to ``largest`` unless it is 0; and which nodes are beyond that."""
+    return [_bounded(ptr, nodes, largest)] if largest else [(bucket, None) for bucket in buckets(ptr, nodes)]
 
 
 def _bounded(ptr: Tensor, nodes: int, largest: int) -> tuple[Bucket, Tensor]:
@@ -43,9 +49,8 @@ def _per_graph(
     Results are written into ``out``, which is returned.
     """
     nodes = rows[0].shape[0]
-    layouts: Any = [_bounded(ptr, nodes, largest)] if largest else [(bucket, None) for bucket in buckets(ptr, nodes)]
     with torch.autocast(ptr.device.type, enabled=False):
-        for bucket, beyond in layouts:
+        for bucket, beyond in layouts(ptr, nodes, largest):
             visible = None
             if bucket.slots is not None:
                 visible = bucket.pad(rows[0].new_ones(nodes, 1)).squeeze(2).bool()[:, None, None, :]
@@ -64,6 +69,14 @@ def _forward_padded(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> 
 def _backward_padded(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
+    # The derivative of fused attention stores no scores; it adds in any order, and cannot be differentiated.
+    if not torch.is_grad_enabled() and not torch.are_deterministic_algorithms_enabled():
+        with torch.enable_grad():
+            inputs = q_in, k_in, v_in = tuple(rows.detach().requires_grad_() for rows in (q, k, v))
+            (out,) = _forward_padded(q_in, k_in, v_in, visible)
+        if out.requires_grad:  # not where a compiler has called
+            d_q, d_k, d_v = torch.autograd.grad(out, inputs, grad)
+            return d_q, d_k, d_v
     scale = q.shape[-1] ** -0.5
     scores = (q @ k.transpose(-1, -2)).float() * scale if q.dtype.itemsize < 4 else q @ k.transpose(-1, -2) * scale
     if visible is not None:

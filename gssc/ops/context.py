@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ class GraphContext:
         gains: A and A_s by convolution, where they were made for all layers at once.
         seeds: Of dropout, by module, from ``gssc.ops.new_seeds``; modules that are not there draw their own.
         final: The local part whose edge features nobody reads.
+        expander: Of every node, to which it is joined, [N, degree / 2], see `gssc.ExpanderGraph`.
+        edge_attr: Edge features, [E, C], for a global part that says that it ``reads_edges``.
+        carried: What global parts hand from layer to layer.
         halo: Of one graph that several processes hold: nodes, degrees and eigenvectors are those of the own nodes,
             while ``edge_index`` numbers those of the halo behind them.
         reduce: With a halo: makes sums over own nodes those over all; differentiable.
@@ -57,6 +60,15 @@ class GraphContext:
     gains: Mapping[nn.Module, Gains] = field(default_factory=dict)
     seeds: Mapping[nn.Module, Tensor] = field(default_factory=dict)
     final: nn.Module | None = None
+    expander: Tensor | None = None
+    edge_attr: Tensor | None = None
+    carried: dict[str, Any] = field(default_factory=dict)
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """What graphs have, [G, ...], at each of their nodes, [N, ...]."""
+        one = self.batch is None
+        return rows.expand(self.nodes, *rows.shape[1:]) if one else rows.index_select(0, self.batch)  # type: ignore[arg-type]
+
     halo: Halo | None = None
     reduce: Callable[[Tensor], Tensor] | None = None
     entering: Tensor | None = None

@@ -6,6 +6,7 @@ nothing has a gradient.
 """
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ class Op:
 
     def __init__(self, name: str, function: Callable[..., Any], mutates_args: Iterable[str] = ()) -> None:
         self.function = function
-        self.library = torch.library.custom_op(name, function, mutates_args=tuple(mutates_args))
+        self.library = torch.library.custom_op(name, _apart(function), mutates_args=tuple(mutates_args))
         self.apply: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., None] | None = None
@@ -51,6 +52,25 @@ class Op:
         if self.apply is None or not torch.is_grad_enabled():
             return self.function(*inputs)
         return self.apply(*inputs)
+
+
+def _apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with results none of which shares memory with another, as ``torch.library`` wants them."""
+
+    @wraps(function)
+    def apart(*inputs: Any, **named: Any) -> Any:
+        results = function(*inputs, **named)
+        if not isinstance(results, (list, tuple)):
+            return results
+        seen: set[int] = set()
+        separate = []
+        for tensor in results:
+            memory = tensor.untyped_storage().data_ptr()
+            separate.append(tensor.clone() if memory in seen else tensor)
+            seen.add(memory)
+        return type(results)(separate)
+
+    return apart
 
 
 def quick_apply(function: Any) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from gssc.checks import fail
+from gssc.checks import check_choice, fail
 
 BACKENDS = ("auto", "naive", "torch", "triton")  # of an op
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -37,6 +37,16 @@ def can_fuse(*tensors: Tensor | None) -> bool:
         if tensor is not None and not (tensor.is_cuda and tensor.dtype in FLOATS):
             return False
     return HAS_TRITON
+
+
+def chosen(backend: str, **tensors: Tensor | None) -> str:
+    """The backend that was asked for, where it can be; for ``"auto"`` triton where that can be, else torch."""
+    check_choice("backend", backend, BACKENDS)
+    if backend == "triton":
+        check_fusible(**tensors)
+    if backend != "auto":
+        return backend
+    return "triton" if can_fuse(*tensors.values()) else "torch"
 
 
 def check_fusible(**tensors: Tensor | None) -> None:

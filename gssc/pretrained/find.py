@@ -116,9 +116,8 @@ def _find_shipped(name: str) -> Path:
         if inside := seed_folders(folder):
             fail("run", "the folder of one seed", f"{folder}, which holds {', '.join(seed.name for seed in inside)}")
         if folder.exists() or len(folder.parts) > 1 or not names:
-            ships = (
-                f"or one of the models {', '.join(names)}" if names else "(no pretrained model ships with this copy)"
-            )
+            shipped = f"or one of the models {', '.join(names)}"
+            ships = shipped if names else "(no pretrained model ships with this copy)"
             fail("run", f"the folder of a run with its config.yaml, OUT/seed-N of `gssc train`, {ships}", name)
         check_choice("model", name, names)
     return pretrained_folder() / name

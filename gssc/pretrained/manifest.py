@@ -25,10 +25,7 @@ def make_manifest(name: str, contents: Mapping[str, bytes]) -> bytes:
 
 def read_manifest(data: bytes, where: str) -> dict[str, tuple[int, str]]:
     """Size and checksum of each file, from the bytes of a manifest; names are plain ones, without folders."""
-    try:
-        value = parse_json(data, where, MANIFEST)
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{where}: expected the manifest of a published model, got something else") from error
+    value = parse_json(data, where, MANIFEST)
     listed = {file: (about["bytes"], about["sha256"]) for file, about in value["files"].items()}
     if value["format"] != FORMAT:
         raise DamagedFileError(f"{where}: expected a manifest of format {FORMAT}, got {value['format']!r}")
@@ -49,16 +46,12 @@ def check_folder(folder: Path) -> None:
         path = folder / file
         if not path.is_file():
             raise DamagedFileError(f"{path}: expected a file of {size} bytes, got no such file")
-        check_bytes(read_bytes(path, size), size, digest, str(path))
-
-
-def check_bytes(data: bytes, size: int, digest: str, where: str) -> None:
-    """Fail unless the bytes are those that the manifest means."""
-    check_digest(len(data), sha256(data), size, digest, where)
+        data = read_bytes(path, size)
+        check_digest(len(data), sha256(data), size, digest, str(path))
 
 
 def check_digest(count: int, found: str, size: int, digest: str, where: str) -> None:
-    """`check_bytes` of so many bytes with this checksum."""
+    """Fail unless so many bytes with this checksum are those that the manifest means."""
     if count != size:
         raise DamagedFileError(f"{where}: expected {size} bytes, got {count}")
     if found != digest:

@@ -9,9 +9,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from gssc.checks import fail
+from gssc.checks import fail, first_line
 from gssc.readers import is_number
-from gssc.report.runs import SeedRun, reason
+from gssc.report.runs import SeedRun
 from gssc.report.svg import GRID, INK, SERIES, WIDTH, panels
 from gssc.report.variants import Variant
 
@@ -109,7 +109,7 @@ def predictions_plot(run: SeedRun) -> tuple[Any, str] | None:
         tensors = load_file(path)
         prediction, target = (tensors[name].astype(np.float64) for name in ("prediction", "target"))
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        fail(path, "a safetensors file with prediction and target", reason(error))
+        fail(path, "a safetensors file with prediction and target", first_line(error))
     if prediction.ndim != 2 or len(prediction) != len(target):
         fail(path, "as many targets as predictions", f"shapes {prediction.shape} and {target.shape}")
     kind = run.task.get("kind") or ("regression" if target.shape == prediction.shape else "multiclass")

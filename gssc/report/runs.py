@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gssc.checks import fail
+from gssc.checks import fail, first_line
 from gssc.config import with_defaults
-from gssc.readers import LARGEST_LOG, conform, is_number, parse_json, parse_yaml, read_bytes, whole
+from gssc.readers import LARGEST_LOG, conform, is_number, parse_json, parse_yaml, read_bytes, unpacked, whole
 
 SEED_FOLDER = re.compile(r"seed-(\d+)")
 TEACHERS = "teachers"  # the folder of gssc.train.teachers, which needs PyTorch
@@ -114,9 +114,8 @@ def read_seed(folder: Path) -> SeedRun:
     if not config and not notes:
         problem = "missing" if config is None else "damaged (no settings in it)"
         notes.append(f"{folder / 'config.yaml'}: {problem}")
-    environment, dataset, summary = (
-        _read(folder / f"{name}.json", _parse_object, notes) for name in ("environment", "dataset", "summary")
-    )
+    files = (folder / f"{name}.json" for name in ("environment", "dataset", "summary"))
+    environment, dataset, summary = (_read(file, _parse_object, notes) for file in files)
     if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary)]):
         notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
         summary = {}
@@ -124,8 +123,8 @@ def read_seed(folder: Path) -> SeedRun:
     history = _read(recorded, _parse_table, notes) if recorded.exists() else _history(folder / "metrics.jsonl", notes)
     named, written = SEED_FOLDER.fullmatch(folder.resolve().name), (summary or {}).get("seed")
     seed = int(named.group(1)) if named else int(written) if is_number(written) else None
-    files = (config or {}, environment or {}, dataset or {}, history or [], summary or {})
-    return SeedRun(folder, seed, *files, tuple(notes))
+    contents = (config or {}, environment or {}, dataset or {}, history or [], summary or {})
+    return SeedRun(folder, seed, *contents, tuple(notes))
 
 
 def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | None:
@@ -135,7 +134,7 @@ def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | 
     try:
         return parse(read_bytes(path, LARGEST_LOG))
     except (EOFError, ValueError, zlib.error, csv.Error) as error:
-        notes.append(f"{path}: damaged ({reason(error)})")
+        notes.append(f"{path}: damaged ({first_line(error)})")
         return None
 
 
@@ -146,18 +145,11 @@ def _parse_object(raw: bytes) -> dict[str, Any]:
 
 def _parse_table(raw: bytes) -> list[dict[str, Any]]:
     """The epochs of a compressed table of numbers."""
-    rows = csv.DictReader(_unpacked(raw).decode().splitlines())
+    text = unpacked(raw, zlib.decompressobj(zlib.MAX_WBITS | 16), LARGEST_LOG).decode()
+    rows = csv.DictReader(text.splitlines())
     table = [{key: int(t) if t.lstrip("-").isdecimal() else float(t) for key, t in row.items() if t} for row in rows]
     conform(table, [{"epoch": whole(1)}], "its table")
     return table
-
-
-def _unpacked(raw: bytes) -> bytes:
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    data = unpacker.decompress(raw, LARGEST_LOG)
-    if not unpacker.eof:
-        raise ValueError("a table that was cut, or is too large")
-    return data
 
 
 def _history(path: Path, notes: list[str]) -> list[dict[str, Any]]:
@@ -204,8 +196,3 @@ def _fits(key: str, summary: Mapping[str, Any]) -> bool:
 
 def _mapping(value: object) -> dict[str, Any]:
     return {str(key): entry for key, entry in value.items()} if isinstance(value, Mapping) else {}
-
-
-def reason(error: BaseException) -> str:
-    """An error in one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

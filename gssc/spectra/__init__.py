@@ -4,6 +4,7 @@ from gssc.spectra.attached import DataLoader
 from gssc.spectra.cache import CacheWarning
 from gssc.spectra.certificate import Certificate, SpectrumError
 from gssc.spectra.dataset_spectra import PreparedSpectra, prepare, prepare_spectra
+from gssc.spectra.expander import ExpanderGraph
 from gssc.spectra.random_features import RandomFeatures
 from gssc.spectra.transforms import EmptySpectrumWarning, LaplacianSpectrum, RandomWalkSE
 
@@ -12,6 +13,7 @@ __all__ = [
     "Certificate",
     "DataLoader",
     "EmptySpectrumWarning",
+    "ExpanderGraph",
     "LaplacianSpectrum",
     "PreparedSpectra",
     "RandomFeatures",

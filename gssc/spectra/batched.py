@@ -17,15 +17,7 @@ import torch
 from torch import Tensor
 
 from gssc.spectra.dense_pairs import StackPairs, complete_pairs
-from gssc.spectra.operators import (
-    Directed,
-    build_operator,
-    degrees,
-    row_bounds,
-    scaled,
-    smallest_nodes,
-    zero_mode_mass,
-)
+from gssc.spectra.operators import Directed, build_operator, degrees, row_bounds, scaled, smallest_nodes, zero_mode_mass
 from gssc.spectra.packed import PackedGraphs, single_thread
 from gssc.spectra.random_walk import return_probabilities_dense, walk_matrix
 from gssc.spectra.truncation import DENSE_ACCURACY, SpectrumSettings, cut

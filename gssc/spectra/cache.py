@@ -25,7 +25,7 @@ from gssc.checks import fail
 from gssc.files import CHECKSUM, DIGITS, DamagedFileError, load_tensors, remove_dead, sync_folder, temporary_folder
 
 # Part of every key: raise it when a change to any solver, or to the layout of an entry, may change stored bytes.
-SOLVER_VERSION = 9
+SOLVER_VERSION = 10
 CacheArgument = bool | str | os.PathLike[str] | None
 
 

@@ -25,7 +25,8 @@ class Part:
     """Eigenpairs of b components of s nodes each.
 
     nodes [b, s] are the components' nodes, values [b, m] are theirs, errors [b, m] are ‖L p - λ p‖, and the vectors
-    [b, s, m] are where they were computed. ``norm`` is the largest |λ| of all, 0 where not all were computed.
+    [b, s, m] are where they were computed. ``norm`` is the largest |λ| of all, 0 where not all were computed. The first
+    value of each component is its exact zero mode where there are ``zero_modes``.
     """
 
     nodes: np.ndarray
@@ -34,6 +35,14 @@ class Part:
     errors: np.ndarray
     orthogonality: float
     norm: float = 0.0
+    zero_modes: bool = False
+
+    def zero_of(self, otherwise: int) -> np.ndarray:
+        """The first node of the component for pairs that are its exact zero mode, and ``otherwise``, [b, m]."""
+        out = np.full(self.values.shape, otherwise)
+        if self.zero_modes:
+            out[:, 0] = self.nodes.min(axis=1)
+        return out
 
     def write(self, pairs: np.ndarray, out: Tensor, columns: np.ndarray) -> None:
         """Copy the vectors of these ``pairs``, numbers into ``values.ravel()``, to these columns of out [n, k]."""
@@ -101,4 +110,5 @@ def dense_part(nodes: np.ndarray, stack: np.ndarray, bound: np.ndarray, mass: np
     errors = np.ldexp(pairs.error.gather(1, pairs.place.gather(1, index)).numpy(), exponent[:, None])
     values = np.ldexp(pairs.values.gather(1, index).numpy(), exponent[:, None])
     norm = float(np.ldexp(pairs.norm.numpy(), exponent).max())
-    return Part(nodes, values, pairs.vectors(index).mT, errors, float(pairs.orthogonality.max()), norm)
+    vectors, orthogonality = pairs.vectors(index).mT, float(pairs.orthogonality.max())
+    return Part(nodes, values, vectors, errors, orthogonality, norm, zero_modes=mass is not None)

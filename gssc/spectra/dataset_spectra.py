@@ -17,6 +17,7 @@ from gssc.spectra.attached import SIZE, size_text
 from gssc.spectra.batched import BATCHED_NODES, BatchedSpectra, empty_spectra, solve_batched
 from gssc.spectra.cache import CacheArgument, check_stored, content_key, narrowed, open_cache
 from gssc.spectra.certificate import Certificate, read_certificate
+from gssc.spectra.expander import ExpanderGraph
 from gssc.spectra.operators import Directed, degrees
 from gssc.spectra.packed import PackedGraphs, pack, single_thread
 from gssc.spectra.random_walk import return_probabilities
@@ -34,6 +35,11 @@ class PreparedSpectra:
     edge_ptr: Tensor
     by_graph: dict[int, Certificate]
 
+    def attributes(self) -> dict[str, Tensor]:
+        """Spectra and encodings, as far as they were asked for, by the names that graphs have them under."""
+        found = {name: getattr(self.flat, name) for name in ("eigvals", "eigvecs", "eigmask", "rwse")}
+        return {name: tensor for name, tensor in found.items() if tensor.shape[1]}
+
     def certificate(self, graph: int) -> Certificate:
         """How good the spectrum of one graph is; graphs of the batched path have a complete, hence proved solve."""
         if graph in self.by_graph:
@@ -48,6 +54,7 @@ def prepare(
     spectrum: LaplacianSpectrum | None = None,
     rwse: RandomWalkSE | None = None,
     *,
+    expander: ExpanderGraph | None = None,
     device: str | torch.device | None = None,
     cache: CacheArgument = None,
     progress: bool = True,
@@ -62,6 +69,7 @@ def prepare(
         dataset: A PyG InMemoryDataset or a list of ``Data``.
         spectrum: What to attach as ``eigvals``, ``eigvecs`` and ``eigmask``; None for no spectra.
         rwse: What to attach as ``rwse``; None for none.
+        expander: What to attach as ``expander``, made anew rather than read from the cache; None for none.
         device: Where to solve; None for the device of ``spectrum``.
         cache: As for `LaplacianSpectrum`, whose own is used where this is None; one file for the whole dataset.
         progress: Show a progress bar.
@@ -70,6 +78,11 @@ def prepare(
         fail("dataset", "an InMemoryDataset or a list of Data", type(dataset).__name__)
     if isinstance(dataset, InMemoryDataset) and dataset._indices is not None:
         dataset = dataset.copy()  # a subset gets storage of its own
+    if expander is not None:
+        ptr = pack(dataset).ptr
+        dataset = _attach(dataset, {"expander": expander.rows(ptr.diff())}, {"expander": ptr})
+        if spectrum is None and rwse is None:
+            return dataset
     solved = prepare_spectra(dataset, spectrum, rwse, device=device, cache=cache, progress=progress)
     flat = solved.flat
     new: dict[str, Any] = {"degree": flat.degree}

@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, splu
 from threadpoolctl import threadpool_limits
 
+from gssc.checks import first_line
 from gssc.spectra.certificate import Pairs, SpectrumError, lowest_pairs, rayleigh_ritz
 
 # Fill is at most nodes × width (width: half bandwidth after Cuthill-McKee, close to the size of a separator); minimum
@@ -120,7 +121,7 @@ def lanczos(operator: Any, count: int, which: str, rng: np.random.Generator, tol
     try:
         return eigsh(operator, count, which=which, v0=rng.standard_normal(n), ncv=size, tol=tol, **extra)[1]
     except ArpackError as error:
-        raise SpectrumError(f"shift-invert Lanczos: {str(error).splitlines()[0]}") from error
+        raise SpectrumError(f"shift-invert Lanczos: {first_line(error)}") from error
 
 
 # Products in Lanczos are short and many: threads of the BLAS wait for each other (measured: three times slower on two).

@@ -1,27 +1,18 @@
 """LOBPCG (SciPy) preconditioned by algebraic multigrid (pyamg, optional): for hard, mesh-like Laplacians."""
 
-import importlib
 import warnings
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import lobpcg
 
+from gssc.checks import first_line
 from gssc.spectra.certificate import Pairs, SpectrumError, lowest_pairs, rayleigh_ritz
 from gssc.spectra.factorization import with_int32
 
 RESIDUAL_TARGET = 1e-9
 ITERATIONS = 200
 GUARD = 4
-
-
-def import_pyamg() -> Any:
-    """The pyamg package, or an ImportError that says what to install."""
-    try:
-        return importlib.import_module("pyamg")
-    except ImportError as error:
-        raise ImportError("solver='lobpcg' needs pyamg: pip install pyamg") from error
 
 
 def solve_lobpcg(
@@ -32,7 +23,8 @@ def solve_lobpcg(
     The preconditioner is one multigrid cycle for H - shift, positive definite for a shift below the spectrum. Raises
     SpectrumError when the residuals stay too large; what they are is left to the certificate.
     """
-    pyamg = import_pyamg()
+    import pyamg
+
     n = matrix.shape[0]
     fixed = np.zeros((n, 0)) if zero_modes is None else zero_modes
     scale = float(abs(matrix).sum(axis=1).max())
@@ -51,7 +43,7 @@ def solve_lobpcg(
             cycle = pyamg.smoothed_aggregation_solver(positive, max_coarse=500).aspreconditioner()
             _, vectors = lobpcg(matrix, start, M=cycle, Y=zero_modes, tol=tolerance, maxiter=ITERATIONS, largest=False)
         except (ValueError, np.linalg.LinAlgError, RuntimeError) as error:
-            raise SpectrumError(f"LOBPCG: {str(error).splitlines()[0]}") from error
+            raise SpectrumError(f"LOBPCG: {first_line(error)}") from error
         finally:
             np.random.set_state(state)  # noqa: NPY002
     if not np.isfinite(vectors).all():

@@ -7,9 +7,9 @@ from typing import Any
 
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.utils import cumsum
 
 from gssc.checks import check_shape, fail
 from gssc.spectra.operators import Directed, adjacency_matrix, check_edges, check_weights
@@ -107,7 +107,7 @@ def pack(
         weight = torch.cat([ones[:size] if w is None else w for size, w in zip(sizes, weights, strict=True)])
     edge_index = torch.cat(ends, dim=1) if ends else torch.empty(2, 0, dtype=torch.long)
     nodes, edges = (torch.tensor(numbers, dtype=torch.long) for numbers in (counts, sizes))
-    return _packed(edge_index, weight, nodes, _starts(edges))
+    return _packed(edge_index, weight, nodes, cumsum(edges))
 
 
 def read_graph(data: Any, weight_attr: str | None, name: str = "data") -> tuple[Tensor, Tensor | None, int]:
@@ -150,12 +150,8 @@ def _collated_counts(store: Any, slices: Mapping[str, Any]) -> Tensor | None:
     return None
 
 
-def _starts(sizes: Tensor) -> Tensor:
-    return F.pad(sizes.cumsum(0), (1, 0))
-
-
 def _packed(edge_index: Tensor, weight: Tensor | None, counts: Tensor, edge_ptr: Tensor) -> PackedGraphs:
     check_edges(edge_index)
     if weight is not None:
         weight = check_weights("edge_weight", weight, edge_index.shape[1])
-    return PackedGraphs(edge_index.detach().cpu().long(), weight, _starts(counts), edge_ptr.long())
+    return PackedGraphs(edge_index.detach().cpu().long(), weight, cumsum(counts), edge_ptr.long())

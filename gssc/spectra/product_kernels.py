@@ -45,20 +45,9 @@ def finish(total, row, valid, begin, weight, x, z, coefficients, column, stride,
 
 @triton.jit
 def short_rows(
-    rows,
-    count,
-    crow,
-    col,
-    weight,
-    x,
-    z,
-    coefficients,
-    groups,
-    ALIGN: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-    ADDS: tl.constexpr,
-):
+    rows, count, crow, col, weight, x, z, coefficients, groups,
+    ALIGN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, ADDS: tl.constexpr,
+):  # fmt: skip
     """A block of rows of similar length, four entries of each at a time so that enough loads are under way."""
     index = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     valid = index < count
@@ -108,20 +97,9 @@ def long_parts(
 
 @triton.jit
 def long_rows(
-    rows,
-    first,
-    crow,
-    weight,
-    x,
-    z,
-    partial,
-    coefficients,
-    groups,
-    ALIGN: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SLOTS: tl.constexpr,
-    ADDS: tl.constexpr,
-):
+    rows, first, crow, weight, x, z, partial, coefficients, groups,
+    ALIGN: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr, ADDS: tl.constexpr,
+):  # fmt: skip
     """Add the pieces of one long row, in a fixed order."""
     index = tl.program_id(0) + tl.arange(0, 1)
     begin = tl.load(first + tl.program_id(0))

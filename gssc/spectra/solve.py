@@ -10,15 +10,7 @@ from torch import Tensor
 from gssc.checks import check_choice, fail
 from gssc.spectra.certificate import Certificate, CountRefusedError, SpectrumError, judge, orthogonality, residual_norms
 from gssc.spectra.components import Part, find_components, small_parts
-from gssc.spectra.operators import (
-    Operator,
-    build_operator,
-    degrees,
-    row_bounds,
-    scaled,
-    smallest_nodes,
-    zero_mode_mass,
-)
+from gssc.spectra.operators import Operator, build_operator, degrees, row_bounds, scaled, smallest_nodes, zero_mode_mass
 from gssc.spectra.solver_choice import DENSE_LIMIT, SOLVERS, LargeComponent, Solver, SolverSettings, dense_size
 from gssc.spectra.sparse_operator import DeviceGraph
 from gssc.spectra.truncation import DENSE_ACCURACY, Spectrum, SpectrumSettings, Truncation, Which, ZeroModes, cut
@@ -162,8 +154,9 @@ class Merge:
         parts = self._parts()
         flat = np.concatenate([np.zeros(0), *(part.values.ravel() for part in parts)])
         errors = np.concatenate([np.zeros(0), *(part.errors.ravel() for part in parts)])
-        # Stable, so that equal values keep the order of their components.
-        self.order = np.argsort(flat, kind="stable")
+        first = np.concatenate([np.zeros(0, dtype=np.int64), *(part.zero_of(self.n).ravel() for part in parts)])
+        # Exact zero modes by their first nodes, as in the batched path; equal values in the order of their components.
+        self.order = np.lexsort((flat, first))
         norms = np.concatenate([np.zeros(0), *(np.full(part.values.size, part.norm) for part in parts)])[self.order]
         self.values, self.errors = (torch.from_numpy(row[self.order]).unsqueeze(0) for row in (flat, errors))
         norm = None
@@ -173,7 +166,7 @@ class Merge:
             norm = torch.from_numpy(norms[:1] if norms.size else np.zeros(1))
         accuracy = torch.maximum(self.errors, DENSE_ACCURACY * torch.from_numpy(norms))
         size, zeros = torch.tensor([flat.size]), torch.tensor([self.zeros])
-        self.exact = torch.arange(flat.size) < (0 if self.both else zeros)  # zero modes of components
+        self.exact = torch.from_numpy(first[self.order] < self.n)
         self.cut = cut(self.values, accuracy, size, self.settings, zeros, norm, self.floor)
         self.orthogonality = max((part.orthogonality for part in parts), default=0.0)
 

@@ -25,11 +25,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from gssc.checks import check_installed
 from gssc.spectra.certificate import MISS_LIMIT, CountRefusedError, Pairs, SpectrumError
 from gssc.spectra.chebyshev import ChebyshevBlock
 from gssc.spectra.components import Part, dense_part
 from gssc.spectra.factorization import is_cheap, negative_count, solve_shift_invert
-from gssc.spectra.lobpcg import import_pyamg, solve_lobpcg
+from gssc.spectra.lobpcg import solve_lobpcg
 from gssc.spectra.sparse_operator import SparseOperator
 
 Solver = Literal["auto", "dense", "shift_invert", "chebyshev", "lobpcg"]
@@ -115,7 +116,7 @@ class LargeComponent:
 
     def _rungs(self, solver: Solver) -> list[tuple[str, int]]:
         if solver == "lobpcg":
-            import_pyamg()
+            check_installed("solver='lobpcg'", "pyamg")
         if solver not in ("auto", "chebyshev"):
             return [(solver, 0), (solver, 1)]
         rungs = [("chebyshev", 0), ("chebyshev", 1), ("chebyshev", 2)]
@@ -170,7 +171,7 @@ class LargeComponent:
         parts = []
         if self.zero_mode is not None:
             zero = np.zeros((1, 1))
-            parts.append(Part(nodes, zero, self.zero_mode[None, :, None], zero, 0.0))
+            parts.append(Part(nodes, zero, self.zero_mode[None, :, None], zero, 0.0, zero_modes=True))
         self.ends = []
         for sign in (1.0,) if laplacian else (1.0, -1.0):
             self.ends.append(self._solve_end(sign, min(count, self.n - laplacian), attempt))

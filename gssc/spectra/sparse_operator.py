@@ -67,13 +67,7 @@ class SparseOperator:
         if centre or half != 1.0:
             weight = weight / half
             weight[self.crow[:-1].long()] -= centre / half
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-            # Said by torch 2.11 although the choice is explicit.
-            warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
-            return torch.sparse_csr_tensor(
-                self.crow, self.col, weight.to(dtype), size=(self.n, self.columns), check_invariants=False
-            )
+        return sparse_rows(self.crow, self.col, weight.to(dtype), (self.n, self.columns))
 
     @property
     def stream(self) -> int:
@@ -218,6 +212,13 @@ class DeviceGraph:
             # In the order of the host: (weight · scale of the row) · scale of the column.
             diagonal, weight = (degree > 0).double(), weight * scale[self.row] * scale[self.col.long()]
         return SparseOperator.from_entries(self.crow, self.col, -weight, diagonal), zero_mode
+
+
+def sparse_rows(crow: Tensor, col: Tensor, values: Tensor, size: tuple[int, ...]) -> Tensor:
+    """A CSR tensor, without PyTorch's remark that these are young."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)
 
 
 def upload(matrix: sp.csr_array, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor]:

@@ -76,7 +76,8 @@ class LaplacianSpectrum(GraphTransform):
         zero_modes: Whether to ``"keep"`` or ``"drop"`` λ = 0, one mode per connected component (Laplacians only). Where
             there are more than ``k``, one mode is kept for all, and the smallest λ > 0: something is always kept.
         truncation: ``"eigenspace"`` drops the eigenspace that straddles the cut, so that the result does not depend
-            on the solver's choice of basis; ``"raw"`` cuts through it.
+            on the solver's choice of basis; ``"raw"`` cuts through it: of λ = 0 it keeps the modes of those components
+            whose first nodes come first, of another eigenspace what the solver has first.
         directed: ``"symmetrize"`` a directed graph edge by edge, or ``"reject"`` it.
         weight_attr: Attribute that holds edge weights, used where present; ``None`` ignores weights.
         solver: ``"auto"``, or the name of a solver to force; see `gssc.spectra.solve.solve`.

@@ -7,7 +7,8 @@ error / gap (Davis-Kahan, ``docs/spectra.md``): it lies only in gaps that are fa
 are narrower the whole cluster of eigenvalues goes. Zero modes known exactly have no error and need no such gap.
 
 Graphs are the rows of tensors [B, m], on any device, and one graph is one row: row b holds ``count[b]`` eigenvalues,
-ascending, and anything after them.
+ascending, and anything after them. Zero modes that are known exactly come first, by the first nodes of their
+components, whatever the rounding of others: they are what a raw cut through λ = 0 keeps.
 """
 
 from dataclasses import dataclass, replace
@@ -115,7 +116,7 @@ class Selection:
     (0 where masked), are the result; ``available`` [B] counts the pairs that there were to choose from. ``merged``
     [B, m] are all values, cleaned, ``accepted`` [B, m] marks those on the kept side of the cut (zero modes that are
     dropped on request, ``dropped`` [B] in number, included), and ``gap`` [B] is the distance across the cut, from any
-    value kept to the nearest one that is not: inf where one side is empty.
+    value kept to the nearest one that is not: inf where one side is empty, 0 where it goes through a cluster.
     """
 
     values: Tensor
@@ -270,7 +271,8 @@ def select(
     final = F.pad(merged.gather(1, order)[:, :k], fill).masked_fill(~mask, 0.0)
     index = F.pad(order[:, :k], fill).masked_fill(~mask, 0)
     across = (accepted[:, 1:] != accepted[:, :-1]) & present[:, 1:]
-    gap = F.pad(distance.masked_fill(~across, torch.inf), (1, 0), value=torch.inf).amin(1)
+    apart = distance.masked_fill(cluster.diff(dim=1) == 0, 0.0).masked_fill(~across, torch.inf)
+    gap = F.pad(apart, (1, 0), value=torch.inf).amin(1)
     return Selection(final, mask, index, available, merged, accepted, gap, dropped)
 
 

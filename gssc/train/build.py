@@ -13,7 +13,7 @@ from gssc.config import ModelConfig, Recipe, SpectrumConfig
 from gssc.datasets.flat import FlatGraphs, GraphDataset
 from gssc.datasets.negatives import NegativeSampler, are_links
 from gssc.model import GSSC
-from gssc.spectra import LaplacianSpectrum, RandomWalkSE, prepare_spectra
+from gssc.spectra import ExpanderGraph, LaplacianSpectrum, RandomWalkSE, prepare_spectra
 from gssc.spectra.batched import BATCHED_NODES
 from gssc.spectra.cache import CacheArgument
 from gssc.spectra.dataset_spectra import PreparedSpectra
@@ -105,10 +105,9 @@ def build_store(
     """Spectra and encodings of the graphs, from the cache or computed into it, then everything on the device."""
     ordered = graphs.sorted_by_destination()
     prepared = prepare_graphs(ordered, recipe, device, cache)
-    spectra: dict[str, Tensor] = {}
-    if prepared is not None:
-        found = {name: getattr(prepared.flat, name) for name in ("eigvals", "eigvecs", "eigmask", "rwse")}
-        spectra = {name: tensor for name, tensor in found.items() if tensor.shape[1]}
+    spectra = {} if prepared is None else prepared.attributes()
+    if recipe.model.glob == "exphormer":
+        spectra["expander"] = ExpanderGraph().rows(ordered.ptr.diff())
     return GraphStore(ordered, spectra, device, level == "node")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gssc.checks import first_line
 from gssc.config import with_defaults
 from gssc.files import DamagedFileError, load_tensors, save_tensors
 from gssc.readers import CHECKPOINT, NONSENSE, conform
@@ -72,8 +73,7 @@ def load_checkpoint(path: Path, trainer: Trainer, expected: dict[str, Any]) -> t
             raise ValueError("best weights of another shape")
         return position, Best(about["best_epoch"], score, best, recent)
     except (*NONSENSE, RuntimeError) as error:
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {line}") from None
+        raise DamagedFileError(f"{path}: expected a checkpoint of this model, got {first_line(error)}") from None
 
 
 def check_same_run(path: Path, about: dict[str, Any], expected: dict[str, Any]) -> None:

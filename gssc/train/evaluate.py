@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from gssc.nn.norm import in_eval_mode
 from gssc.tasks import Task
 from gssc.train.store import Batch, GraphStore
 
@@ -38,18 +39,6 @@ def float32_products(precision: str = "highest") -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the mode before it comes back."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
-
-
 def batches_in_order(store: GraphStore, batch_size: int) -> Iterator[Batch]:
     """All graphs, in their order."""
     for graphs in torch.arange(store.num_graphs).split(batch_size):
@@ -58,7 +47,7 @@ def batches_in_order(store: GraphStore, batch_size: int) -> Iterator[Batch]:
 
 def raw_outputs(model: nn.Module, store: GraphStore, batch_size: int, precision: str) -> Tensor:
     """What the model says of every graph or node, in their order, on the device."""
-    with evaluating(model), autocast(store.device, precision):
+    with in_eval_mode(model), torch.no_grad(), autocast(store.device, precision):
         pieces = [model(**batch.inputs) for batch in batches_in_order(store, batch_size)]
     return store.complete(torch.cat(pieces).to(torch.get_default_dtype()))
 

@@ -64,7 +64,7 @@ class LoadedRun:
             batch_size: That of training unless given; the same batches give the same bits.
         """
         with default_dtype(self.recipe.train.precision):
-            return self.predict_flat(open_inputs(graphs, self.about).graphs, batch_size)
+            return predict_together([self], open_inputs(graphs, self.about).graphs, batch_size)[0]
 
     def save(self, folder: str | Path) -> None:
         """Keep what the run has written, but for its checkpoints, in a new folder, and the graphs of a `gssc.fit`.
@@ -78,10 +78,6 @@ class LoadedRun:
             fail("run", "a finished one", self.folder)
         files = [*self.folder.iterdir(), *([data] if data.parent == self.folder.parent else [])]
         replace_folder(out, {path.name: path.read_bytes() for path in files if path.is_file()})
-
-    def predict_flat(self, graphs: FlatGraphs, batch_size: int | None = None) -> Tensor:
-        """`predict` for graphs that `open_inputs` has read."""
-        return predict_together([self], graphs, batch_size)[0]
 
 
 def predict_together(runs: Sequence[LoadedRun], graphs: FlatGraphs, batch_size: int | None = None) -> Tensor:

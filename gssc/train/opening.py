@@ -9,7 +9,7 @@ from gssc.config import DataConfig, Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
 from gssc.datasets.negatives import are_ordered
 from gssc.datasets.pack import read_pack
-from gssc.recipes import for_large_graphs, for_one_graph
+from gssc.recipes import for_large_graphs, for_one_graph, settled
 from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
 
@@ -68,14 +68,12 @@ def for_pairs(recipe: Recipe, dataset: GraphDataset, asked: Sequence[str], say: 
     train = dataset.splits["train"]
     if dataset.task.level != "edge":
         return recipe
-    settings: dict[str, Any] = {"model.ordered_pairs": str(are_ordered(train)).lower()}
+    settings: dict[str, Any] = {"model.ordered_pairs": are_ordered(train)}
     if train.num_graphs == 1:
         settings |= ONE_GRAPH_OF_PAIRS
-    given = {text.partition("=")[0] for text in asked}
-    given |= {"model.local"} if dataset.edge_features else set()  # GCN does not read them
-    chosen = [f"{key}={value}" for key, value in settings.items() if key not in given]
-    say(f"pairs of nodes{', in one graph' * (train.num_graphs == 1)}: {' '.join(chosen)}")
-    return recipe.override(chosen)
+    if dataset.edge_features:
+        settings.pop("model.local", None)  # GCN does not read them
+    return settled(recipe, settings, asked, say, f"pairs of nodes{', in one graph' * (train.num_graphs == 1)}")
 
 
 def suited(recipe: Recipe, dataset: GraphDataset, asked: Sequence[str], say: Callable[[str], None]) -> Recipe:

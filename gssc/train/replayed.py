@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from gssc.config import Recipe
 from gssc.nn.moments import Moments, joined_moments
-from gssc.nn.norm import batch_norms, observed_batch_norms, set_statistics
+from gssc.nn.norm import batch_norms, in_eval_mode, observed_batch_norms, set_statistics
 from gssc.padding import Shape, smallest_fit, static_shapes
 from gssc.replay import ONE_AT_A_TIME, Replay
 from gssc.tasks import Task
-from gssc.train.evaluate import evaluating, score
+from gssc.train.evaluate import score
 from gssc.train.optimizer import make_optimizer
 from gssc.train.processes import Processes
 from gssc.train.step import Position, Trainer, seed_step
@@ -42,12 +42,13 @@ def why_not(
     }
     if any(reasons.values()):
         return next(reason for reason, holds in reasons.items() if holds)
-    if recipe.model.glob == "attention" and node_counts is not None and node_counts.numel():
+    if recipe.model.glob in ("attention", "grit") and node_counts is not None and node_counts.numel():
         squares = node_counts.double().square()
-        scores = recipe.train.batch_size * recipe.model.heads * float(squares.max())
+        numbers = recipe.model.heads if recipe.model.glob == "attention" else recipe.model.channels
+        scores = recipe.train.batch_size * numbers * float(squares.max())
         wasted = scores > FEW_SCORES and float(squares.max()) > MOST_PADDING * float(squares.mean())
         if wasted or scores > MOST_SCORES:
-            return f"attention would pad all graphs to the {int(node_counts.max())} nodes of the largest"
+            return f"{recipe.model.glob} would pad all graphs to the {int(node_counts.max())} nodes of the largest"
     return None
 
 
@@ -191,7 +192,7 @@ class ReplayedTrainer(Trainer):
 
             self.scoring[id(store)] = Pass(store, self.config.batch_size, forward), raw
         one_pass, raw = self.scoring[id(store)]
-        with evaluating(self.evaluated):
+        with in_eval_mode(self.evaluated), torch.no_grad():
             one_pass.run()
         return score(raw[:-1], store, self.task)
 

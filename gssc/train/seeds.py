@@ -3,11 +3,14 @@
 import multiprocessing
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -22,7 +25,7 @@ from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
 from gssc.train.run import Folders, Results, Summary, choose_way, train, train_side_by_side
 from gssc.train.run_folder import position_of
-from gssc.train.stopping import passing_on
+from gssc.train.stopping import asked, passing_on
 
 MOST_SEEDS = 10_000
 
@@ -70,13 +73,18 @@ def train_seeds(
     if way == "kernels":
         # Those that have teachers have targets of their own.
         return _in_turn(recipe, dataset, folders, settings, together=1 if recipe.train.teachers else jobs)
-    threads = way == "replayed"
-    # New processes divide the cores; neither CUDA nor threads survive a fork.
-    cores = settings.threads or max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
-    spawn = multiprocessing.get_context("spawn")
-    pool = ThreadPoolExecutor(jobs) if threads else ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (cores,))
-    with default_dtype(recipe.train.precision), passing_on(), pool:
-        run = _on_own_stream if threads else train
+    with ExitStack() as stack:
+        stack.enter_context(default_dtype(recipe.train.precision))
+        stack.enter_context(passing_on())
+        run: Callable[..., Summary] = _on_own_stream
+        if way != "replayed":
+            # New processes divide the cores; neither CUDA nor threads survive a fork.
+            cores = settings.threads or max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // jobs))
+            spawn, idle = multiprocessing.get_context("spawn"), SimpleQueue[ProcessPoolExecutor]()
+            for _ in range(jobs):
+                idle.put(stack.enter_context(ProcessPoolExecutor(1, spawn, torch.set_num_threads, (cores,))))
+            run = partial(_in_process, idle)
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
         futures = {seed: pool.submit(run, recipe, dataset, seed, folders[seed], settings) for seed in folders}
     return {seed: _result(seed, future) for seed, future in futures.items()}
 
@@ -103,6 +111,19 @@ def _in_turn(
 def _on_own_stream(recipe: Recipe, dataset: GraphDataset, seed: int, folder: Path, settings: RunSettings) -> Summary:
     with torch.cuda.stream(torch.cuda.Stream(settings.device)):
         return train(recipe, dataset, seed, folder, settings)
+
+
+def _in_process(idle: SimpleQueue[ProcessPoolExecutor], *run: Any) -> Summary:
+    """`train` in one of the processes that are ``idle``; None where these were asked to end."""
+    process = idle.get()
+    try:
+        return None if asked() else process.submit(train, *run).result()
+    except BrokenProcessPool:
+        if asked():  # before it could listen
+            return None
+        raise
+    finally:
+        idle.put(process)
 
 
 def _result(seed: int, future: Future[Summary]) -> Summary:

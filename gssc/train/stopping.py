@@ -18,6 +18,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
 _caught: list[int] = []  # signals, by this process
+_asked: list[int] = []  # those that runs beside each other, in threads of this process, are to hear of
 
 
 def status() -> int:
@@ -25,22 +26,53 @@ def status() -> int:
     return 128 + _caught[-1] if _caught else 0
 
 
+def asked() -> bool:
+    """Whether the runs that this process has started beside each other were asked to end."""
+    return bool(_asked)
+
+
 @contextmanager
 def passing_on() -> Iterator[None]:
-    """A request to end (SIGTERM) goes to the processes that this one has started, which stop as they should."""
+    """A polite request to end goes to the runs in threads of this process, and to the processes that it has started.
 
-    def note(number: int, frame: object) -> None:
+    The terminal sends Ctrl-C to these by itself.
+    """
+
+    def note(number: int) -> None:
+        _asked.append(number)
+        if number == signal.SIGTERM:
+            for child in multiprocessing.active_children():
+                child.terminate()
+
+    try:
+        with _hearing(note):
+            yield
+    finally:
+        _asked.clear()
+
+
+@contextmanager
+def _hearing(note: Callable[[int], None]) -> Iterator[None]:
+    """SIGTERM and the first Ctrl-C go to ``note``; a second Ctrl-C ends the program at once.
+
+    Only the main thread may listen.
+    """
+
+    def heard(number: int, frame: object) -> None:
+        if heard_before and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        heard_before.append(number)
         _caught.append(number)
-        for child in multiprocessing.active_children():
-            child.terminate()
+        note(number)
 
+    heard_before: list[int] = []
     main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, note) if main else None
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT) if main}
     try:
         yield
     finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Clock(dict[str, float]):
@@ -119,28 +151,17 @@ class Stopping:
     def out_of_time(self, *work: str) -> bool:
         """Whether the time left is too short for some work, for any of the processes."""
         late = self.deadline is not None and time.monotonic() + self.clock.needs(*work) > self.deadline
-        return self._any(self.interrupted or late)
+        return self._any(self.interrupted or asked() or late)
 
     def _any(self, flag: bool) -> bool:
         return self.processes.any(flag) if self.processes.world > 1 else flag
 
     @contextmanager
     def terminable(self) -> Iterator[None]:
-        """A polite request to end (SIGTERM, the first Ctrl-C) is treated like a time limit.
+        """A polite request to end (SIGTERM, the first Ctrl-C) is treated like a time limit."""
 
-        Only the main thread may listen. A second Ctrl-C ends the program at once.
-        """
-
-        def note(number: int, frame: object) -> None:
-            if self.interrupted and number == signal.SIGINT:
-                raise KeyboardInterrupt
+        def note(number: int) -> None:
             self.interrupted = True
-            _caught.append(number)
 
-        main = threading.current_thread() is threading.main_thread()
-        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT) if main}
-        try:
+        with _hearing(note):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

@@ -10,7 +10,7 @@ from torch import Tensor
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs, members
 from gssc.datasets.negatives import NegativeSampler, pairs_of
-from gssc.nn.encoders import sparse_rows
+from gssc.spectra.sparse_operator import sparse_rows
 
 # Features of which less than this share is not zero are multiplied faster as a CSR tensor; few columns never are.
 SPARSE, MANY_COLUMNS = 0.2, 64
@@ -49,8 +49,8 @@ class GraphStore:
 
     Args:
         graphs: The graphs, edges sorted by destination.
-        spectra: ``eigvals [G, K]``, ``eigvecs [N, K]``, ``eigmask [G, K]`` and ``rwse [N, steps]``, as far as a model
-            wants them.
+        spectra: ``eigvals [G, K]``, ``eigvecs [N, K]``, ``eigmask [G, K]``, ``rwse [N, steps]`` and ``expander
+            [N, r]``, as far as a model wants them.
         device: Where to keep all of it.
         node_level: Whether targets belong to nodes.
     """
@@ -72,7 +72,7 @@ class GraphStore:
         edges = self._keep(graphs.edge_index.t().to(torch.int32))
         self._ends = edges.t().contiguous()  # sources, and destinations
         self.edge_index = self._ends.t()
-        self.of_nodes = self._named(x=graphs.x, eigvecs=spectra.get("eigvecs"), rwse=spectra.get("rwse"))
+        self.of_nodes = self._named(x=graphs.x, **{name: spectra.get(name) for name in ("eigvecs", "rwse", "expander")})
         self.of_edges = self._named(edge_attr=graphs.edge_attr)
         self.of_graphs = self._named(eigvals=spectra.get("eigvals"), eigmask=spectra.get("eigmask"))
         self.y = self._keep(graphs.y)

@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 from benchmark_rows import write_results
 
+from benchmarks import plots
 from benchmarks.harness import append
+from benchmarks.results import read_results
 from benchmarks.tables import TABLES, update_tables
 
 MARKS = "".join(f"before\n<!-- begin bench-{name} -->\nold\n<!-- end bench-{name} -->\n" for name in TABLES)
@@ -50,10 +52,42 @@ def test_a_loop_of_ones_own(tmp_path):
     assert "2,000 nodes, 40k" not in speed  # was not replayed
 
 
+def test_the_cost_study(tmp_path):
+    results, document = tmp_path / "r.csv", tmp_path / "doc.md"
+    marks = [
+        f"<!-- begin bench-{name} -->\n<!-- end bench-{name} -->\n" for name in ("cost-models", "cost-preprocessing")
+    ]
+    gpu = {"device": "NVIDIA H200", "commit": "0123456", "date": "2026-01-31", "peak_mb": 100}
+    models = {("gssc", "launched"): 40.0, ("gssc", "replayed"): 5.0, ("grit", "launched"): None}
+    rows = [
+        gpu
+        | {"benchmark": "cost-models", "workload": f"{size}, training", "variant": f"{part}, {how}"}
+        | ({"note": "out of memory"} if time is None and size != "molecules" else {"p50_ms": time or 9.0})
+        for size in ("molecules", "1000", "20000")
+        for (part, how), time in models.items()
+    ]
+    paper = gpu | {"benchmark": "spectra_large", "workload": "paper n=1000 edges=5000 k=32 sym"}
+    rows += [paper | {"variant": "gssc", "p50_ms": 300.0}, paper | {"variant": "rrwp", "note": "time limit 25 s"}]
+    append(results, rows)
+    document.write_text("".join(marks))
+    update_tables(results, document)
+    text = document.read_text()
+    assert "| training, launched, ms | molecules | 1,000 | 20,000 |" in text
+    assert "| grit | 9 | out of memory | out of memory |" in text
+    assert "| gssc | 5 | 5 | 5 |" in text
+    assert "| gssc | NVIDIA H200 | 0.3 |" in text
+    assert "| rrwp | NVIDIA H200 | time limit 25 s |" in text
+    training, replayed, _, memory, preprocessing = plots.cost_figure(read_results(results)).axes[:5]
+    assert {line.get_label(): list(line.get_xdata()) for line in training.lines} == {"gssc": [1000, 20000]}
+    assert list(replayed.lines[0].get_ydata()) == [5.0, 5.0]
+    assert list(memory.lines[0].get_ydata()) == [100.0, 100.0]
+    assert list(preprocessing.lines[0].get_ydata()) == [0.3]
+
+
 def test_the_pages_of_this_repository_are_up_to_date(tmp_path):
     """What is said in the docstring of `benchmarks.__main__` has been run since the last row."""
     root = Path(__file__).parents[2]
-    for page in ("docs/benchmarks.md", "README.md"):
+    for page in ("docs/benchmarks.md", "docs/cost.md", "README.md"):
         copy = tmp_path / "page.md"
         copy.write_bytes((root / page).read_bytes())
         update_tables(root / "benchmarks/results.csv", copy)

@@ -120,11 +120,11 @@ def longer_head(model):
         (option("layers.3.local.nn.1", nn.SiLU()), "layers.3.local.nn.1 is a SiLU, not a ReLU"),
         (option("layers.3.norm_ffn.eps", 1e-3), "layers.3.norm_ffn.eps is not 1e-05"),
         (option("layers.3.norm_ffn.momentum", None), "layers.3.norm_ffn.momentum is not 0.1"),
-        (option("layers.3.norm_local", nn.BatchNorm1d(16)), "its norms are not BatchNorms"),
+        (option("layers.3.norm_local", nn.BatchNorm1d(16)), "layers.3.norm_local is a BatchNorm1d, not a BatchNorm"),
         (option("layers.3.scale", 2.0), "layers.3.scale is not 1.0"),
         (option("smooth", "ends"), "the model.smooth is not 'none'"),
         (option("layers.3.glob.temperature", 2.0), "layers.3.glob has a temperature that they do not know"),
-        (option("layers.3.glob.gate", nn.Parameter(torch.ones(16))), "parameters that they do not know: glob.gate"),
+        (option("layers.3.glob.gate", nn.Parameter(torch.ones(16))), "layers.3.glob.gate is (16,), not there"),
         (option("layers.3.glob.forward", print), "layers.3.glob has a forward that they do not know"),
         (lambda model: model.layers[LAST].glob.register_buffer("gate", torch.ones(16)), "layers.3.glob.gate is (16,)"),
         (option("layers.3.extra", nn.Identity()), "they do not know its layers.3.extra"),
@@ -142,7 +142,7 @@ def longer_head(model):
         (frozen, "layers.3.feed_forward.0.weight is not trained"),
         (tied, "layers.3.feed_forward.0.weight is missing"),
         (without_statistics, "layers.3.norm_ffn.track_running_stats is not True"),
-        (lambda model: prune.l1_unstructured(model.layers[LAST].glob.lin_o, "weight", 0.5), "lin_o.weight_orig"),
+        (lambda model: prune.l1_unstructured(model.layers[LAST].glob.lin_o, "weight", 0.5), "glob.lin_o has hooks"),
         (lambda model: parametrizations.weight_norm(model.layers[LAST].feed_forward[0]), "feed_forward.0"),
         (lambda model: model.layers[LAST].glob.register_forward_hook(print), "layers.3.glob has hooks"),
         (lambda model: model.layers[LAST].glob.register_full_backward_hook(print), "layers.3.glob has hooks"),
@@ -184,8 +184,8 @@ OPTIONS = {
     "diagonal_channels lappe_channels local glob phi phi_channels kernel selective normalize self_term degree_scaling "
     "out_proj kernel_channels in_proj degree_init degree heads smooth layer_scale dropout_input "
     "dropout_local dropout_global dropout_ffn norm level pool head jumping_knowledge degree_histogram recompute "
-    "ordered_pairs",
-    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm scale",
+    "ordered_pairs plain",
+    GSSCLayer: "channels local glob dropout_local dropout_global dropout_ffn norm scale plain",
     GSSConv: "channels phi_channels kernel selective normalize self_term degree_scaling out_proj "
     "kernel_channels in_proj degree_init",
     GINE: "channels",

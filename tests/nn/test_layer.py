@@ -17,6 +17,7 @@ from torch_geometric.nn import (
 )
 
 from gssc import GINE, DeepSetPhi, GatedGCN, GSSCLayer, GSSConv, LaplacianSpectrum, SoftmaxAttention
+from gssc.nn import LocalGCN
 from gssc.testing import assert_close
 
 C = 8
@@ -119,3 +120,15 @@ def test_a_layer_applied_twice_has_the_same_gradients_with_a_graph(name, batch):
     expected = torch.autograd.grad(loss, weights, retain_graph=True)
     for actual, other in zip(torch.autograd.grad(loss, weights, create_graph=True), expected, strict=True):
         assert_close(actual.detach(), other, tolerance=1e-10)
+
+
+@pytest.mark.parametrize("local", [LocalGCN, GatedGCN])
+def test_a_plain_layer_is_the_local_part_alone(float64, local):
+    data = random_graph(7)
+    x, layer = torch.randn(7, C), GSSCLayer(C, local(C), dropout_local=0.5, plain=True).eval()
+    h = layer.local(x, data.edge_index)
+    expected = layer.norm_local(h).relu() if local is LocalGCN else h[0]
+    assert_close(layer(x, data.edge_index)[0], expected)
+    assert not any("ffn" in name or "feed_forward" in name for name, _ in layer.named_parameters())
+    with pytest.raises(ValueError, match="plain: expected False, unless there is a local part alone"):
+        GSSCLayer(C, local(C), GSSConv(C), plain=True)

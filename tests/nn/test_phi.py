@@ -1,3 +1,4 @@
+import math
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,7 @@ from gssc import (
     TransformerPhi,
 )
 from gssc.nn import phi as phi_modules
+from gssc.nn.phi import SpecformerPhi
 from gssc.ops import phi as phi_ops
 from gssc.testing import assert_close
 
@@ -27,6 +29,7 @@ MAKERS = {
     "elementwise": lambda: ElementwisePhi(8),
     "polynomial": lambda: PolynomialPhi(8),
     "transformer": lambda: TransformerPhi(8),
+    "specformer": lambda: SpecformerPhi(8),
     "diffusion": DiffusionPhi,
     "pagerank": PageRankPhi,
     "resistance": ResistancePhi,
@@ -201,3 +204,11 @@ def test_fixed_kernels_keep_double_precision():
     eigvals, eigmask = torch.tensor([[0.3, 1.7]], dtype=torch.float64), torch.ones(1, 2, dtype=torch.bool)
     assert torch.equal(DiffusionPhi([0.1])(eigvals, eigmask)[0, :, 0], torch.exp(-0.1 * eigvals[0]))
     assert_close(PageRankPhi([0.1])(eigvals, eigmask)[0, :, 0], 0.1 / (0.1 + 0.9 * eigvals[0]), tolerance=1e-15)
+
+
+def test_specformer_begins_with_waves_of_each_eigenvalue(float64):
+    phi = SpecformerPhi(4)
+    value = 0.7
+    waves = [100 * value / 10_000 ** (2 * i / 4) for i in range(2)]
+    expected = torch.tensor([value, *map(math.sin, waves), *map(math.cos, waves)])
+    assert_close(phi.embedded(torch.tensor([[value]]))[0, 0], phi.embed(expected))

@@ -35,13 +35,17 @@ MAKERS = {
     "MLPHead": lambda: gssc.nn.MLPHead(C, 2),
     "EdgeHead": lambda: gssc.nn.EdgeHead(C, 2),
     "RandomWalkEncoder": lambda: gssc.nn.RandomWalkEncoder(3, C),
+    **{kind.__name__: partial(kind, C, 2) for kind in (gssc.nn.Exphormer, gssc.nn.Grit, gssc.nn.Performer)},
+    "PolynormerAttention": lambda: gssc.nn.PolynormerAttention(C, 2),
+    "GraphMamba": lambda: gssc.nn.GraphMamba(C),
+    "SimpleAttention": lambda: gssc.nn.SimpleAttention(C),
     "SoftmaxAttention": lambda: gssc.SoftmaxAttention(C, 2),
     "SpectralDiagonalEncoder": lambda: gssc.nn.SpectralDiagonalEncoder(3, C),
     **{phi.__name__: partial(phi, C) for phi in PHIS.values()},
     **{name: getattr(gssc, name) for name in ("DiffusionPhi", "PageRankPhi", "ResistancePhi")},
 }
 # PyG's draw their weights more than once while they are made.
-DRAW_TWICE = {"GINE", "GSSC, own parts", "GSSCBlock", "LocalGCN", "LocalPNA"}
+DRAW_TWICE = {"GINE", "GSSC, own parts", "GSSCBlock", "LocalGCN", "LocalPNA", "SpecformerPhi"}
 
 
 def test_every_public_module_is_here():

@@ -22,6 +22,7 @@ from gssc.pretrained import find, open_model
 from gssc.pretrained.find import download
 from gssc.pretrained.manifest import read_manifest, sha256
 from gssc.pretrained.publish import model_card, publish
+from gssc.train.loaded import predict_together
 
 runner = CliRunner()
 
@@ -134,7 +135,7 @@ def test_predictions_and_score_are_those_of_the_run(root):
     loaded = open_model(root / "small-cycles")
     assert not loaded.model.training
     test = small_dataset(root).splits["test"]
-    assert torch.equal(loaded.predict_flat(test), recorded["prediction"])
+    assert torch.equal(predict_together([loaded], test)[0], recorded["prediction"])
     words = ["evaluate", str(root / "small-cycles"), "--data-root", str(root), "--cache", str(root / "cache")]
     shown = runner.invoke(app, [*words, "--device", "cpu"], catch_exceptions=False).output
     value = loaded.summary["test"]

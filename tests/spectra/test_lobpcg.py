@@ -22,5 +22,5 @@ def test_against_dense():
 
 def test_missing_pyamg_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyamg", None)
-    with pytest.raises(ImportError, match="pip install pyamg"):
+    with pytest.raises(ValueError, match="pip install pyamg"):
         solve(path(300), "sym", 4, solver="lobpcg")

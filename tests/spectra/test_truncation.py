@@ -9,6 +9,7 @@ from closed_forms import complete, cycle, disjoint, grid, hypercube, path, star
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
+from scipy.linalg import block_diag
 from torch_geometric.data import Data
 
 from gssc.spectra.batched import solve_batched
@@ -236,3 +237,19 @@ def test_one_graph_and_many_at_once_keep_the_same_pairs(operator, zero_modes, tr
         # The same values are equal to one another, and the same are exactly zero.
         assert np.array_equal(np.diff(together.eigvals[g].numpy()) == 0.0, np.diff(alone.values) == 0.0)
         np.testing.assert_allclose(float(together.gap[g]), alone.certificate.gap, atol=1e-11 * scale, rtol=1e-11)
+
+
+def test_a_raw_cut_through_zero_modes_keeps_those_of_the_first_nodes() -> None:
+    """A tree whose weights differ by 1e60 has noise below its exact zero; others are a node beside long and short."""
+    tree = sp.lil_array((8, 8))
+    for u, v, weight in ((0, 1, 1e30), (0, 2, 1.0), (1, 3, 1e-30), (2, 4, 1e30), (2, 5, 1.0), (5, 6, 1e30)):
+        tree[u, v] = tree[v, u] = weight
+    for graph, sizes in ((tree, [7, 1]), (disjoint(path(2), path(600), path(2), path(1)), [2, 600, 2, 1])):
+        graph, modes = sp.csr_array(graph), block_diag(*(np.full((size, 1), size**-0.5) for size in sizes))
+        for k in range(1, len(sizes)):
+            alone = solve(graph, "combinatorial", k, truncation="raw")
+            np.testing.assert_allclose(alone.vectors, modes[:, :k], atol=1e-15)
+            assert (alone.certificate.gap, alone.certificate.turn) == (0.0, 1.0)
+            together = solve_batched(pack([data_of(graph)]), SpectrumSettings(k, "combinatorial", truncation="raw"))
+            np.testing.assert_allclose(together.eigvecs, alone.vectors, atol=1e-15)
+            assert (float(together.gap), float(together.turn)) == (0.0, 1.0)

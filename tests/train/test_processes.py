@@ -8,9 +8,11 @@ import sys
 
 import pytest
 import torch
-from small_run import SMALL, write_cycles
+from small_run import SMALL, small_dataset, small_recipe
 
 from gssc.files import load_tensors
+from gssc.train import RunSettings, train
+from gssc.train.evaluate import default_dtype
 from gssc.train.processes import Processes
 
 EXACT = ("train.precision=float64", "model.dropout_local=0", "model.dropout_global=0", "train.epochs=3")
@@ -22,13 +24,13 @@ def free_port() -> str:
         return str(server.getsockname()[1])
 
 
-def start(root, out, rank=None, port="", extra=()):
+def start(root, out, rank, port, extra):
     place = ["--data-root", str(root), "--out", str(root / out), "--cache", str(root / "cache"), "--device", "cpu"]
     command = [sys.executable, "-m", "gssc", "train", "cycles-3", *SMALL, *EXACT, *extra, *place, "--quiet"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if rank is not None:  # what torchrun sets
-        environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    # What torchrun sets.
+    environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -46,8 +48,10 @@ def losses(folder):
 # Batches of 5 leave a last one of 2, and shares of unequal size.
 @pytest.mark.parametrize("extra", [("train.batch_size=5", "model.local=gatedgcn")], ids=["gatedgcn"])
 def test_same_result_as_one_process(tmp_path, extra):
-    write_cycles(tmp_path)
-    finish(start(tmp_path, "one", extra=extra))
+    with default_dtype("float64"):
+        dataset = small_dataset(tmp_path)
+    alone = RunSettings(torch.device("cpu"), tmp_path / "cache", quiet=True)
+    train(small_recipe(*EXACT, *extra), dataset, 0, tmp_path / "one" / "seed-0", alone)
     port = free_port()
     finish(*(start(tmp_path, "two", rank, port, extra) for rank in range(2)))
     for one, two in zip(losses(tmp_path / "one"), losses(tmp_path / "two"), strict=True):

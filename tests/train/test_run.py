@@ -13,6 +13,7 @@ from small_run import outcome, run_small, small_dataset, small_recipe
 
 from gssc.config import load_recipe
 from gssc.files import DamagedFileError, load_tensors
+from gssc.nn.rivals import RIVALS
 from gssc.tasks import Task
 from gssc.train import RunSettings, load_run, run_folder, train
 from gssc.train import run as run_module
@@ -499,3 +500,11 @@ def test_a_training_loss_far_above_validation_is_said_once(root, monkeypatch):
     run_small(root, "behind", "train.epochs=5")
     (line,) = [text for text in said if "training loss" in text]
     assert line.startswith("the training loss has been more than 2 times that of validation 2 times: too much dropout")
+
+
+@pytest.mark.parametrize("glob", RIVALS)
+def test_global_parts_of_other_papers_are_trained_by_one_word(root, glob):
+    words = (f"model.glob={glob}", "model.layers=2", "train.epochs=1", "optim.warmup_epochs=0")
+    folder, summary = run_small(root, glob, *words)
+    assert summary["test"] > 0
+    assert type(load_run(folder).model.layers[1].glob) is RIVALS[glob]

@@ -1,21 +1,25 @@
 """How processes end: with a status that says so, in time, and with nothing half-written left behind."""
 
+import multiprocessing
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
+from concurrent.futures.process import BrokenProcessPool
+from queue import SimpleQueue
 
 import pytest
 import torch
-from small_run import SMALL, run_small, write_cycles
+from small_run import SMALL, run_small, small_recipe, write_cycles
 from train.test_processes import free_port
 
 from gssc import files
 from gssc.cli import main
 from gssc.files import write_atomic
-from gssc.train import stopping
-from gssc.train.processes import joined
+from gssc.train import seeds, stopping
+from gssc.train.processes import Processes, joined
 from gssc.train.run_folder import RunFolder
 
 forked = [
@@ -53,6 +57,57 @@ def test_a_run_that_was_asked_to_end_says_so(tmp_path, monkeypatch, capsys, numb
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
+
+
+def test_runs_in_processes_that_were_asked_to_end_can_go_on(tmp_path, monkeypatch, capsys):
+    """The two that were being trained leave checkpoints; the third, which waits for one of them, does not begin."""
+    write_cycles(tmp_path)
+    monkeypatch.setattr(stopping, "_caught", [])
+    out, wanted = tmp_path / "out", "train.epochs=100000"
+    words = ["gssc", "train", "cycles-3", *SMALL, wanted, "--data-root", tmp_path, "--out", out, "--device", "cpu"]
+    words += ["--cache", tmp_path / "cache", "--jobs", "2", "--threads", "1", "--seeds", "0-2"]
+
+    def ask() -> None:
+        logs = [out / f"seed-{seed}" / "metrics.jsonl" for seed in (0, 1)]
+        while not all(log.exists() and log.read_text() for log in logs):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    for more, status in ((["--quiet"], 143), (["--finish", "--seeds", "0-1", "--jobs", "1"], 0)):
+        monkeypatch.setattr(sys, "argv", [*map(str, words), *more])
+        if status:
+            threading.Thread(target=ask, daemon=True).start()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == status
+        stopping._caught.clear()
+        if status:
+            assert "stopped, 0 of 3 seeds done; --resume goes on from there" in capsys.readouterr().out
+    assert not multiprocessing.active_children()
+    assert not (out / "seed-2" / "metrics.jsonl").exists()
+
+
+def test_runs_beside_each_other_hear_of_it_until_they_have_ended(monkeypatch):
+    class Died:
+        def submit(self, *run):
+            raise BrokenProcessPool
+
+    idle = SimpleQueue()
+    idle.put(Died())
+    monkeypatch.setattr(stopping, "_caught", [])
+    in_thread = stopping.Stopping(small_recipe().train, None, Processes(), stopping.Clock(), 1)
+    with stopping.passing_on():
+        assert not in_thread.stops()
+        with pytest.raises(BrokenProcessPool):
+            seeds._in_process(idle)
+        signal.raise_signal(signal.SIGTERM)
+        assert in_thread.stops()
+        assert seeds._in_process(idle) is None
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert not in_thread.stops()
+    assert stopping.status() == 143
 
 
 @pytest.mark.parametrize(

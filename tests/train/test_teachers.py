@@ -1,6 +1,7 @@
 """Students learn what their teachers say together, from nothing or resumed, whatever calls the training."""
 
 import json
+import threading
 import time
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from small_run import outcome, small_dataset, small_recipe
 from gssc.files import DamagedFileError, load_tensors
 from gssc.report.runs import find_seed_folders
 from gssc.tasks import Task
-from gssc.train import RunSettings, load_run, train
+from gssc.train import RunSettings, load_run, seeds, train
 from gssc.train.build import build_store
 from gssc.train.evaluate import float32_products, raw_outputs
 from gssc.train.seeds import train_seeds
@@ -63,16 +64,19 @@ def test_students_of_different_seeds_share_no_teacher(tmp_path, settings):
     assert [path.name for path in find_seed_folders(folders[1] / "teachers")] == ["seed-2", "seed-3"]
 
 
-def test_several_jobs_train_the_same_students(tmp_path, settings):
+def test_several_jobs_train_the_same_students(tmp_path, settings, monkeypatch):
+    """In turns of one process, which stands for two: these train the runs that they are alone, see `test_seeds`."""
+    turn = threading.Lock()
+
+    def in_turn(_, *run):
+        with turn:
+            return train(*run)
+
+    monkeypatch.setattr(seeds, "_in_process", in_turn)
     dataset, recipe = small_dataset(tmp_path), small_recipe("train.teachers=2", "train.epochs=1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        alone = train(recipe, dataset, 0, tmp_path / "alone", settings)
-        folders = {0: tmp_path / "seed-0", 1: tmp_path / "seed-1"}
-        together = train_seeds(recipe, dataset, folders, settings, jobs=2)
-    finally:
-        torch.set_num_threads(before)
+    alone = train(recipe, dataset, 0, tmp_path / "alone", settings)
+    folders = {0: tmp_path / "seed-0", 1: tmp_path / "seed-1"}
+    together = train_seeds(recipe, dataset, folders, settings, jobs=2)
     assert outcome(folders[0]) == outcome(tmp_path / "alone")
     # Those that have said all are not trained again.
     for file in (folders[0] / "teachers").rglob("summary.json"):

@@ -43,6 +43,12 @@ def scatter(base, rows, valid, c, value, C: tl.constexpr, BLOCK_C: tl.constexpr)
 
 
 @triton.jit
+def nothing(BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Where a sum over edges begins. Its rows are added up once, at its end: that takes shuffles."""
+    return tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+
+
+@triton.jit
 def channels(BLOCK_C: tl.constexpr):
     """Channels of this program."""
     return tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)

@@ -8,9 +8,9 @@ import torch
 from gssc.ops.launch import launch
 from gssc.ops.triton_support import multiprocessors, power_of_two
 
-PROGRAMS = 16  # per processor, where there are enough nodes
+PROGRAMS = 32  # per processor, where there are enough nodes
 WIDTHS: tuple[int, ...] = (128, 64, 32)  # of blocks of channels, if they divide their number
-ELEMENTS = 512  # of a block of edges and channels: 16 numbers per thread of a warp
+ELEMENTS = 256  # of a block of edges and channels: 8 numbers per thread of a warp
 
 
 @lru_cache(maxsize=256)
@@ -33,7 +33,7 @@ class Grid:
     def over_nodes(self, kernel: Any, *tensors: Any, numbers: tuple[float, ...] = (), **flags: Any) -> None:
         """The kernel takes, after its own numbers, that of nodes and the share of a program.
 
-        A program is one warp: its sums need no barrier.
+        A program is one warp: its sums need no barrier. With several, steps wait for each other, also at high degrees.
         """
         if self.nodes:
             launch(

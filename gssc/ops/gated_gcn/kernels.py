@@ -9,7 +9,7 @@ What nodes tell, t, s, n and a, stands side by side in ``told`` [N, PARTS · C],
 import triton
 import triton.language as tl
 
-from gssc.ops.edges.kernels import channels, edge_block, gather, put_row, row, scatter
+from gssc.ops.edges.kernels import channels, edge_block, gather, nothing, put_row, row, scatter
 from gssc.ops.norm.kernels.rows import kept
 
 # Places in ``told``.
@@ -98,36 +98,37 @@ def forward_nodes(
             origin = tl.load(order + begin, mask=some, other=0).to(tl.int64)
             pivot += tl.load(projected + origin * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
         number = tl.zeros([BLOCK_E], dtype=tl.float32)
-        plain, square = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
+        plain, square = nothing(BLOCK_E, BLOCK_C), nothing(BLOCK_E, BLOCK_C)
     for node in range(first, last):
         own = row(told, node * PARTS + TARGET, c, C, BLOCK_C)
-        total, gates = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
+        total, gates = nothing(BLOCK_E, BLOCK_C), nothing(BLOCK_E, BLOCK_C)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             valid, edge, other, logit = edges_of(
                 at, end, order, others, own, told, projected, c, C, BLOCK_E, BLOCK_C, PARTS, SOURCE
             )
             gate = tl.where(valid[:, None], tl.sigmoid(logit), 0.0)
-            total += tl.sum(gate * gather(told, other * PARTS + NEIGHBOR, valid, c, C, BLOCK_C), 0)
-            gates += tl.sum(gate, 0)
+            total += gate * gather(told, other * PARTS + NEIGHBOR, valid, c, C, BLOCK_C)
+            gates += gate
             if moments is not None:
                 real = real_edges(mask, edge, valid)
                 away = tl.where(real[:, None], logit - pivot[None, :], 0.0)
                 number += real.to(tl.float32)
-                plain += tl.sum(away, 0)
-                square += tl.sum(away * away, 0)
-        inverse = 1.0 / (gates + eps)
-        mean = total * inverse
+                plain += away
+                square += away * away
+        inverse = 1.0 / (tl.sum(gates, 0) + eps)
+        mean = tl.sum(total, 0) * inverse
         put_row(means, node, c, inverse, C, BLOCK_C)
         put_row(means, nodes + node, c, mean, C, BLOCK_C)
         put_row(out, node, c, mean + row(told, node * PARTS + OWN, c, C, BLOCK_C), C, BLOCK_C)
     if moments is not None:
         n = tl.sum(number, 0)
-        center = plain / tl.maximum(n, 1.0)
+        differences = tl.sum(plain, 0)
+        center = differences / tl.maximum(n, 1.0)
         place = tl.program_id(0) * 3
         put_row(moments, place, c, tl.zeros_like(center) + n, C, BLOCK_C)
         put_row(moments, place + 1, c, pivot + center, C, BLOCK_C)
-        put_row(moments, place + 2, c, tl.maximum(square - plain * center, 0.0), C, BLOCK_C)
+        put_row(moments, place + 2, c, tl.maximum(tl.sum(square, 0) - differences * center, 0.0), C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["edges", "threshold", "rescale"])
@@ -171,14 +172,14 @@ def backward_sources(
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     if partial is not None:
-        plain, along = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
+        plain, along = nothing(BLOCK_E, BLOCK_C), nothing(BLOCK_E, BLOCK_C)
         factor = (row(stats, 1, c, C, BLOCK_C) * row(scale, 0, c, C, BLOCK_C))[None, :]
     for node in range(first, tl.minimum(first + share, nodes)):
         own = row(told, node * PARTS + SOURCE, c, C, BLOCK_C)
         value = row(told, node * PARTS + NEIGHBOR, c, C, BLOCK_C)
-        by_logit, by_message = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
+        by_logit, by_message = nothing(BLOCK_E, BLOCK_C), nothing(BLOCK_E, BLOCK_C)
         if partial is not None:
-            all_hats = tl.zeros([BLOCK_C], dtype=tl.float32)
+            all_hats = nothing(BLOCK_E, BLOCK_C)
             number = tl.zeros([BLOCK_E], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
@@ -187,7 +188,7 @@ def backward_sources(
             )
             push = gather(grad_nodes, other, valid, c, C, BLOCK_C) * gather(means, other, valid, c, C, BLOCK_C)
             gate = tl.sigmoid(logit)
-            by_message += tl.sum(push * gate, 0)
+            by_message += push * gate
             away = value[None, :] - gather(means, nodes + other, valid, c, C, BLOCK_C)
             change = gate * (1.0 - gate) * push * away
             if grad is not None:
@@ -195,23 +196,23 @@ def backward_sources(
                     logit, edge, valid, c, grad, mask, stats, scale, shift, seed, threshold, rescale, C, BLOCK_C, SITE
                 )
                 if scale is not None:
-                    plain += tl.sum(g, 0)
-                    along += tl.sum(g * hat, 0)
+                    plain += g
+                    along += g * hat
                     real = real_edges(mask, edge, valid)
-                    all_hats += tl.sum(tl.where(real[:, None], hat, 0.0), 0)
+                    all_hats += tl.where(real[:, None], hat, 0.0)
                     number += real.to(tl.float32)
                     g *= factor
                 change += g
-            by_logit += tl.sum(change, 0)
-        put_row(d_told, node * 4 + SOURCE, c, by_logit, C, BLOCK_C)
-        put_row(d_told, node * 4 + NEIGHBOR, c, by_message, C, BLOCK_C)
+            by_logit += change
+        put_row(d_told, node * 4 + SOURCE, c, tl.sum(by_logit, 0), C, BLOCK_C)
+        put_row(d_told, node * 4 + NEIGHBOR, c, tl.sum(by_message, 0), C, BLOCK_C)
         if partial is not None:
-            put_row(hats, node, c, all_hats, C, BLOCK_C)
+            put_row(hats, node, c, tl.sum(all_hats, 0), C, BLOCK_C)
             at = hats + nodes * tl.full([], C, tl.int64) + node
             tl.store(at, tl.sum(number, 0), mask=tl.program_id(1) == 0)
     if partial is not None:
-        put_row(partial, tl.program_id(0) * 2, c, plain, C, BLOCK_C)
-        put_row(partial, tl.program_id(0) * 2 + 1, c, along, C, BLOCK_C)
+        put_row(partial, tl.program_id(0) * 2, c, tl.sum(plain, 0), C, BLOCK_C)
+        put_row(partial, tl.program_id(0) * 2 + 1, c, tl.sum(along, 0), C, BLOCK_C)
 
 
 @triton.jit
@@ -244,7 +245,7 @@ def backward_targets(
         arriving = row(grad_nodes, node, c, C, BLOCK_C)
         push = arriving * row(means, node, c, C, BLOCK_C)
         mean = row(means, nodes + node, c, C, BLOCK_C)
-        by_logit = tl.zeros([BLOCK_C], dtype=tl.float32)
+        by_logit = nothing(BLOCK_E, BLOCK_C)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             valid, edge, other, logit = edges_of(
@@ -268,8 +269,8 @@ def backward_targets(
             change = tl.where(valid[:, None], change, 0.0)
             if projected is not None:
                 scatter(projected, edge, valid, c, change, C, BLOCK_C)
-            by_logit += tl.sum(change, 0)
-        put_row(d_told, node * 4 + TARGET, c, by_logit, C, BLOCK_C)
+            by_logit += change
+        put_row(d_told, node * 4 + TARGET, c, tl.sum(by_logit, 0), C, BLOCK_C)
         put_row(d_told, node * 4 + OWN, c, arriving, C, BLOCK_C)
         if sums is not None:
             number = tl.load(hats + nodes * tl.full([], C, tl.int64) + node)

@@ -40,10 +40,9 @@ from gssc.ops.norm.triton import composed_norm, move_running_statistics, norm_ba
 from gssc.ops.op import composed_gradients, is_traced, op, weight_and_bias
 from gssc.ops.random import dropped, rescale, threshold
 
-PIECE = 1 << 14  # edges of which the gradient is multiplied at a time, at least
-SPLIT = 1 << 12  # edges over which a product that sums over edges is one sum, at least
+PIECE = 1 << 18  # edges of which the gradient is multiplied at a time, at least
 LARGEST = 1 << 30  # numbers of one product
-MERGED_MOMENTS = 256  # partial moments that one step merges
+MERGED_MOMENTS, MERGED_CHANNELS = 1024, 8  # partial moments that one step merges, and their channels
 
 
 @op("gssc::gated_messages")
@@ -78,9 +77,10 @@ def _messages(
     )  # fmt: skip
     if moments is not None:
         launch(
-            kernels_of("norm").forward_merge, (1, -(-c // 32)), moments, running_mean, running_variance, batches,
-            None, None, None, stats,
-            numbers=(len(moments),), EPS=norm_eps, MOMENTUM=momentum, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=32, num_warps=8,
+            kernels_of("norm").forward_merge, (1, -(-c // MERGED_CHANNELS)), moments, running_mean, running_variance,
+            batches, None, None, None, stats,
+            numbers=(len(moments),), EPS=norm_eps, MOMENTUM=momentum, C=c, ROWS=MERGED_MOMENTS, BLOCK_C=MERGED_CHANNELS,
+            num_warps=8,
         )  # fmt: skip
     if need_edges:
         grid.over_rows(
@@ -95,10 +95,8 @@ def _project(edge_attr: Tensor, weight: Tensor, bias: Tensor, into: Tensor) -> T
     if edge_attr.shape[0] <= products.MANY:
         return products.forward(edge_attr, (weight,), (bias,))
     rows = max(LARGEST // edge_attr.shape[1], 1)
-    if edge_attr.shape[0] <= rows:
-        return torch.addmm(bias, edge_attr, weight.t(), out=into)
     for attr, place in zip(edge_attr.split(rows), into.split(rows), strict=True):
-        torch.addmm(bias, attr, weight.t(), out=place)
+        products.forward(attr, (weight,), (bias,), out=place)
     return into
 
 
@@ -133,7 +131,8 @@ def _messages_backward(
         projected = products.forward(edge_attr, (weight,), (bias,))
     elif edge_attr is not None:
         # ∂e is written one piece before ∂ℓ: where a product has been read, so that the two share their memory.
-        piece = max(PIECE, -(-edges // 64 // 64) * 64)  # aligned, and a small part of a large number
+        # Aligned, and a small part of a large number.
+        piece = -(-max(min(edges, PIECE), edges // 64) // 64) * 64
         room = told.new_empty(edges + piece, c)
         projected = _project(edge_attr, weight, bias, room[piece:])
     hats = partial = sums = None
@@ -143,7 +142,7 @@ def _messages_backward(
     flags = {"PARTS": parts, "SITE": site, "numbers": (threshold(dropout), rescale(dropout))}
     grid.over_nodes(kernels.backward_sources, told, projected, *plan[3:], *inner, partial, **flags)
     if partial is not None:
-        sums = partial.sum(0)
+        sums = products.column_sums(partial.flatten(1)).view(2, c)
     grid.over_nodes(
         kernels.backward_targets, told, projected, *plan[:3], *inner, sums if training else None, **flags
     )  # fmt: skip
@@ -153,35 +152,22 @@ def _messages_backward(
         if few:
             gradients += products.backward(projected, edge_attr, (weight,), added=added)
         else:
-            d_weight = _summed_product(projected, edge_attr).to(weight.dtype)
-            d_edge = _edge_gradient(room, projected, weight, added)
-            gradients += [d_edge, d_weight, d_told[:, :c].sum(0, dtype=torch.float32).to(bias.dtype)]
+            _, d_weight, _ = products.backward(projected, edge_attr, (weight,), need_x=False, biased=False)
+            d_bias = products.column_sums(d_told[:, :c], bias.dtype)  # Σ_i ∂t_i: edges are many, nodes few
+            gradients += [_edge_gradient(room, projected, edge_attr, weight, added), d_weight, d_bias]
     if scale is not None:
         gradients.append(stats.new_zeros(2, c) if sums is None else sums)
     return gradients
 
 
-def _summed_product(left: Tensor, right: Tensor) -> Tensor:
-    """LeftᵀRight as a sum of products of equally many rows: a product of few rows and columns keeps no GPU busy."""
-    if left.shape[0] < 2 * SPLIT:
-        return left.t() @ right
-    rows = max(SPLIT, -(-left.shape[0] // 512))
-    whole = left.shape[0] // rows * rows
-    parts = [part[:whole].unflatten(0, (-1, rows)) for part in (left, right)]
-    total = torch.bmm(parts[0].transpose(1, 2), parts[1]).sum(0, dtype=torch.float32)
-    return total + left[whole:].t() @ right[whole:]
-
-
-def _edge_gradient(room: Tensor, change: Tensor, weight: Tensor, grad: Tensor | None) -> Tensor:
+def _edge_gradient(room: Tensor, change: Tensor, e: Tensor, weight: Tensor, added: Tensor | None) -> Tensor:
     """∂e = ∂ℓ W + ∂e', in the memory of ∂ℓ: a second tensor of size E would not fit where the first just does."""
     edges = change.shape[0]
     rows = room.shape[0] - edges
     for first in range(0, edges, rows):
-        last = min(first + rows, edges)
-        if grad is None:
-            torch.mm(change[first:last], weight, out=room[first:last])
-        else:
-            torch.addmm(grad[first:last], change[first:last], weight, out=room[first:last])
+        place = slice(first, min(first + rows, edges))
+        more = None if added is None else added[place]
+        products.backward(change[place], e[place], (weight,), need_weights=False, added=more, out=room[place])
     return room[:edges]
 
 

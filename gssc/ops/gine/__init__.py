@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gssc.checks import check_choice, check_shape
+from gssc.checks import check_shape
 from gssc.ops.context import EdgePlan, edge_plan
 from gssc.ops.gine import naive, triton
 from gssc.ops.gine.naive import gathered_messages
 from gssc.ops.op import composed_gradients, is_traced
-from gssc.ops.triton_support import BACKENDS, can_fuse, check_fusible
+from gssc.ops.triton_support import chosen
 
 __all__ = ["gine_messages", "neighbor_sum"]
 
@@ -85,12 +85,7 @@ def _chosen(backend: str, x: Tensor, edge_index: Tensor, edge_attr: Tensor | Non
         check_shape("x", x, None, None)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         check_shape("edge_index", edge_index, 2, None)
-    if backend == "auto":
-        return "triton" if x.is_cuda and can_fuse(x, edge_attr) else "torch"
-    check_choice("backend", backend, BACKENDS)
-    if backend == "triton":
-        check_fusible(x=x, edge_attr=edge_attr)
-    return backend
+    return chosen(backend, x=x, edge_attr=edge_attr)
 
 
 class _BaggedMessages(torch.autograd.Function):

@@ -6,7 +6,7 @@ What is not there, edge features or ε, is None.
 import triton
 import triton.language as tl
 
-from gssc.ops.edges.kernels import channels, gather, put_row, row, scatter
+from gssc.ops.edges.kernels import channels, gather, nothing, put_row, row, scatter
 
 
 @triton.jit(do_not_specialize=["nodes", "share"])
@@ -18,7 +18,7 @@ def forward_nodes(
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     for node in range(first, tl.minimum(first + share, nodes)):
-        total = tl.zeros([BLOCK_C], dtype=tl.float32)
+        sums = nothing(BLOCK_E, BLOCK_C)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
             position = at + tl.arange(0, BLOCK_E)
@@ -28,7 +28,8 @@ def forward_nodes(
                 message += gather(attr, tl.load(order + position, mask=valid, other=0), valid, c, C, BLOCK_C)
             if RELU:
                 message = tl.maximum(message, 0.0)
-            total += tl.sum(message, 0)
+            sums += message
+        total = tl.sum(sums, 0)
         if eps is not None:
             total += row(x, node, c, C, BLOCK_C) * (1.0 + tl.load(eps).to(tl.float32))
         put_row(out, node, c, total, C, BLOCK_C)
@@ -43,7 +44,7 @@ def backward_nodes(
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
     for node in range(first, tl.minimum(first + share, nodes)):
-        total = tl.zeros([BLOCK_C], dtype=tl.float32)
+        sums = nothing(BLOCK_E, BLOCK_C)
         told = row(x, node, c, C, BLOCK_C)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
@@ -57,7 +58,8 @@ def backward_nodes(
             change = tl.where(message > 0.0, change, 0.0)
             if d_attr is not None:
                 scatter(d_attr, edge, valid, c, change, C, BLOCK_C)
-            total += tl.sum(change, 0)
+            sums += change
+        total = tl.sum(sums, 0)
         if eps is not None:
             total += row(grad, node, c, C, BLOCK_C) * (1.0 + tl.load(eps).to(tl.float32))
         put_row(d_x, node, c, total, C, BLOCK_C)

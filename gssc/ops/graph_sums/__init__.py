@@ -2,9 +2,9 @@
 
 from torch import Tensor, diff
 
-from gssc.checks import check_choice, check_shape, fail
+from gssc.checks import check_shape, fail
 from gssc.ops.graph_sums import naive, torch, triton
-from gssc.ops.triton_support import can_fuse, check_fusible
+from gssc.ops.triton_support import chosen
 
 __all__ = ["from_state", "graph_pool", "segment_sum", "to_state"]
 
@@ -91,12 +91,7 @@ def graph_pool(x: Tensor, batch: Tensor | None, ptr: Tensor, how: str, backend: 
 
 
 def _chosen(backend: str, ptr: Tensor, **tensors: Tensor) -> str:
-    check_choice("backend", backend, ("auto", *FORMS))
     check_shape("ptr", ptr, None)
     if ptr.shape[0] < 1:
         fail("ptr", "at least one element", "none")
-    if backend == "triton":
-        check_fusible(**tensors)
-    if backend != "auto":
-        return backend
-    return "triton" if can_fuse(*tensors.values()) else "torch"
+    return chosen(backend, **tensors)

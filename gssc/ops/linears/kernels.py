@@ -53,7 +53,7 @@ def chosen(part, t0, t1, t2, t3):
 def forward(
     x, w0, w1, w2, w3, b0, b1, b2, b3, seed, out, threshold, rescale, rows,
     D: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr, ACTIVATION: tl.constexpr, SITE: tl.constexpr,
+    STEP: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
     """A block of Y; with ACTIVATION drop(ReLU(Y)), of one part."""
     blocks: tl.constexpr = (C + BLOCK - 1) // BLOCK
@@ -62,8 +62,8 @@ def forward(
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     c = tl.program_id(1) % blocks * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK_N, BLOCK], dtype=tl.float32)
-    for first in range(0, D, BLOCK):
-        d = first + tl.arange(0, BLOCK)
+    for first in range(0, D, STEP):
+        d = first + tl.arange(0, STEP)
         turned = tl.trans(block(weight, c, d, C, D))
         total = tl.dot(block(x, n, d, rows, D), turned, total, input_precision=PRECISION)
     if b0 is not None:
@@ -80,15 +80,17 @@ def forward(
 def backward(
     grad, x, w0, w1, w2, w3, added, hidden, d_x, sums, rescale, share, rows,
     D: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr, BIASED: tl.constexpr,
+    STEP: tl.constexpr, PRECISION: tl.constexpr, BIASED: tl.constexpr,
 ):  # fmt: skip
     """∂x = Σ ∂Y W, of a block of rows, or ∂W = ∂Yᵀ x and ∂b = Σ ∂Y, of a block of a weight over a share of the rows.
 
     The latter stand behind each other in one row of ``sums`` for every share: [PARTS · C, D], then [PARTS · C]. To ∂x
-    what is ``added`` comes; where x was drop(ReLU(·)), ``hidden``, it is that of what stood before.
+    what is ``added`` comes; where x was drop(ReLU(·)), ``hidden``, it is that of what stood before. ∂x or
+    ``sums`` may be absent.
     """
     blocks: tl.constexpr = (C + BLOCK - 1) // BLOCK
     wide: tl.constexpr = (D + BLOCK - 1) // BLOCK
+    steps: tl.constexpr = (C + STEP - 1) // STEP
     by_rows = (rows + BLOCK_N - 1) // BLOCK_N * wide
     program = tl.program_id(0)
     if d_x is None:
@@ -97,8 +99,8 @@ def backward(
     if program < by_rows:
         n = program // wide * BLOCK_N + tl.arange(0, BLOCK_N)
         total = tl.zeros([BLOCK_N, BLOCK], dtype=tl.float32)
-        for step in range(PARTS * blocks):
-            part, c = step // blocks, step % blocks * BLOCK + tl.arange(0, BLOCK)
+        for step in range(PARTS * steps):
+            part, c = step // steps, step % steps * STEP + tl.arange(0, STEP)
             weight = block(chosen(part, w0, w1, w2, w3), c, d, C, D)
             total = tl.dot(column_block(grad, part, n, c, rows, C, PARTS), weight, total, input_precision=PRECISION)
         if hidden is not None:
@@ -107,7 +109,7 @@ def backward(
             total += block(added, n, d, rows, D)
         if d_x is not None:
             put_block(d_x, n, d, rows, total, D)
-    else:
+    elif sums is not None:
         place = (program - by_rows) // wide
         number = place // (PARTS * blocks)
         part, c = place // blocks % PARTS, place % blocks * BLOCK + tl.arange(0, BLOCK)

@@ -5,7 +5,8 @@
 
 Weights are read where modules keep them. Sums over rows are made over a share of the rows by each program, and added in
 order by a second launch: results repeat bit by bit. Where there are more rows, the host has time to copy weights side
-by side, and the products are cuBLAS's.
+by side, and the products are cuBLAS's; but not exact ones, which it makes without tensor cores, nor those that have
+more to do than the product: what else reaches x, the gradient of an activation, dropout.
 """
 
 from functools import lru_cache
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gssc.ops.launch import kernels_of, launch
-from gssc.ops.op import promoted
+from gssc.ops.op import empty_like, promoted
 from gssc.ops.random import dropped, rescale, threshold
 from gssc.ops.triton_support import FLOATS, multiprocessors, power_of_two, wants_exact
 
@@ -24,50 +25,60 @@ PROGRAMS = 8  # per multiprocessor at most; then shares grow
 SUMMED = 256  # rows of partial sums that one program adds up; where there are more, they are added in two steps
 MANY = 1 << 15  # rows from which on products are cuBLAS's
 BLOCK_N = 64  # rows of a block
+LARGE_N, STEP = 128, 32  # rows of a block, and what a step of its sum takes, where there are many rows
 PARTS = 4  # the most Linears of one launch
 Tensors = tuple[Tensor, ...]
 
 
 class _Plan:
-    """How the work is cut: blocks of rows by 32 or 64 channels."""
+    """How the work is cut: blocks of rows by 32 or 64 channels; where there are ``many`` rows, whichever pads less."""
 
-    def __init__(self, d: int, c: int, parts: int, exact: bool) -> None:
+    def __init__(self, d: int, c: int, parts: int, exact: bool, many: bool) -> None:
         block = 64 if max(d, c) > 96 else 32
+        self.block_n, step, stages = BLOCK_N, block, 2
+        if many:
+            block = 64 if -(-c // 64) * 64 == -(-c // 32) * 32 else 32
+            self.block_n, step, stages = LARGE_N, STEP, 3
         self.wide, self.blocks, self.empty = -(-d // block), -(-c // block) * parts, (None,) * (PARTS - parts)
-        precision = "tf32x3" if exact else "tf32"
-        self.constants = {"D": d, "C": c, "PARTS": parts, "BLOCK_N": BLOCK_N, "BLOCK": block, "PRECISION": precision}
-        self.effort = {"num_warps": 4, "num_stages": 2}
+        sizes = {"D": d, "C": c, "PARTS": parts, "BLOCK_N": self.block_n, "BLOCK": block, "STEP": step}
+        self.constants = sizes | {"PRECISION": "tf32x3" if exact else "tf32"}
+        self.effort = {"num_warps": 4, "num_stages": stages}
 
 
 _known = lru_cache(maxsize=256)(_Plan)
 
 
-def _plan(x: Tensor, weights: Tensors, many: bool = False) -> _Plan | None:
-    """None where there are ``many`` rows, which some do not mind, or where results are differentiated.
+def _plan(x: Tensor, weights: Tensors, anyway: bool = False) -> _Plan | None:
+    """None where the products are cuBLAS's: of many rows, if not exact or ``anyway`` better here; or of other types.
 
-    Nor where the kernels do not know the type.
+    Also where results are differentiated.
     """
     parts, dtype, rows = len(weights), x.dtype, x.shape[0]
-    if torch.is_grad_enabled() or rows == 0 or (rows > MANY and not many) or parts > PARTS:
+    if torch.is_grad_enabled() or rows == 0 or parts > PARTS or dtype not in FLOATS or weights[0].dtype != dtype:
         return None
-    if dtype not in FLOATS or weights[0].dtype != dtype:
+    exact, many = wants_exact(x), rows > MANY
+    if many and not (exact or anyway):
         return None
     c, d = weights[0].shape
-    return _known(d, c, parts, wants_exact(x)) if c and d else None
+    return _known(d, c, parts, exact, many) if c and d else None
 
 
 def forward(
     x: Tensor, weights: Tensors, biases: Tensors = (), *, activation: bool = False, seed: Tensor | None = None,
-    p: float = 0.0, site: int = 0,
+    p: float = 0.0, site: int = 0, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Y [N, parts · C] of x [N, D], weights [C, D] and biases [C]; drop(ReLU(Y)) where there is an activation."""
-    plan = _plan(x, weights, many=seed is not None)  # there dropout would be a launch of its own
+    """Y [N, parts · C] of x [N, D], weights [C, D] and biases [C]; drop(ReLU(Y)) where there is an activation.
+
+    It is written to ``out`` where that is given.
+    """
+    plan = _plan(x, weights, anyway=seed is not None)  # there dropout would be a launch of its own
     if plan is not None:
         kernels = kernels_of("linears")
-        out = x.new_empty(x.shape[0], len(weights) * weights[0].shape[0])
+        if out is None:
+            out = x.new_empty(x.shape[0], len(weights) * weights[0].shape[0])
         told = biases if biases else (None,) * len(weights)
         launch(
-            kernels.forward, (-(-x.shape[0] // BLOCK_N), plan.blocks), x.contiguous(), *weights, *plan.empty,
+            kernels.forward, (-(-x.shape[0] // plan.block_n), plan.blocks), x.contiguous(), *weights, *plan.empty,
             *told, *plan.empty,
             seed, out, numbers=(threshold(p), rescale(p), x.shape[0]),
             **plan.constants, ACTIVATION=activation, SITE=site, **plan.effort,
@@ -75,41 +86,49 @@ def forward(
         return out
     weight = torch.cat(weights) if len(weights) > 1 else weights[0]
     if not biases:
-        return x @ weight.t()
+        return torch.mm(x, weight.t(), out=out)
     bias = torch.cat(biases) if len(biases) > 1 else biases[0]
     if activation and seed is None:
         return torch._addmm_activation(bias, x, weight.t())  # ReLU, in the product itself
-    out = torch.addmm(bias, x, weight.t())
+    out = torch.addmm(bias, x, weight.t(), out=out)
     return dropped(out.relu(), seed, site, p) if activation else out
 
 
 def backward(
     grad: Tensor, x: Tensor, weights: Tensors, *, biased: bool = True, need_x: bool = True,
-    added: Tensor | None = None, hidden: bool = False, p: float = 0.0,
+    need_weights: bool = True, added: Tensor | None = None, hidden: bool = False, p: float = 0.0,
+    out: Tensor | None = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """∂x [N, D], ∂W [parts · C, D] and ∂b [parts · C] from ∂Y; None for what is not asked for.
 
-    What is ``added`` [N, D] comes to ∂x, which has its type. Where x is ``hidden``, drop(ReLU(·)), ∂x is the gradient
-    of what stood before.
+    What is ``added`` [N, D] comes to ∂x, which has its type, or is written to ``out``. Where x is ``hidden``,
+    drop(ReLU(·)), ∂x is the gradient of what stood before.
     """
-    plan = _plan(x, weights)
+    rows, d = x.shape
+    if need_x and need_weights and rows > MANY:
+        d_x, *_ = backward(grad, x, weights, need_weights=False, added=added, hidden=hidden, p=p, out=out)
+        _, *others = backward(grad, x, weights, biased=biased, need_x=False)
+        return d_x, *others
+    plan = _plan(x, weights, anyway=hidden or added is not None) if need_x or rows <= MANY else None
     if plan is not None:
         kernels = kernels_of("linears")
-        like = x if added is None else added
-        d_x = torch.empty_like(like, memory_format=torch.contiguous_format) if need_x else None
-        (rows, d), width = x.shape, grad.shape[1]
+        width, d_x, sums, shares = grad.shape[1], None, None, 0
+        if need_x:
+            d_x = empty_like(x if added is None else added) if out is None else out
         most = max(PROGRAMS * multiprocessors(x.device) // (plan.blocks * plan.wide), 1)
-        share = -(-max(SHARE, -(-rows // most)) // BLOCK_N) * BLOCK_N
-        shares = -(-rows // share)
-        sums = torch.empty(
-            shares, width * (d + biased), dtype=x.dtype if shares == 1 else torch.float32, device=x.device
-        )
+        share = -(-max(SHARE, -(-rows // most)) // plan.block_n) * plan.block_n
+        if need_weights:
+            shares = -(-rows // share)
+            dtype = x.dtype if shares == 1 else torch.float32
+            sums = torch.empty(shares, width * (d + biased), dtype=dtype, device=x.device)
         x = x.contiguous()
-        programs = ((-(-rows // BLOCK_N) if need_x else 0) + shares * plan.blocks) * plan.wide
+        programs = ((-(-rows // plan.block_n) if need_x else 0) + shares * plan.blocks) * plan.wide
         launch(
             kernels.backward, (programs,), grad.contiguous(), x, *weights, *plan.empty, added, x if hidden else None,
             d_x, sums, numbers=(rescale(p), share, rows), **plan.constants, BIASED=biased, **plan.effort,
         )  # fmt: skip
+        if sums is None:
+            return d_x, None, None
         total = sums[0] if shares == 1 else column_sums(sums, x.dtype)
         return d_x, total[: width * d].view(width, d), total[width * d :] if biased else None
     d_x = None
@@ -118,9 +137,11 @@ def backward(
         if hidden:
             d_x = torch.ops.aten.threshold_backward(grad @ (weight * rescale(p) if p else weight), x, 0)
         elif added is not None and added.dtype == weight.dtype:
-            d_x = torch.addmm(added, grad, weight)
+            d_x = torch.addmm(added, grad, weight, out=out)
         else:
-            d_x = grad @ weight if added is None else added + grad @ weight
+            d_x = torch.mm(grad, weight, out=out) if added is None else added + grad @ weight
+    if not need_weights:
+        return d_x, None, None
     return d_x, grad.t() @ x, grad.sum(0) if biased else None
 
 

@@ -72,9 +72,8 @@ def unit_weights(embed: nn.Module, pool: Sequence[nn.Module], update: Sequence[n
             return None
         modules = list(part)  # type: ignore[call-overload]
         for linear, norm, activation in zip(modules[0::3], modules[1::3], modules[2::3], strict=True):
-            if not (
-                unmodified(linear) and unmodified(norm, kind=nn.LayerNorm) and unmodified(activation, kind=nn.SiLU)
-            ):
+            ours = unmodified(linear) and unmodified(norm, kind=nn.LayerNorm) and unmodified(activation, kind=nn.SiLU)
+            if not ours:
                 return None
             unit = (*weight_and_bias(linear), *weight_and_bias(norm))
             if unit[1] is None or unit[3] is None or norm.eps != naive.EPS:

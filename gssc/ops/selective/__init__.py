@@ -7,13 +7,13 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gssc.checks import check_choice, check_shape, check_shapes, fail
+from gssc.checks import check_shape, check_shapes, fail
 from gssc.ops import graph_sums as sums
 from gssc.ops.conv import Projection, Reduce
 from gssc.ops.op import unmodified
 from gssc.ops.selective import naive, torch, triton
 from gssc.ops.selective.naive import Weights, turn_names
-from gssc.ops.triton_support import can_fuse, check_fusible
+from gssc.ops.triton_support import chosen
 
 __all__ = ["selective_gssc_conv"]
 
@@ -60,7 +60,6 @@ def selective_gssc_conv(
     Returns:
         H, [N, C].
     """
-    check_choice("backend", backend, ("auto", *FORMS))
     if x_o is None and x_s is None:
         fail("x_o", "a tensor, or None only where x_s is given", "None")
     if projection is not None and x_o is None:
@@ -74,10 +73,7 @@ def selective_gssc_conv(
         ("pair_gains", pair_gains, per_frequency),
     )
     turns = {name: _turn(name, weights, x.shape[1]) for name in ("dv", *turn_names(x_o, x_s))}
-    if backend == "triton":
-        check_fusible(x=x, x_o=x_o, x_s=x_s, vectors=vectors, phi=phi)
-    elif backend == "auto":
-        backend = "triton" if can_fuse(x, x_o, x_s, vectors, phi) else "torch"
+    backend = chosen(backend, x=x, x_o=x_o, x_s=x_s, vectors=vectors, phi=phi)
 
     def select(x_o: Tensor | None, x_s: Tensor | None) -> Tensor:
         if reduce is not None:

@@ -490,9 +490,14 @@ def test_bad_input():
         run("fast", inputs)
 
 
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("largest", [20, 1 << 30])
-def test_many_edges_are_projected_by_products_of_pytorch(monkeypatch, largest):
-    """Piece by piece, to keep products below 2³¹ numbers, or 20."""
+def test_many_edges_are_projected_in_pieces(monkeypatch, largest, exact):
+    """By the kernel or by cuBLAS; numbers of a product stay below 2³¹, or 20."""
+    if not exact:
+        plan = products._plan
+        monkeypatch.setattr(products, "wants_exact", lambda x: False)
+        assert plan(torch.zeros(products.MANY + 1, 5), (torch.zeros(5, 5),)) is None
     monkeypatch.setattr(kernels_form, "LARGEST", largest)
     monkeypatch.setattr(products, "MANY", 0)
     check("naive", make(next(iter(EDGES)), 5))

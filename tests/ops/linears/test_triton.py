@@ -15,10 +15,12 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SIZES = [(1, 1, 1, 1), (33, 5, 7, 2), (70, 40, 96, 4), (130, 100, 33, 3)]
 
 
-@pytest.fixture(params=[2048, 64], ids=["one share", "shares"])
-def few(request, monkeypatch):
-    """Rows that one program sums over."""
-    monkeypatch.setattr(triton, "SHARE", request.param)
+@pytest.fixture(params=["one share", "shares", "many"])
+def cut(request, monkeypatch):
+    """How the work is cut: all rows summed by one program or not, or large blocks as of many rows."""
+    monkeypatch.setattr(triton, "SHARE", 2048 if request.param == "one share" else 64)
+    if request.param == "many":
+        monkeypatch.setattr(triton, "MANY", 0)
 
 
 def make(rows, d, c, parts, dtype=torch.float32):
@@ -40,7 +42,7 @@ def _no_grad():
 
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_is_what_linears_compute(sizes, biased, few):
+def test_is_what_linears_compute(sizes, biased, cut):
     x, weights, biases = make(*sizes)
     biases = biases if biased else []
     with torch.enable_grad():
@@ -79,8 +81,9 @@ def test_an_activation_and_its_gradient(p, monkeypatch):
         grad = torch.randn(40, 6, device=DEVICE)
         (expected,) = torch.autograd.grad(exact @ second[0].double().t(), before, grad.double())
     assert_close(hidden.double(), exact.detach(), tolerance=2e-5)
-    for many in (triton.MANY, 0):  # by the kernel, and by products of PyTorch
-        monkeypatch.setattr(triton, "MANY", many)
+    for kernel in (True, False):  # and by products of PyTorch
+        if not kernel:
+            monkeypatch.setattr(triton, "_plan", lambda *_, **__: None)
         d_before, d_weight, _ = triton.backward(grad, hidden, second, hidden=True, p=p)
         assert_close(d_before.double(), expected, tolerance=5e-5)
         assert_close(d_weight.double(), grad.double().t() @ exact.detach(), tolerance=1e-4)
@@ -99,7 +102,11 @@ def test_half_precision_and_a_wide_residual():
     assert (d_x.double() - right).norm() < 1e-2 * right.norm()
 
 
-def test_many_rows_other_types_and_nothing_go_to_pytorch():
+def test_many_rows_other_types_and_nothing_go_to_pytorch(monkeypatch):
+    """Many exact rows do not."""
+    x, weights, _ = make(triton.MANY + 1, 2, 2, 2)
+    assert triton._plan(x, weights) is not None
+    monkeypatch.setattr(triton, "wants_exact", lambda x: False)
     for rows, d, c, dtype in (
         (5, 3, 4, torch.float64),
         (0, 3, 4, torch.float32),
@@ -113,6 +120,19 @@ def test_many_rows_other_types_and_nothing_go_to_pytorch():
         d_x, d_weight, d_bias = triton.backward(grad, x, weights)
         for actual, right in ((d_x, grad @ torch.cat(weights)), (d_weight, grad.t() @ x), (d_bias, grad.sum(0))):
             assert_close(actual, right, tolerance=1e-4)
+        out = torch.empty_like(d_x)
+        nothing = triton.backward(grad, x, weights, need_weights=False, out=out)[1:]
+        assert nothing == (None, None)
+        assert_close(out, d_x, tolerance=1e-5)
+
+
+def test_results_are_written_where_they_are_wanted(cut):
+    x, weights, biases = make(70, 40, 33, 1)
+    out, d_x = torch.empty(70, 33, device=DEVICE), torch.empty_like(x)
+    assert triton.forward(x, weights, biases, out=out) is out
+    assert torch.equal(out, triton.forward(x, weights, biases))
+    assert triton.backward(out, x, weights, need_weights=False, out=d_x) == (d_x, None, None)
+    assert torch.equal(d_x, triton.backward(out, x, weights)[0])
 
 
 def test_results_repeat_bit_by_bit():

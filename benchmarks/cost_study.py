@@ -1,0 +1,192 @@
+"""The paper's cost study over every global part: preprocessing (Figure 3), and training and inference (Figure 4).
+
+    python -m benchmarks cost
+    python -m benchmarks.cost_study --device cpu --sizes 100 molecules --parts gssc mamba --only models --out x.csv
+
+Four layers of width 96 with GatedGCN beside each global part, narrower or wider where that changes the number of
+parameters by more than 10 %, and PyG's GPSConv for comparison; graphs as in `benchmarks.launched`. Launched: an
+ordinary loop, forward and backward, all models in turns, so that ratios are of one run; ``baseline`` is softmax
+attention, GraphGPS's. Replayed: the same step as a CUDA graph, where launched it takes less than 0.2 s. Preprocessing
+is that of `benchmarks.spectra_large` on random graphs of the same density. A model that runs out of memory is said to;
+the larger sizes of one that did are not tried.
+"""
+
+import argparse
+import gc
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks import spectra_large
+from benchmarks.harness import append
+from benchmarks.launched import HEADS, LAYERS, SIZES, WIDTH, measure, prepare, steps, workload
+from gssc import GSSC, ExpanderGraph
+from gssc.model import GLOBALS
+from gssc.replay import CaptureError, Replay
+from tools.equal_width import equal_width
+
+PARTS = (*(name for name in GLOBALS if name != "gsc"), "GPSConv")
+BASELINE = "attention"
+SLOW = 200.0  # milliseconds, from which on launches do not matter
+METHODS = ("gssc", "torch.lobpcg", "eigh-full", "rrwp", "expander")
+
+Step = Callable[[], Tensor]
+Rows = list[dict[str, object]]
+
+
+def inputs(size: str, device: torch.device) -> dict[str, Tensor]:
+    """The batch of `benchmarks.launched` and an expander graph."""
+    data = workload(size, device)
+    counts = torch.bincount(data["batch"].cpu())
+    return data | {"expander": ExpanderGraph().rows(counts).to(device)}
+
+
+def model_of(part: str, edges: bool, width: int) -> GSSC:
+    """The model with this global part."""
+    settings: dict[str, Any] = {"node_features": WIDTH, "edge_features": WIDTH if edges else None, "heads": HEADS}
+    return GSSC(1, width, LAYERS, glob=part, phi_channels=32, level="node", head="linear", **settings)
+
+
+@cache
+def width_of(part: str, edges: bool) -> int:
+    """`WIDTH`, or one with about as many parameters as attention has there; no global part is no reason for another."""
+
+    def count(width: int, part: str = part) -> int:
+        with torch.device("meta"):
+            return parameters(model_of(part, edges, width))
+
+    wanted = count(WIDTH, BASELINE)
+    close = part == "none" or abs(count(WIDTH) / wanted - 1) <= 0.1
+    return WIDTH if close else equal_width(count, wanted, WIDTH)
+
+
+def parameters(model: GSSC) -> int:
+    """How many there are."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def step_of(model: GSSC, data: dict[str, Tensor], training: bool, **more: int) -> Step:
+    """Forward and backward, or inference."""
+    model.train(training)
+
+    def train() -> Tensor:
+        for parameter in model.parameters():
+            parameter.grad = None
+        loss = model(**data, **more).square().mean()
+        loss.backward()
+        return loss
+
+    def infer() -> Tensor:
+        with torch.no_grad():
+            return model(**data, **more)
+
+    return train if training else infer
+
+
+def clear(device: torch.device) -> None:
+    """Give back what models that are gone have left."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def replayed(model: GSSC, data: dict[str, Tensor], training: bool, seconds: float) -> float | str:
+    """Milliseconds of a replayed step, or why there is none."""
+    device, replay = data["x"].device, None
+    largest = int(torch.bincount(data["batch"]).max())
+    try:
+        replay = Replay(step_of(model, data, training, largest=largest), device, list(model.buffers()), careful=True)
+        return measure({"": replay}, device, seconds)[""]
+    except CaptureError as error:
+        return str(error)
+    except torch.OutOfMemoryError:
+        return "out of memory"
+    finally:
+        del replay
+        model.zero_grad()  # which is in the memory of the graph
+        clear(device)
+
+
+def study(
+    size: str, parts: tuple[str, ...], training: bool, device: torch.device, seconds: float
+) -> list[dict[str, object]]:
+    """Rows of all parts at one size."""
+    data = inputs(size, device)
+    plain = {name: value for name, value in data.items() if name != "expander"}
+    edges, ours = "edge_attr" in data, [part for part in parts if part != "GPSConv"]
+    models = {part: model_of(part, edges, width_of(part, edges)).to(device) for part in ours}
+    functions = {part: step_of(model, data, training) for part, model in models.items()}
+    if "GPSConv" in parts:
+        functions["GPSConv"] = steps("GPSConv", plain, training)
+    peaks = {part: prepare(step, device, warmups=2) for part, step in functions.items()}
+    fitting = {part: step for part, step in functions.items() if peaks[part] == peaks[part]}
+    medians = measure(fitting, device, seconds)
+    del functions, fitting
+    clear(device)
+    rows = []
+    base = medians.get(BASELINE)
+    for part in parts:
+        notes = {}
+        if part in models:
+            notes["launched"] = f"width {width_of(part, edges)}, {parameters(models[part]):,} parameters"
+        times: dict[str, float | str] = {"launched": medians.get(part, "out of memory")}
+        if part in medians and part in models and device.type == "cuda" and medians[part] < SLOW:
+            times["replayed"] = replayed(models[part], data, training, seconds)
+        for how, time in times.items():
+            row: dict[str, object] = {"benchmark": "cost-models", "variant": f"{part}, {how}"}
+            row |= {"workload": f"{size}, {'training' if training else 'inference'}"}
+            if isinstance(time, str):
+                rows.append(row | {"note": time})
+                continue
+            row |= {"p50_ms": f"{time:.3f}", "note": notes.get(how, "")}
+            row |= {"peak_mb": f"{peaks[part]:.0f}"} if how == "launched" else {}
+            rows.append(row | ({"baseline": BASELINE, "ratio": f"{time / base:.3g}"} if base else {}))
+    return rows
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print and append."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=0.3, help="time of each measurement")
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), help="numbers of nodes, and " + ", ".join(SIZES[:2]))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", choices=("models", "preprocessing"), help="one of the two; default: both")
+    parser.add_argument("--budget", type=float, default=90.0, help="seconds for all of preprocessing")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
+    options = parser.parse_args(arguments)
+    device = torch.device(options.device)
+    beyond: dict[bool, set[str]] = {True: set(), False: set()}  # what ran out of memory, by training
+    for size in options.sizes if options.only != "preprocessing" else ():
+        for training in (True, False):
+            larger = beyond[training] if size.isdecimal() else set()
+            parts = tuple(part for part in options.parts if part not in larger)
+            rows = study(size, parts, training, device, options.seconds)
+            rows += [_out_of_memory(size, part, training) for part in options.parts if part in larger]
+            for row in rows:
+                print(
+                    f"{row['workload']:>26}  {row['variant']:<22} {row.get('p50_ms', ''):>10} ms  {row['note']}",
+                    flush=True,
+                )
+                if row["note"] == "out of memory" and size.isdecimal():
+                    beyond[training].add(str(row["variant"]).partition(", launched")[0])
+            append(options.out, rows, device.type)
+    if options.only != "models":
+        numbers = [size for size in options.sizes if size.isdecimal()]
+        words = ["--graphs", "paper", "--methods", *METHODS, "--sizes", *numbers, "--device", device.type]
+        spectra_large.main([*words, "--limit", "10", "--budget", str(options.budget), "--out", str(options.out)])
+
+
+def _out_of_memory(size: str, part: str, training: bool) -> dict[str, object]:
+    """The row of a part that ran out of memory at a smaller size."""
+    kind = "training" if training else "inference"
+    row: dict[str, object] = {"benchmark": "cost-models", "workload": f"{size}, {kind}", "variant": f"{part}, launched"}
+    return row | {"note": "out of memory"}
+
+
+if __name__ == "__main__":
+    main()
