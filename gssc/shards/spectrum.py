@@ -1,8 +1,7 @@
 """Spectra of a graph that no process holds: the Chebyshev-Krylov solver and its certificate on shards.
 
-A block of vectors [n, b] lies over the processes like the nodes. A product with it needs the halo of its rows, and a
-product of blocks, VᵀW, one sum over processes; all else is the solver of one process, which every process runs. The
-graph is undirected and has no weights, as a process knows the edges that enter its nodes alone; parallel edges add.
+A block of vectors [n, b] lies over the processes like the nodes: a product with it needs the halo of its rows, and VᵀW
+a sum over processes; all else is the solver of one process. Graphs are undirected, without weights; parallel edges add.
 """
 
 from dataclasses import dataclass, replace
@@ -137,8 +136,6 @@ class _Component(LargeComponent):
 
 
 class _ShardedMerge(Merge):
-    """One part, with known zero modes."""
-
     def __init__(self, component: _Component, settings: SpectrumSettings) -> None:
         self.n, self.rows, self.settings, self.both = component.n, component.operator.n, settings, False
         self.count, self.zeros = settings.k + settings.drops_zeros, component.modes.shape[1]
