@@ -149,8 +149,8 @@ def solve_sharded(shard: Shard, wanted: LaplacianSpectrum, seed: int = 0) -> Spe
         fail("which", "'low' for shards", repr(settings.which))
     operator, degree = laplacian(shard, settings.operator)
     component, zeros = component_of(shard)
-    if zeros > MOST_COMPONENTS:
-        fail("graph", f"at most {MOST_COMPONENTS} components for spectra of shards", zeros)
+    if zeros > (most := MOST_COMPONENTS if settings.drops_zeros else min(settings.k, MOST_COMPONENTS)):
+        fail("graph", f"at most {most} components for spectra of shards (zero_modes={settings.zero_modes})", zeros)
     mass = F.one_hot(component, zeros) * zero_mode_mass(degree, settings.operator).unsqueeze(1)
     modes = (mass / operator.sum(mass.sum(0))).sqrt()
     how = SolverSettings("chebyshev", shard.device.type, seed)
