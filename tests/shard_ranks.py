@@ -49,7 +49,9 @@ SMALL = [
 def start(function, ranks: int, *arguments) -> None:
     """``function(rank, *arguments)`` in several processes, made of one that has imported all that takes long."""
     multiprocessing.set_forkserver_preload(["gssc.shards", "gssc.train.run", "torch_geometric.nn"])
-    torch.multiprocessing.start_processes(function, arguments, nprocs=ranks, start_method="forkserver")
+    # Processes that are forked from one that looked for a GPU cannot ask for it again.
+    method = "spawn" if torch.cuda.is_available() else "forkserver"
+    torch.multiprocessing.start_processes(function, arguments, nprocs=ranks, start_method=method)
 
 
 def join(rank: int, ranks: int, store: str) -> None:

@@ -28,7 +28,8 @@ class SimpleAttention(GlobalPart):
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:
         q, k, v = self.split(self.lin_qkv(x), 3)
         squares = torch.cat([rows.square().sum(2) for rows in (q, k)], dim=1)
-        norms = segment_sum(squares, context.batch, context.ptr).prod(1, keepdim=True).sqrt()
+        of_q, of_k = segment_sum(squares, context.batch, context.ptr).split(1, dim=1)
+        norms = (of_q * of_k).sqrt()
         sizes = context.ptr.diff().unsqueeze(1).to(norms.dtype)
         scale = context.spread(1 / (sizes * norms).clamp(min=1e-12))
         own = torch.cat([v.squeeze(1), torch.ones_like(v[:, 0, :1])], dim=1)
