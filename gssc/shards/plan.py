@@ -5,10 +5,10 @@ def sent_bytes(halo: int, ranks: int, channels: int, frequencies: int, width: in
     """What a process sends in a layer, forward and backward, and receives as well; ``width`` bytes are a number.
 
     Rows of the halo, and their gradients back; the state U = PᵀX and its gradient, 2 K C numbers; of every norm (two in
-    GatedGCN, three in the layer) a row (n, μ, M) for each process, twice. Sums are of float32 at least.
+    GatedGCN, three in the layer) a row (n, μ, M) for each process, and two sums back. Sums are of float32 at least.
     """
     wide = max(width, 4)
-    rows = 2 * norms * ranks * (1 + 2 * channels) * wide
+    rows = norms * (ranks * (1 + 2 * channels) + 2 * channels) * wide
     return {"halo": 2 * halo * channels * width, "state": 2 * frequencies * channels * wide, "norms": rows}
 
 
