@@ -128,7 +128,7 @@ def work(rank: int, folder: str) -> None:
         tensors = parts_of(graph, 2)[rank] | {"eigvals": graph["eigvals"], "eigmask": graph["eigmask"]}
         shard, model = Shard(tensors, graph["x"].shape[0], group=two), GSSC(2, 8, 3, node_features=3, level="node")
         make_ready(model, two)
-        with counted(two) as sent:
+        with counted() as sent:
             model(**shard.inputs | {"edge_attr": None, "rwse": None}).sum().backward()
         results["sent"] = dict(sent) | {"rows": shard.halo.size + shard.halo.send.numel()}
     torch.save(results, f"{folder}/rank-{rank}.pt")

@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.nn.moments import Moments, joined_moments, moments_over_ranks, row_moments
@@ -42,7 +44,8 @@ class BatchNorm(nn.BatchNorm1d):
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             fail("track_running_stats", "True, for masked or synchronised statistics and single rows", False)
         rows = x.to(torch.promote_types(x.dtype, torch.float32))
-        moments = row_moments(rows, mask)
+        with torch.no_grad() if spread else nullcontext():
+            moments = row_moments(rows, mask)
         if spread:
             moments = moments_over_ranks(moments, self.process_group)
         enough = moments.n >= 2
@@ -54,11 +57,50 @@ class BatchNorm(nn.BatchNorm1d):
                 running.copy_(torch.where(enough, (1 - step) * running + step * batch, running))
         mean = torch.where(enough, moments.mean, self.running_mean)
         var = torch.where(enough, moments.squares / moments.n.clamp(min=1), self.running_var)
+        if spread:
+            ones, zeros = mean.new_ones(mean.shape), mean.new_zeros(mean.shape)
+            weight, bias = (ones if self.weight is None else self.weight), (zeros if self.bias is None else self.bias)
+            share = torch.where(enough, 1.0 / moments.n.clamp(min=1), 0.0)
+            return _Spread.apply(rows, weight, bias, mean, var, share, mask, self.eps, self.process_group).to(x.dtype)
         scale = torch.rsqrt(var + self.eps)
         if self.weight is not None:
             scale = scale * self.weight
         out = (rows - mean) * scale
         return (out if self.bias is None else out + self.bias).to(x.dtype)
+
+
+class _Spread(torch.autograd.Function):
+    """Normalisation by moments over processes, which depend on all rows, in PyTorch's own passes.
+
+    With x̂ = (x - μ) s and dx̂ = γ ⊙ dy: dx = s (dx̂ - Σ dx̂ / n - x̂ ⊙ Σ (dx̂ ⊙ x̂) / n), sums over all processes.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, share: Tensor,
+        mask: Tensor | None, eps: float, group: dist.ProcessGroup | None,
+    ) -> Tensor:  # fmt: skip
+        ctx.save_for_backward(x, weight, mean, var, share, mask)
+        ctx.eps, ctx.group = eps, group
+        # PyTorch's passes divide by the number of rows.
+        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps) if len(x) else x.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, var, share, mask = ctx.saved_tensors
+        s = torch.rsqrt(var + ctx.eps)
+        known = (x, weight, mean, var, mean, s, False, ctx.eps, (True, True, True))
+        dx, d_weight, d_bias = grads[0], torch.zeros_like(s), torch.zeros_like(s)
+        if len(x):
+            dx, d_weight, d_bias = torch.ops.aten.native_batch_norm_backward(grads[0].contiguous(), *known)
+        sums = torch.stack([d_weight, d_bias])
+        dist.all_reduce(sums, group=ctx.group)
+        slope, level = sums * share * weight * s
+        slope = slope * s
+        rest = torch.addcmul(level - slope * mean, x, slope)
+        rest = rest if mask is None else rest * mask.unsqueeze(1)
+        return dx - rest, d_weight, d_bias, *[None] * 6
 
 
 def make_norm(name: NormName, channels: int) -> nn.Module:

@@ -1,9 +1,8 @@
 """One graph over several processes: what each holds of it, and what they tell each other.
 
-Every node belongs to one process, and an edge to that of its target: features of edges never move. A process numbers
-its own nodes 0 … N - 1 and behind them, up to N + H - 1, its halo: nodes elsewhere from which its edges come, in the
-order of their owners. In a layer two things are told: the halo rows of x, whose gradients go back to the owners, and
-sums over all nodes, such as the state U = PᵀX [K, C], whose gradients are summed.
+Every node belongs to one process, and an edge to that of its target. A process numbers its own nodes 0 … N - 1 and
+behind them its halo, H nodes elsewhere from which its edges come, in the order of their owners. In a layer two things
+are told: halo rows of x, whose gradients go back to the owners, and sums over all nodes, such as the state U = PᵀX.
 """
 
 from dataclasses import dataclass

@@ -23,6 +23,7 @@ DESCRIPTION = "shards.json"
 class ShardedDataset(GraphDataset):
     """A dataset of one graph that lies in shards: what is known of it without any; there are no ``splits``."""
 
+    ranks: int = 1  # shards, one for each process
     folder: Path = Path()
     manifest: Mapping[str, Any] = field(default_factory=dict)
 
@@ -31,11 +32,6 @@ class ShardedDataset(GraphDataset):
 
     def content(self) -> str:
         return str(self.manifest["graphs"])
-
-    @property
-    def ranks(self) -> int:
-        """How many shards there are, one for each process."""
-        return len(self.manifest["files"])
 
     def shard(self, rank: int, device: torch.device = torch.device("cpu")) -> Shard:  # noqa: B008 (a value)
         """That of one process, whose file alone is read: it stays on the disk, and so much of it as is used comes."""
@@ -52,7 +48,7 @@ def open_shards(folder: Path) -> ShardedDataset:
     manifest = read_object(folder / DESCRIPTION, SHARDS)
     dataset = from_about(manifest["dataset"])
     known = {one.name: getattr(dataset, one.name) for one in fields(GraphDataset)}
-    return ShardedDataset(**known, folder=folder, manifest=manifest)
+    return ShardedDataset(**known, folder=folder, manifest=manifest, ranks=len(manifest["files"]))
 
 
 def one_graph(dataset: GraphDataset) -> FlatGraphs:

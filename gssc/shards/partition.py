@@ -1,7 +1,7 @@
 """Which process holds which node: equally many nodes each, and few edges between them.
 
-``"metis"`` asks METIS (the extra ``metis``), ``"propagation"`` cuts an order of nodes in which neighbours are close
-into equal blocks and improves these, and ``"random"`` draws: then nearly every edge is cut, and all is only slower.
+``"metis"`` asks METIS (the extra ``metis``), ``"propagation"`` improves blocks of an order in which neighbours are
+close, and ``"random"`` draws: then nearly every edge is cut, and all is only slower.
 """
 
 from collections.abc import Callable

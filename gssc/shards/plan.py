@@ -4,12 +4,11 @@
 def sent_bytes(halo: int, ranks: int, channels: int, frequencies: int, width: int, norms: int = 5) -> dict[str, int]:
     """What a process sends in a layer, forward and backward, and receives as well; ``width`` bytes are a number.
 
-    Rows of the halo, and their gradients back; the state U = PᵀX and its gradient, 2 K C numbers whatever the graph;
-    and of every norm over the graph (GatedGCN has two, the layer three) a row (n, μ, M) for each process, twice. States
-    and rows are float32 at least; a sum over processes counts once, which is what two of them send.
+    Rows of the halo, and their gradients back; the state U = PᵀX and its gradient, 2 K C numbers; of every norm (two in
+    GatedGCN, three in the layer) a row (n, μ, M) for each process, and two sums back. Sums are of float32 at least.
     """
     wide = max(width, 4)
-    rows = 2 * norms * ranks * (1 + 2 * channels) * wide
+    rows = norms * (ranks * (1 + 2 * channels) + 2 * channels) * wide
     return {"halo": 2 * halo * channels * width, "state": 2 * frequencies * channels * wide, "norms": rows}
 
 

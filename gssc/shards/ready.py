@@ -5,19 +5,22 @@ import torch.distributed as dist
 from torch import nn
 
 from gssc.checks import fail
-from gssc.nn import EdgeHead, EigenvectorEncoder, GraphHead, GSSCLayer, SoftmaxAttention
+from gssc.nn import EdgeHead, EigenvectorEncoder, GraphHead, GSSCLayer, GSSConv
 from gssc.nn.norm import in_eval_mode, synchronize_batch_norms
 
 
 def make_ready(model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
     """Let a model take shards: its norms are those of all processes. What cannot be divided is an error of one line."""
     for module in model.modules():
-        if isinstance(module, EdgeHead | SoftmaxAttention | EigenvectorEncoder):
-            fail("model", "no attention, LapPE or predictions of pairs, for shards", type(module).__name__)
+        if isinstance(module, EdgeHead | EigenvectorEncoder):
+            fail("model", "no LapPE or predictions of pairs, for shards", type(module).__name__)
         if isinstance(module, GraphHead) and module.pool == "max":
             fail("model.pool", "'sum' or 'mean' for shards", "'max'")
-        if isinstance(module, GSSCLayer) and module.local is not None:
-            _check_local(module)
+        if isinstance(module, GSSCLayer):
+            if not isinstance(module.glob, GSSConv | None) and not getattr(module.glob, "sharded", False):
+                fail("model.glob", "GSSConv, or a module with sharded = True, for shards", type(module.glob).__name__)
+            if module.local is not None:
+                _check_local(module)
     if dist.is_available() and dist.is_initialized():
         synchronize_batch_norms(model, group)
 

@@ -1,8 +1,7 @@
 """Spectra of a graph that no process holds: the Chebyshev-Krylov solver and its certificate on shards.
 
-A block of vectors [n, b] lies over the processes like the nodes. A product with it needs the halo of its rows, and a
-product of blocks, VᵀW, one sum over processes; all else is the solver of one process, which every process runs. The
-graph is undirected and has no weights, as a process knows the edges that enter its nodes alone; parallel edges add.
+A block of vectors [n, b] lies over the processes like the nodes: a product with it needs the halo of its rows, and VᵀW
+a sum over processes; all else is the solver of one process. Graphs are undirected, without weights; parallel edges add.
 """
 
 from dataclasses import dataclass, replace
@@ -137,8 +136,6 @@ class _Component(LargeComponent):
 
 
 class _ShardedMerge(Merge):
-    """One part, with known zero modes."""
-
     def __init__(self, component: _Component, settings: SpectrumSettings) -> None:
         self.n, self.rows, self.settings, self.both = component.n, component.operator.n, settings, False
         self.count, self.zeros = settings.k + settings.drops_zeros, component.modes.shape[1]
@@ -152,8 +149,8 @@ def solve_sharded(shard: Shard, wanted: LaplacianSpectrum, seed: int = 0) -> Spe
         fail("which", "'low' for shards", repr(settings.which))
     operator, degree = laplacian(shard, settings.operator)
     component, zeros = component_of(shard)
-    if zeros > MOST_COMPONENTS:
-        fail("graph", f"at most {MOST_COMPONENTS} components for spectra of shards", zeros)
+    if zeros > (most := MOST_COMPONENTS if settings.drops_zeros else min(settings.k, MOST_COMPONENTS)):
+        fail("graph", f"at most {most} components for spectra of shards (zero_modes={settings.zero_modes})", zeros)
     mass = F.one_hot(component, zeros) * zero_mode_mass(degree, settings.operator).unsqueeze(1)
     modes = (mass / operator.sum(mass.sum(0))).sqrt()
     how = SolverSettings("chebyshev", shard.device.type, seed)

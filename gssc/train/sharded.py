@@ -17,7 +17,7 @@ from gssc.train.store import Batch
 
 
 class ShardStore:
-    """One split of a sharded graph, in the place of a `gssc.train.store.GraphStore`; every batch is the whole shard.
+    """One split of a sharded graph, in place of a `GraphStore`; every batch is the whole shard.
 
     ``y`` are those of the split on all processes, in the order of the graph; `complete` makes such of outputs.
     """

@@ -11,7 +11,7 @@ from gssc.shards import Shard, cut_graph, make_ready
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"glob": "attention"}, "model: expected no attention.*, got SoftmaxAttention"),
+        ({"glob": "attention"}, "model.glob: expected GSSConv.*, got SoftmaxAttention"),
         ({"lappe_channels": 2}, "model: expected no .*LapPE.*, got EigenvectorEncoder"),
         ({"level": "graph", "pool": "max"}, "model.pool: expected 'sum' or 'mean'"),
         ({"level": "edge"}, "model: expected .* got EdgeHead"),

@@ -1,0 +1,37 @@
+"""``gssc plan`` says what the formulas say; ``gssc partition`` refuses what it cannot cut."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from typer.testing import CliRunner
+
+from gssc.cli import app
+
+
+def test_plan_of_a_billion_nodes():
+    result = CliRunner().invoke(app, ["plan", "--nodes", "1e9", "--degree", "10", "--gpus", "256"])
+    lines = result.output.splitlines()
+    assert lines[0] == "each of 256 processes: 3,906,250 nodes, 39,062,500 edges, 3,906,250 nodes in the halo"
+    assert "a layer sends, state: 24,576 bytes, 0.000 ms" in lines  # 2 · 32 · 96 · 4
+    assert any(line.startswith("a layer sends, halo: 1,500,000,000 bytes") for line in lines)
+    alone = CliRunner().invoke(app, ["plan", "--nodes", "1e6", "--degree", "4", "--gpus", "1"]).output
+    assert "0 nodes in the halo" in alone
+
+
+def test_only_one_graph_of_nodes_is_cut(tmp_path):
+    graphs = [Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([i % 2])) for i in range(9)]
+    torch.save(graphs, tmp_path / "graphs.pt")
+    result = CliRunner().invoke(app, ["partition", str(tmp_path / "graphs.pt"), "-o", str(tmp_path / "out")])
+    assert isinstance(result.exception, ValueError)
+    assert "data: expected one graph whose nodes are predicted" in str(result.exception)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("words", "said"), [(["--method", "mets"], "did you mean 'metis'"), (["-p", "0"], "")])
+def test_options_are_checked(tmp_path, words, said):
+    masks = {f"{name}_mask": torch.arange(9) % 3 == i for i, name in enumerate(("train", "val", "test"))}
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    torch.save(Data(x=torch.randn(9, 2), edge_index=torch.tensor([[0], [1]]), y=y, **masks), tmp_path / "graph.pt")
+    result = CliRunner().invoke(app, ["partition", str(tmp_path / "graph.pt"), "-o", str(tmp_path / "out"), *words])
+    assert result.exit_code
+    assert said in str(result.exception)
