@@ -1,8 +1,9 @@
 """The command ``gssc``: thin files of sub-commands, which call the library."""
 
+import os
 import re
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -60,15 +61,16 @@ def main() -> None:
         if line is None:
             raise
         _say(line)
+        processes = sys.modules.get("gssc.train.processes")
+        if processes is not None and isinstance(error, processes.LostProcessError):
+            os._exit(2)  # whose threads would be waited for
+        raise SystemExit(2) from None
 
 
 def _status() -> int:
     """What a signal that was heard makes of the end; 0 where nothing was trained."""
-    if "gssc.train.stopping" not in sys.modules:
-        return 0
-    from gssc.train.stopping import status
-
-    return status()
+    stopping = sys.modules.get("gssc.train.stopping")
+    return 0 if stopping is None else int(stopping.status())
 
 
 def _for_people(error: Exception) -> str | None:
@@ -94,8 +96,7 @@ def _for_people(error: Exception) -> str | None:
     return None
 
 
-def _say(error: str) -> NoReturn:
+def _say(error: str) -> None:
     # As text: brackets in a path or a shape are no markup.
     line = Text.assemble(("error:", "red"), " ", shorten(error))
     Console(stderr=True).print(line, highlight=False, soft_wrap=True)
-    raise SystemExit(2) from None

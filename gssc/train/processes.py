@@ -1,5 +1,6 @@
 """Where and how runs take place: in one process, or in several that share every batch (started by torchrun)."""
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gssc.checks import fail
 from gssc.spectra.cache import CacheArgument
+
+OF_GLOO = ("gloo", "pair closure", "connection closed", "connection reset")  # whose errors have no class of their own
+
+
+class LostProcessError(ValueError):
+    """Another process died or stalled. Threads that talk to it may live as long as this one: end it by ``os._exit``."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +86,6 @@ class RunSettings:
         return self.threads is None and self.device.type == "cpu" and self.processes.world == 1
 
 
-# Groups that others have left, kept: to free one waits for its threads, and these may wait for what frees it.
-_ended: list[object] = []
-
-
 @contextmanager
 def joined(device: str, seconds: float = 600.0) -> Iterator[Processes]:
     """Join the processes that torchrun started, if it did: NCCL for GPUs, Gloo for CPUs.
@@ -98,11 +100,13 @@ def joined(device: str, seconds: float = 600.0) -> Iterator[Processes]:
         dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=seconds))
         yield Processes(dist.get_rank(), world, int(os.environ.get("LOCAL_RANK", "0")))
     except RuntimeError as error:
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
+        if not isinstance(error, dist.DistError) and not any(words in str(error).lower() for words in OF_GLOO):
             raise
         if dist.is_initialized():
-            _ended.append(dist.group.WORLD)
-        fail("processes", f"all {world} to answer within {seconds:g} s (--rank-timeout)", "one that died or stalled")
+            # Never freed: that would wait, with Python's lock, for threads of Gloo that need the lock to end.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+        expected = f"all {world} to answer within {seconds:g} s (--rank-timeout)"
+        raise LostProcessError(f"processes: expected {expected}, got one that died or stalled") from None
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

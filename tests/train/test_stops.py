@@ -1,5 +1,6 @@
 """How processes end: with a status that says so, in time, and with nothing half-written left behind."""
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -182,7 +183,37 @@ class TestRanks:
         os.waitpid(second, 0)
         line = (tmp_path / "0").read_text()
         got = "all 2 to answer within 1.5 s (--rank-timeout), got one that died or stalled"
-        assert line == f"ValueError processes: expected {got}"
+        assert line == f"LostProcessError processes: expected {got}"
+
+    @pytest.mark.filterwarnings("ignore:`broadcast_buffers` is deprecated:FutureWarning")
+    def test_what_shared_gradients_with_one_that_stalls_comes_to_its_end(self, tmp_path, monkeypatch):
+        """Gradients on their way to the other, which wait for Python's lock, are not waited for with the lock held."""
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", free_port())
+        monkeypatch.setenv("WORLD_SIZE", "2")
+
+        def shares(processes, number: int) -> None:
+            model = processes.wrap(torch.nn.Linear(4, 4))
+            for step in range(9):
+                if step == 5 and number == 1:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                model(torch.ones(2, 4)).sum().backward()
+
+        def rank(number: int) -> None:
+            os.environ["RANK"] = str(number)
+            with pytest.raises(ValueError, match="one that died or stalled"), joined("cpu", 1.0) as processes:
+                shares(processes, number)
+            gc.collect()
+            (tmp_path / "ended").touch()
+
+        first, second = child(lambda: rank(0)), child(lambda: rank(1))
+        start = time.monotonic()
+        while not (tmp_path / "ended").exists() and time.monotonic() - start < 10:
+            time.sleep(0.05)
+        for number in (first, second):
+            os.kill(number, signal.SIGKILL)
+            os.waitpid(number, 0)
+        assert (tmp_path / "ended").exists()
 
 
 class TestLeftovers:
