@@ -44,10 +44,11 @@ class BatchNorm(nn.BatchNorm1d):
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             fail("track_running_stats", "True, for masked or synchronised statistics and single rows", False)
         rows = x.to(torch.promote_types(x.dtype, torch.float32))
-        with torch.no_grad() if spread else nullcontext():
+        if not spread:
             moments = row_moments(rows, mask)
-        if spread:
-            moments = moments_over_ranks(moments, self.process_group)
+        else:
+            with torch.no_grad():
+                moments = moments_over_ranks(_moments_at_once(rows, mask), self.process_group)
         enough = moments.n >= 2
         with torch.no_grad():
             self.num_batches_tracked.add_(enough)
@@ -67,6 +68,14 @@ class BatchNorm(nn.BatchNorm1d):
             scale = scale * self.weight
         out = (rows - mean) * scale
         return (out if self.bias is None else out + self.bias).to(x.dtype)
+
+
+def _moments_at_once(x: Tensor, mask: Tensor | None) -> Moments:
+    """`row_moments` in PyTorch's own pass, which has no derivative, where there are rows and no mask."""
+    if mask is not None or not len(x):
+        return row_moments(x, mask)
+    mean, var = torch.ops.aten.batch_norm_update_stats(x, None, None, 0.0)
+    return Moments(x.new_full((), len(x)), mean, var * len(x))
 
 
 class _Spread(torch.autograd.Function):
