@@ -81,7 +81,7 @@ def wants_exact(*tensors: Tensor | None) -> bool:
 def multiprocessors(device: torch.device) -> int:
     """Processors of a GPU; a few for the interpreter."""
     if device.type != "cuda":
-        return 4
+        return 2
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
