@@ -88,7 +88,8 @@ class GSSC(Resets, nn.Module):
         degree: Which degrees scale: ``"in"``, of the edges that enter a node, or ``"undirected"``, of its neighbours.
         heads: Heads of ``glob="attention"`` and of those of other papers that have some.
         smooth: ``"ends"`` frames the layers like those of a two-layer GCN: what the encoders say is averaged over
-            neighbours, then ReLU and dropout; and so are outputs of nodes averaged. ``"none"``: they are not.
+            neighbours, then ReLU and dropout; and so are outputs of nodes averaged. Their Linears begin as PyG's
+            ``GCNConv`` does. ``"none"``: they are not.
         layer_scale: What of every layer counts, see ``GSSCLayer``.
         dropout_input: Dropout of continuous node features, or of the embedding of categories.
         dropout_local: Dropout of the local part.
@@ -235,6 +236,14 @@ class GSSC(Resets, nn.Module):
             self.head = GraphHead(width, out_channels, pool, head, channels)
         else:
             self.head = MLPHead(width, out_channels, head, channels)
+        self.draw()
+
+    def draw(self) -> None:
+        """Framed like a GCN, both ends begin as its convolutions do."""
+        for module in (self.node_encoder.linear, *self.head.children()) if self.smooth == "ends" else ():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
 
     def forward(
         self,

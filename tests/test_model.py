@@ -1,4 +1,6 @@
+import math
 import pytest
+import math
 import torch
 from graphs import edgeless, path, random_graph
 from torch_geometric.data import Batch, Data
@@ -262,3 +264,11 @@ def test_smooth_ends_without_layers_are_a_gcn(float64):
     x, edges, phi = torch.randn(30, 16), data.edge_index, whole.phi(data.eigvals, data.eigmask)
     out, _ = whole.layers[0](x, edges, phi, data.eigvecs)
     torch.testing.assert_close(part.layers[0](x, edges, phi, data.eigvecs)[0], 0.75 * x + 0.25 * out)
+
+
+def test_framed_like_a_gcn_it_begins_like_one():
+    model = GSSC(3, 8, 1, node_features=5, level="node", head="linear", smooth="ends")
+    for linear in (model.node_encoder.linear, model.head[0]):
+        limit = math.sqrt(6 / (linear.in_features + linear.out_features))
+        assert not linear.bias.any()
+        assert 0.7 * limit < linear.weight.abs().max() <= limit
