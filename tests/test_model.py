@@ -1,6 +1,6 @@
 import math
+
 import pytest
-import math
 import torch
 from graphs import edgeless, path, random_graph
 from torch_geometric.data import Batch, Data
