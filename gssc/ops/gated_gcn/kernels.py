@@ -1,6 +1,6 @@
 """Triton kernels of GatedGCN. Imported only where they run: see ``triton.py``, which explains the passes.
 
-ℓ = t_i + s_j (+ Z, the projected edge) is computed anew wherever it is needed; σ = sigmoid(ℓ).
+ℓ = t_i + s_j (+ eWᵀ + bias) is made once in either direction; σ = sigmoid(ℓ) is computed anew wherever it is needed.
 
 What nodes tell, t, s, n and a, stands side by side in ``told`` [N, PARTS · C], with or without a; their gradients in
 ``d_told`` [N, 4C]. Seen as one [PARTS · N, C], rows from PARTS · i on are those of node i. What is not there is None.
@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 
 from gssc.ops.edges.kernels import channels, edge_block, gather, nothing, put_row, row, scatter
+from gssc.ops.linears.kernels import block
+from gssc.ops.norm.kernels.forward import combined, moments_of
 from gssc.ops.norm.kernels.rows import kept
 
 # Places in ``told``.
@@ -47,35 +49,69 @@ def update_gradient(
     return hat, change
 
 
+@triton.jit(do_not_specialize=["edges", "share"])
+def edge_logits(
+    told, attr, weight, bias, index, mask, out, moments, edges, share,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, STEP: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """ℓ = eWᵀ + bias + t_i + s_j for a share of the edges, in the order they came.
+
+    Moments [programs, 3, C] are the number of real edges of the share, the mean and Σ(ℓ - mean)².
+    """
+    c = channels(BLOCK_C)
+    first = tl.program_id(0) * share
+    last = tl.minimum(first + share, edges)
+    n = tl.zeros([], dtype=tl.float32)
+    mean, squares = tl.zeros([BLOCK_C], dtype=tl.float32), tl.zeros([BLOCK_C], dtype=tl.float32)
+    for start in range(first, last, BLOCK_E):
+        rows = start + tl.arange(0, BLOCK_E)
+        valid = rows < last
+        i = tl.load(index + edges + rows, mask=valid, other=0)
+        j = tl.load(index + rows, mask=valid, other=0)
+        logit = tl.zeros([BLOCK_E, BLOCK_C], dtype=tl.float32)
+        if attr is not None:
+            for step in range(0, C, STEP):
+                d = step + tl.arange(0, STEP)
+                turned = tl.trans(block(weight, c, d, C, C))
+                logit = tl.dot(block(attr, rows, d, last, C), turned, logit, input_precision=PRECISION)
+            logit += tl.load(bias + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
+        logit += gather(told, i * PARTS + TARGET, valid, c, C, BLOCK_C)
+        logit += gather(told, j * PARTS + SOURCE, valid, c, C, BLOCK_C)
+        scatter(out, rows, valid, c, logit, C, BLOCK_C)
+        if moments is not None:
+            real = real_edges(mask, rows, valid)
+            rounded = tl.where(real[:, None], logit.to(out.dtype.element_ty).to(tl.float32), 0.0)
+            more, center, deviations = moments_of(rounded, real, tl.float32)
+            n, mean, squares = combined(n, mean, squares, more, center, deviations)
+    if moments is not None:
+        place = tl.program_id(0) * 3
+        put_row(moments, place, c, tl.zeros_like(mean) + n, C, BLOCK_C)
+        put_row(moments, place + 1, c, mean, C, BLOCK_C)
+        put_row(moments, place + 2, c, squares, C, BLOCK_C)
+
+
 @triton.jit
 def edges_of(
-    at, end, order, others, own, told, projected, c,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, PLACE: tl.constexpr,
+    at, end, order, others, logits, c, C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr
 ):  # fmt: skip
-    """The next edges of a node that tells them ``own``: which there are, their numbers, the nodes beyond, and ℓ.
-
-    PLACE is that of what the nodes beyond tell.
-    """
+    """The next edges of a node: which there are, their numbers, the nodes beyond, and ℓ."""
     position = at + tl.arange(0, BLOCK_E)
     valid = position < end
     edge = tl.load(order + position, mask=valid, other=0)
     other = tl.load(others + position, mask=valid, other=0)
-    logit = gather(told, other * PARTS + PLACE, valid, c, C, BLOCK_C) + own[None, :]
-    if projected is not None:
-        logit += gather(projected, edge, valid, c, C, BLOCK_C)
-    return valid, edge, other, logit
+    return valid, edge, other, gather(logits, edge, valid, c, C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["eps", "norm_eps", "nodes", "share"])
 def forward_nodes(
-    told, projected, order, others, ptr, mask, out, means, moments, running_mean, running_variance, stats,
-    eps, norm_eps, nodes, share,
+    told, logits, order, others, ptr, out, means, running_mean, running_variance, stats, eps, norm_eps, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """a_i + Σ_j σ ⊙ b_j / (Σ_j σ + ε) and the denominator for a share of the nodes, and the moments of its logits.
+    """a_i + Σ_j σ ⊙ b_j / (Σ_j σ + ε) and the denominator for a share of the nodes.
 
-    One over the denominator and the fraction, not rounded, go to ``means`` [2, N, C]. Moments [programs, 3, C] are the
-    number of edges, the mean and Σ(ℓ - mean)². Where ``stats`` are given instead, they are those of a norm at rest.
+    One over the denominator and the fraction, not rounded, go to ``means`` [2, N, C]. Where ``stats`` are given, they
+    are those of a norm at rest.
     """
     c = channels(BLOCK_C)
     first = tl.program_id(0) * share
@@ -88,63 +124,30 @@ def forward_nodes(
             put_row(stats, 1, c, 1.0 / tl.sqrt(variance + norm_eps), C, BLOCK_C)
             for place in range(2, 5):
                 put_row(stats, place, c, zero, C, BLOCK_C)
-    if moments is not None:
-        # Sums of differences to some logit, not of logits: a large mean costs no digits.
-        begin = tl.load(ptr + first)
-        some = begin < tl.load(ptr + last)
-        pivot = row(told, first * PARTS + TARGET, c, C, BLOCK_C)
-        pivot += row(told, tl.load(others + begin, mask=some, other=0) * PARTS + SOURCE, c, C, BLOCK_C)
-        if projected is not None:
-            origin = tl.load(order + begin, mask=some, other=0).to(tl.int64)
-            pivot += tl.load(projected + origin * C + c, mask=some & (c < C), other=0.0).to(tl.float32)
-        number = tl.zeros([BLOCK_E], dtype=tl.float32)
-        plain, square = nothing(BLOCK_E, BLOCK_C), nothing(BLOCK_E, BLOCK_C)
     for node in range(first, last):
-        own = row(told, node * PARTS + TARGET, c, C, BLOCK_C)
         total, gates = nothing(BLOCK_E, BLOCK_C), nothing(BLOCK_E, BLOCK_C)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            valid, edge, other, logit = edges_of(
-                at, end, order, others, own, told, projected, c, C, BLOCK_E, BLOCK_C, PARTS, SOURCE
-            )
+            valid, _, other, logit = edges_of(at, end, order, others, logits, c, C, BLOCK_E, BLOCK_C)
             gate = tl.where(valid[:, None], tl.sigmoid(logit), 0.0)
             total += gate * gather(told, other * PARTS + NEIGHBOR, valid, c, C, BLOCK_C)
             gates += gate
-            if moments is not None:
-                real = real_edges(mask, edge, valid)
-                away = tl.where(real[:, None], logit - pivot[None, :], 0.0)
-                number += real.to(tl.float32)
-                plain += away
-                square += away * away
         inverse = 1.0 / (tl.sum(gates, 0) + eps)
         mean = tl.sum(total, 0) * inverse
         put_row(means, node, c, inverse, C, BLOCK_C)
         put_row(means, nodes + node, c, mean, C, BLOCK_C)
         put_row(out, node, c, mean + row(told, node * PARTS + OWN, c, C, BLOCK_C), C, BLOCK_C)
-    if moments is not None:
-        n = tl.sum(number, 0)
-        differences = tl.sum(plain, 0)
-        center = differences / tl.maximum(n, 1.0)
-        place = tl.program_id(0) * 3
-        put_row(moments, place, c, tl.zeros_like(center) + n, C, BLOCK_C)
-        put_row(moments, place + 1, c, pivot + center, C, BLOCK_C)
-        put_row(moments, place + 2, c, tl.maximum(tl.sum(square, 0) - differences * center, 0.0), C, BLOCK_C)
 
 
 @triton.jit(do_not_specialize=["edges", "threshold", "rescale"])
 def forward_edges(
-    told, projected, attr, index, mask, stats, scale, shift, seed, out, threshold, rescale, edges,
-    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
+    logits, attr, mask, stats, scale, shift, seed, out, threshold, rescale, edges,
+    C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
-    """E' = e + drop(ReLU(γℓ̂ + β)) for a block of edges. ``out`` may be ``projected``."""
+    """E' = e + drop(ReLU(γℓ̂ + β)) for a block of edges. ``out`` may be ``logits``."""
     c = channels(BLOCK_C)
     rows, valid = edge_block(edges, BLOCK_E)
-    i = tl.load(index + edges + rows, mask=valid, other=0)
-    j = tl.load(index + rows, mask=valid, other=0)
-    hidden = gather(told, i * PARTS + TARGET, valid, c, C, BLOCK_C)
-    hidden += gather(told, j * PARTS + SOURCE, valid, c, C, BLOCK_C)
-    if projected is not None:
-        hidden += gather(projected, rows, valid, c, C, BLOCK_C)
+    hidden = gather(logits, rows, valid, c, C, BLOCK_C)
     if scale is not None:
         hat = (hidden - row(stats, 0, c, C, BLOCK_C)[None, :]) * row(stats, 1, c, C, BLOCK_C)[None, :]
         hidden = hat * row(scale, 0, c, C, BLOCK_C)[None, :] + row(shift, 0, c, C, BLOCK_C)[None, :]
@@ -160,7 +163,7 @@ def forward_edges(
 
 @triton.jit(do_not_specialize=["nodes", "share", "threshold", "rescale"])
 def backward_sources(
-    told, projected, order, others, ptr, grad_nodes, means, grad, mask, stats, scale, shift, seed,
+    told, logits, order, others, ptr, push_of, means, grad, mask, stats, scale, shift, seed,
     d_told, hats, partial, threshold, rescale, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
@@ -175,7 +178,6 @@ def backward_sources(
         plain, along = nothing(BLOCK_E, BLOCK_C), nothing(BLOCK_E, BLOCK_C)
         factor = (row(stats, 1, c, C, BLOCK_C) * row(scale, 0, c, C, BLOCK_C))[None, :]
     for node in range(first, tl.minimum(first + share, nodes)):
-        own = row(told, node * PARTS + SOURCE, c, C, BLOCK_C)
         value = row(told, node * PARTS + NEIGHBOR, c, C, BLOCK_C)
         by_logit, by_message = nothing(BLOCK_E, BLOCK_C), nothing(BLOCK_E, BLOCK_C)
         if partial is not None:
@@ -183,10 +185,8 @@ def backward_sources(
             number = tl.zeros([BLOCK_E], dtype=tl.float32)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            valid, edge, other, logit = edges_of(
-                at, end, order, others, own, told, projected, c, C, BLOCK_E, BLOCK_C, PARTS, TARGET
-            )
-            push = gather(grad_nodes, other, valid, c, C, BLOCK_C) * gather(means, other, valid, c, C, BLOCK_C)
+            valid, edge, other, logit = edges_of(at, end, order, others, logits, c, C, BLOCK_E, BLOCK_C)
+            push = gather(push_of, other, valid, c, C, BLOCK_C)
             gate = tl.sigmoid(logit)
             by_message += push * gate
             away = value[None, :] - gather(means, nodes + other, valid, c, C, BLOCK_C)
@@ -226,11 +226,11 @@ def common_part(stats, scale, sums, c, C: tl.constexpr, BLOCK_C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["nodes", "share", "threshold", "rescale"])
 def backward_targets(
-    told, projected, order, others, ptr, grad_nodes, means, grad, mask, stats, scale, shift, seed,
-    d_told, hats, sums, threshold, rescale, nodes, share,
+    told, logits, order, others, ptr, push_of, means, grad, mask, stats, scale, shift, seed,
+    d_told, hats, sums, grad_nodes, d_logits, threshold, rescale, nodes, share,
     C: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr, PARTS: tl.constexpr, SITE: tl.constexpr,
 ):  # fmt: skip
-    """∂t_i = Σ_j ∂ℓ_ij and ∂a_i for a share of the nodes i; with edge features ∂ℓ is written over ``projected``.
+    """∂t_i = Σ_j ∂ℓ_ij and ∂a_i for a share of the nodes i; with edge features also ∂ℓ, maybe over ``logits``.
 
     Where statistics of the batch take their part, it is taken from ∂s_i too.
     """
@@ -241,16 +241,12 @@ def backward_targets(
         if sums is not None:
             constant, slope = common_part(stats, scale, sums, c, C, BLOCK_C)
     for node in range(first, tl.minimum(first + share, nodes)):
-        own = row(told, node * PARTS + TARGET, c, C, BLOCK_C)
-        arriving = row(grad_nodes, node, c, C, BLOCK_C)
-        push = arriving * row(means, node, c, C, BLOCK_C)
+        push = row(push_of, node, c, C, BLOCK_C)
         mean = row(means, nodes + node, c, C, BLOCK_C)
         by_logit = nothing(BLOCK_E, BLOCK_C)
         end = tl.load(ptr + node + 1)
         for at in range(tl.load(ptr + node), end, BLOCK_E):
-            valid, edge, other, logit = edges_of(
-                at, end, order, others, own, told, projected, c, C, BLOCK_E, BLOCK_C, PARTS, SOURCE
-            )
+            valid, edge, other, logit = edges_of(at, end, order, others, logits, c, C, BLOCK_E, BLOCK_C)
             gate = tl.sigmoid(logit)
             away = gather(told, other * PARTS + NEIGHBOR, valid, c, C, BLOCK_C) - mean[None, :]
             change = gate * (1.0 - gate) * push[None, :] * away
@@ -267,11 +263,11 @@ def backward_targets(
                         g -= less
                 change += g
             change = tl.where(valid[:, None], change, 0.0)
-            if projected is not None:
-                scatter(projected, edge, valid, c, change, C, BLOCK_C)
+            if d_logits is not None:
+                scatter(d_logits, edge, valid, c, change, C, BLOCK_C)
             by_logit += change
         put_row(d_told, node * 4 + TARGET, c, tl.sum(by_logit, 0), C, BLOCK_C)
-        put_row(d_told, node * 4 + OWN, c, arriving, C, BLOCK_C)
+        put_row(d_told, node * 4 + OWN, c, row(grad_nodes, node, c, C, BLOCK_C), C, BLOCK_C)
         if sums is not None:
             number = tl.load(hats + nodes * tl.full([], C, tl.int64) + node)
             less = number * constant + row(hats, node, c, C, BLOCK_C) * slope

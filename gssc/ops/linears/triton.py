@@ -45,7 +45,7 @@ class _Plan:
         self.effort = {"num_warps": 4, "num_stages": stages}
 
 
-_known = lru_cache(maxsize=256)(_Plan)
+cut = lru_cache(maxsize=256)(_Plan)
 
 
 def _plan(x: Tensor, weights: Tensors, anyway: bool = False) -> _Plan | None:
@@ -60,7 +60,7 @@ def _plan(x: Tensor, weights: Tensors, anyway: bool = False) -> _Plan | None:
     if many and not (exact or anyway):
         return None
     c, d = weights[0].shape
-    return _known(d, c, parts, exact, many) if c and d else None
+    return cut(d, c, parts, exact, many) if c and d else None
 
 
 def forward(

@@ -27,7 +27,7 @@ from gssc.ops.triton_support import multiprocessors, power_of_two
 HELD = 2048  # rows that one program may hold
 HELD_CHANNELS = 4  # then: one load of a thread, and many programs
 SHARES = 2  # of the rows, per processor, where there are more
-MERGED = 64  # partial moments that one step merges
+MERGED, MERGED_CHANNELS = 1024, 4  # partial moments that one step merges, of so many channels
 
 # Probabilities of dropout of both branches, and whether x is added to them; then whether there is a ReLU, and the site.
 Drops = tuple[float, float]
@@ -102,15 +102,23 @@ def norm_forward(
         programs = -(-job.rows // share)
         partial = stats.new_empty(programs, len(stats), 3, job.c)
         job.launch(kernels.forward_moments, *rows, partial, numbers=(share,), programs=programs)
-        norms = (mean, variance, batches, mean2, variance2, batches2)
-        sizes = {"C": job.c, "ROWS": MERGED, "BLOCK_C": 16, "num_warps": 4}
-        launch(
-            kernels.forward_merge, (1, -(-job.c // 16)), partial, *norms, stats, numbers=(programs,), **moves, **sizes
-        )
+        merge_moments(partial, (mean, variance, batches, mean2, variance2, batches2), stats, eps, momentum)
         batches = batches2 = None
     tensors = (weight, bias, mean, variance, batches, weight2, bias2, mean2, variance2, batches2, stats, out)
     job.launch(kernels.forward_rows, *rows, *tensors, held=held, **moves, HELD=held, RUNNING=not training)
     return out, stats
+
+
+def merge_moments(partial: Tensor, norms: Sequence[Tensor | None], stats: Tensor, eps: float, momentum: float) -> None:
+    """Statistics [B, 5, C] from moments of shares of the rows, [shares, B, 3, C], in a fixed order.
+
+    Of both norms running mean and variance, and the number of batches, with which they move on.
+    """
+    c = stats.shape[-1]
+    launch(
+        kernels_of("norm").forward_merge, (1, -(-c // MERGED_CHANNELS)), partial, *norms, stats,
+        numbers=(partial.shape[0],), EPS=eps, MOMENTUM=momentum, C=c, ROWS=MERGED, BLOCK_C=MERGED_CHANNELS, num_warps=8,
+    )  # fmt: skip
 
 
 @norm_forward.register_fake

@@ -230,7 +230,7 @@ def test_half_precision(dtype):
         results.append([out.nodes, out.edges, *torch.autograd.grad(loss, [fresh[name] for name in floating])])
     for name, actual, expected in zip(["nodes", "edges", *floating], *results, strict=True):
         error = (actual.double() - expected).norm() / expected.norm()
-        assert error < 3e-2, name
+        assert error < (5e-2 if name == "bias" else 3e-2), name  # a sum of what a norm makes cancel
         assert actual.dtype == (torch.float32 if name in NORM_STATE else dtype), name
 
 
@@ -491,11 +491,37 @@ def test_bad_input():
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("largest", [20, 1 << 30])
-def test_many_edges_are_projected_in_pieces(monkeypatch, largest, exact):
-    """By the kernel, as exact ones are, or by cuBLAS; numbers of a product stay below 2³¹, or 20."""
+@pytest.mark.parametrize("kept", [True, False])
+def test_many_edges(monkeypatch, kept, exact):
+    """By the kernels, as exact products are, or by cuBLAS; gradients of edges as one product, or piece by piece."""
     if not exact:
         monkeypatch.setattr(products, "_plan", lambda *_, **__: None)
-    monkeypatch.setattr(kernels_form, "LARGEST", largest)
+    if not kept:
+        monkeypatch.setattr(kernels_form, "KEPT", 0)
+    monkeypatch.setattr(kernels_form, "PIECE", 64)
     monkeypatch.setattr(products, "MANY", 0)
     check("naive", make(next(iter(EDGES)), 5))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_logits_that_are_not_kept_are_made_anew(monkeypatch, norm):
+    """With features of edges and without, masked, apart and side by side: results are the same bit by bit."""
+    variants = [make("random", 5, masked=True), merged(make("random", 5)), make("random", 5, with_edges=False)]
+    found = []
+    for kept in (1 << 25, 0):
+        monkeypatch.setattr(kernels_form, "KEPT", kept)
+        for inputs in variants:
+            leaves = [name for name in ("joint", *LEAVES[:6]) if name in inputs]
+            fresh = {name: value.detach().clone().requires_grad_(name in leaves) for name, value in inputs.items()}
+            out = run("triton", fresh, norm)
+            loss = out.nodes.square().sum() + out.edges.square().sum()
+            found.append([out.nodes, out.edges, *torch.autograd.grad(loss, [fresh[name] for name in leaves])])
+    for kept, anew in zip(found[:3], found[3:], strict=True):
+        assert all(torch.equal(*pair) for pair in zip(kept, anew, strict=True))
+
+
+def test_a_share_of_several_blocks_of_edges(monkeypatch):
+    monkeypatch.setattr(kernels_form, "multiprocessors", lambda device: 1)
+    monkeypatch.setattr(kernels_form, "SHARES", 1)
+    pairs = torch.randint(9, (150, 2), generator=torch.Generator().manual_seed(0)).tolist()
+    check("torch", {key: value.to(DEVICE) for key, value in gated_inputs(9, pairs, 5, True).items()})

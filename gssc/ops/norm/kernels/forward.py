@@ -42,12 +42,20 @@ def settled(
 
 
 @triton.jit
-def moments(u, real, ACC: tl.constexpr):
+def moments_of(u, real, ACC: tl.constexpr):
     """Number, mean and Σ (u - mean)² of the real rows of a block; others are zero in u."""
     n = tl.sum(real.to(ACC), 0)
     mean = tl.sum(u, 0) / tl.maximum(n, 1.0)
     away = tl.where(real[:, None], u - mean[None, :], 0.0)
     return n, mean, tl.sum(away * away, 0)
+
+
+@triton.jit
+def combined(n, mean, squares, more, center, deviations):
+    """Moments of both of two sets of rows (Chan, Golub and LeVeque)."""
+    part = more / tl.maximum(n + more, 1.0)
+    away = center - mean
+    return n + more, mean + away * part, squares + deviations + away * away * (n * part)
 
 
 @triton.jit
@@ -58,7 +66,7 @@ def normalized(
 ):  # fmt: skip
     """γ û + β, by the moments of u (HELD, where it is all there is), the running statistics, or those in ``stats``."""
     if HELD:
-        n, mean, squares = moments(u, real, ACC)
+        n, mean, squares = moments_of(u, real, ACC)
         mean, inverse = settled(
             n, mean, squares, running_mean, running_variance, batches, stats, c, True, EPS, MOMENTUM, C, ACC
         )
@@ -111,7 +119,7 @@ def put_moments(
     SITE: tl.constexpr, ACTIVATION: tl.constexpr,
     C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Moments of the rows of a chunk, merged block by block (Chan, Golub and LeVeque)."""
+    """Moments of the rows of a chunk, combined block by block."""
     n = tl.zeros([], dtype=ACC)
     mean = tl.zeros([BLOCK_C], dtype=ACC)
     squares = tl.zeros([BLOCK_C], dtype=ACC)
@@ -119,13 +127,8 @@ def put_moments(
         rows = start + tl.arange(0, BLOCK_N)
         _, real = real_rows(mask, rows, last)
         u = entering(x, h, rows, real, c, seed, threshold, scale, SITE, ACTIVATION, C, ACC)
-        more, center, deviations = moments(u, real, ACC)
-        total = n + more
-        part = more / tl.maximum(total, 1.0)
-        away = center - mean
-        mean += away * part
-        squares += deviations + away * away * (n * part)
-        n = total
+        more, center, deviations = moments_of(u, real, ACC)
+        n, mean, squares = combined(n, mean, squares, more, center, deviations)
     put(partial, c, tl.zeros_like(mean) + n, C, True)
     put(partial + C, c, mean, C, True)
     put(partial + 2 * C, c, squares, C, True)
@@ -159,25 +162,22 @@ def merged(
     BLOCK_C: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """Moments of all chunks of one branch, in a fixed order, and what to normalise by."""
-    number = tl.zeros([ROWS, BLOCK_C], dtype=ACC)
-    total = tl.zeros([ROWS, BLOCK_C], dtype=ACC)
+    n_all, mean, squares = (
+        tl.zeros([BLOCK_C], dtype=ACC),
+        tl.zeros([BLOCK_C], dtype=ACC),
+        tl.zeros([BLOCK_C], dtype=ACC),
+    )
     for first in range(0, chunks, ROWS):
         chunk = first + tl.arange(0, ROWS)
         at = partial + chunk.to(tl.int64)[:, None] * STRIDE + c[None, :]
         inside = (chunk < chunks)[:, None] & (c < C)[None, :]
-        n = tl.load(at, mask=inside, other=0.0)
-        number += n
-        total += n * tl.load(at + C, mask=inside, other=0.0)
-    n_all = tl.sum(number, 0)
-    mean = tl.sum(total, 0) / tl.maximum(n_all, 1.0)
-    total = tl.zeros([ROWS, BLOCK_C], dtype=ACC)
-    for first in range(0, chunks, ROWS):
-        chunk = first + tl.arange(0, ROWS)
-        at = partial + chunk.to(tl.int64)[:, None] * STRIDE + c[None, :]
-        inside = (chunk < chunks)[:, None] & (c < C)[None, :]
-        away = tl.load(at + C, mask=inside, other=0.0) - mean[None, :]
-        total += tl.load(at + 2 * C, mask=inside, other=0.0) + tl.load(at, mask=inside, other=0.0) * away * away
-    squares = tl.sum(total, 0)
+        n, means = tl.load(at, mask=inside, other=0.0), tl.load(at + C, mask=inside, other=0.0)
+        deviations = tl.load(at + 2 * C, mask=inside, other=0.0)
+        more = tl.sum(n, 0)
+        center = tl.sum(n * means, 0) / tl.maximum(more, 1.0)
+        away = means - center[None, :]
+        deviations = tl.sum(deviations + n * away * away, 0)
+        n_all, mean, squares = combined(n_all, mean, squares, more, center, deviations)
     settled(n_all, mean, squares, running_mean, running_variance, batches, stats, c, True, EPS, MOMENTUM, C, ACC)
 
 
