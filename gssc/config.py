@@ -78,6 +78,7 @@ class DataConfig(Section):
     task: Literal["regression", "multiclass", "binary"] | None = None  # task of own data; null: inferred
     metric: str | None = None  # metric of own data; null: the usual one of its task
     scale: Literal["auto", "standard", "row", "none"] = "standard"  # of continuous features of own data, see infer.py
+    neighbours: Literal["file", "published"] = "file"  # of superpixels: edges as read, or by the rule of published code
     mask: Whole = 0  # which of several splits, where masks of own data have a column for each
 
 
