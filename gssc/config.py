@@ -111,7 +111,7 @@ class ModelConfig(Section):
     degree_scaling: bool = False  # scale features by a learned function of the degree before the global part
     out_proj: bool = False  # a Linear after the global part
     kernel_channels: Count | None = None  # width over which a shared kernel sums; null: that of the model
-    in_proj: bool = True  # the Linears of the features that the global part mixes and scales
+    in_proj: bool = True  # the Linears before the global part, of features and of φ
     degree_init: Literal["one", "small"] = "one"  # degree scaling begins as the identity, or with small random factors
     degree: Literal["in", "undirected"] = "in"  # degrees that scale: edges that enter a node, or its neighbours
     heads: Count = 4  # heads of attention
