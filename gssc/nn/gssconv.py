@@ -45,8 +45,8 @@ class GSSConv(Resets, nn.Module):
         degree_scaling: First scale x by a + b log(degree + 1), a and b learned per channel.
         out_proj: A Linear with bias after the global term.
         kernel_channels: Width of ΦW_q, ΦW_k, ΦW_sq and ΦW_sk, over which ``kernel="shared"`` sums; ``None`` means C.
-        in_proj: W_q, W_k, W_o and those of the self term; without them, for ``kernel="shared"`` alone, the kernel is the
-            sum of the squares of Φ, and the terms mix and scale x itself.
+        in_proj: W_q, W_k, W_o and those of the self term; without them, for ``kernel="shared"`` alone, the kernel is
+            the sum of the squares of Φ, and the terms mix and scale x itself.
         degree_init: With ``degree_scaling``, ``"one"`` begins with a = 1 and b = 0, so with x as it is; ``"small"``
             with both drawn from N(0, 1 / 2C).
 
