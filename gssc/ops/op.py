@@ -20,9 +20,9 @@ PLAIN_TYPES = frozenset((Tensor, nn.Parameter, type(None), bool, int, float, str
 class Op:
     """A function of tensors, numbers and ``None`` with its own backward pass; made by `op`."""
 
-    def __init__(self, name: str, function: Callable[..., Any], mutates_args: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.function = function
-        self.library = torch.library.custom_op(name, _apart(function), mutates_args=tuple(mutates_args))
+        self.library = torch.library.custom_op(name, _apart(function), mutates_args=())
         self.apply: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., None] | None = None
@@ -78,9 +78,9 @@ def quick_apply(function: Any) -> Callable[..., Any]:
     return super(torch.autograd.Function, function).apply
 
 
-def op(name: str, mutates_args: Iterable[str] = ()) -> Callable[[Callable[..., Any]], Op]:
+def op(name: str) -> Callable[[Callable[..., Any]], Op]:
     """Make an `Op` of a function; tensors must be arguments of their own, not inside of lists."""
-    return lambda function: Op(name, function, mutates_args)
+    return lambda function: Op(name, function)
 
 
 def empty_like(x: Tensor, *_: Any) -> Tensor:

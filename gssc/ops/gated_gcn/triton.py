@@ -38,14 +38,8 @@ from gssc.ops.launch import kernels_of, launch
 from gssc.ops.linears import mergeable, op_of_linears
 from gssc.ops.linears import triton as products
 from gssc.ops.norm import NormState
-from gssc.ops.norm.triton import (
-    composed_norm,
-    merge_moments,
-    move_running_statistics,
-    norm_backward,
-    norm_forward,
-    normalized_by,
-)
+from gssc.ops.norm.naive import move_running_statistics
+from gssc.ops.norm.triton import composed_norm, merge_moments, norm_backward, norm_forward, normalized_by
 from gssc.ops.op import composed_gradients, is_traced, op, weight_and_bias
 from gssc.ops.random import dropped, rescale, threshold
 from gssc.ops.triton_support import multiprocessors, wants_exact
@@ -371,5 +365,5 @@ def gated_messages(
     else:
         nodes, new_edges, stats, *_ = _messages(told, *others)
         if training and not moves:
-            move_running_statistics(stats.unsqueeze(0), mean, variance, batches, None, None, None, momentum)
+            move_running_statistics(*stats[2:], mean, variance, batches, momentum)
     return nodes, new_edges if need_edges else None, merged and update is not None

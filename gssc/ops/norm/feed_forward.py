@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gssc.ops.linears import triton as products
 from gssc.ops.norm import naive
 from gssc.ops.norm.naive import NormState
-from gssc.ops.norm.triton import composed_norm, move_running_statistics, norm_backward, norm_forward
+from gssc.ops.norm.triton import composed_norm, norm_backward, norm_forward
 from gssc.ops.op import composed_gradients, is_traced, quick_apply, weight_and_bias
 
 
@@ -33,7 +33,7 @@ def _forward(
         *((norm.batches, None, norm.momentum) if moves else ()),
     )  # fmt: skip
     if norm.training and not moves:
-        move_running_statistics(stats, norm.mean, norm.variance, norm.batches, None, None, None, norm.momentum)
+        naive.move_running_statistics(*stats[0, 2:], *norm[2:5], norm.momentum)
     return out, hidden, rows, stats
 
 

@@ -85,6 +85,19 @@ def _normalized(hidden: Tensor, state: NormState, mask: Tensor | None) -> Tensor
     return torch.zeros_like(hidden).index_put((real.nonzero().view(-1),), normed)
 
 
+@torch.no_grad()
+def move_running_statistics(
+    mean: Tensor, squares: Tensor, n: Tensor,
+    running_mean: Tensor, running_variance: Tensor, batches: Tensor, momentum: float | None,
+) -> None:  # fmt: skip
+    """Running statistics take a batch into account, of which these are the moments, if it had two rows and more."""
+    enough = (n >= 2).any()
+    batches.add_(enough)
+    step = 1.0 / batches.clamp(min=1) if momentum is None else momentum
+    for running, batch in ((running_mean, mean), (running_variance, squares / (n - 1).clamp(min=1))):
+        running.copy_(torch.where(enough, (1 - step) * running + step * batch, running))
+
+
 def feed_forward(
     x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, seed: Tensor | None, p: float, site: int
 ) -> Tensor:
