@@ -52,7 +52,7 @@ class BatchNorm(nn.BatchNorm1d):
                 moments = moments_over_ranks(_moments_at_once(rows, mask), self.process_group)
         enough = moments.n >= 2
         running = self.running_mean, self.running_var, self.num_batches_tracked
-        move_running_statistics(moments.mean, moments.squares, moments.n, *running, self.momentum)
+        move_running_statistics((moments.mean, moments.squares, moments.n), *running, self.momentum)
         mean = torch.where(enough, moments.mean, self.running_mean)
         var = torch.where(enough, moments.squares / moments.n.clamp(min=1), self.running_var)
         if spread:

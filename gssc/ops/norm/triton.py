@@ -177,13 +177,10 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     if grad is None:
         return (None,) * 22
     saved = ctx.saved_tensors  # once: where layers are computed anew, it can be asked for once only
-    _, second, x, weight, bias, weight2, bias2, *_, stats = saved
+    _, second, x, weight, bias, weight2, bias2, *_ = saved
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        needed = [bool(need) for need in ctx.needs_input_grad[:7]]
-        wide_grad = grad.to(promoted(grad, stats))
         fixed = (*saved[7:], ctx.eps, ctx.form)
-        gradients = composed_gradients(lambda *views: composed_norm(*views, *fixed), saved[:7], needed, wide_grad)
-        return (*gradients, *[None] * 15)
+        return composed_gradients(lambda *views: composed_norm(*views, *fixed), saved[:7], ctx.needs_input_grad, grad)
     sums, d_first, *rest = norm_backward(grad, saved, *ctx.form)
     d_second = None if second is None else rest.pop(0)
     d_x = rest[0] if rest else None
@@ -244,6 +241,6 @@ def residual_norm(
         *((norm.batches, other[4], norm.momentum) if moves else (None, None, 0.0)),
     )  # fmt: skip
     if norm.training and not moves:
-        for state, moments in zip(states, stats, strict=True):
-            move_running_statistics(*moments[2:], *state[2:5], state.momentum)
+        for state, rows in zip(states, stats, strict=True):
+            move_running_statistics(rows[2:], *state[2:5], state.momentum)
     return out
