@@ -123,7 +123,7 @@ def _empty_results(*inputs: Any) -> tuple[Tensor, Tensor]:
     return collapsed.empty_results(inputs, torch.float32)
 
 
-@op("gssc::conv_triton_backward")
+@op("gssc::conv_triton_backward", fake=collapsed.empty_gradients)
 def conv_triton_backward(grad: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s, ∂A and ∂A_s; empty for a term that is not there. Not differentiable."""
     x_s, *others = saved
@@ -173,9 +173,6 @@ def _gradients(grad: Tensor, saved: Saved, columns: Sequence[Tensor] = ()) -> Gr
 
 def _over_blocks(sums: Tensor, gains: Tensor | None) -> Tensor:
     return sums if gains is None or sums.shape[2] == gains.shape[2] else sums.sum(2, keepdim=True)
-
-
-conv_triton_backward.register_fake(collapsed.empty_gradients)
 
 
 def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:

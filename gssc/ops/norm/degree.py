@@ -30,13 +30,10 @@ def _scale(x: Tensor, grad: Tensor | None, a: Tensor, b: Tensor, degree: Tensor,
     return out
 
 
-@op("gssc::degree_scale")
+@op("gssc::degree_scale", fake=empty_like)
 def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
     """X ⊙ (a + b log(1 + d)), [N, C]."""
     return _scale(x, None, scale, log_scale, degree, None)
-
-
-degree_scale.register_fake(empty_like)
 
 
 @op("gssc::degree_scale_backward")
