@@ -103,9 +103,9 @@ def why_not_model(model: nn.Module) -> str | None:
         kind = nn.Embedding if ".embeddings." in name else READ.get(name)
         if kind is not None and type(module) is not kind:
             return f"{name} is a {type(module).__name__}, not a {kind.__name__}"
-    channels: Any = model.layers[0].channels
-    if channels not in WIDTHS or model.phi.channels not in WIDTHS:
-        return f"its widths are {channels} and {model.phi.channels}, not of {', '.join(map(str, WIDTHS))}"
+    channels, phi_channels = modules["layers.0"].channels, modules["phi"].channels
+    if channels not in WIDTHS or phi_channels not in WIDTHS:
+        return f"its widths are {channels} and {phi_channels}, not of {', '.join(map(str, WIDTHS))}"
     if not 1 <= sum(categories(model.node_encoder)) <= MAX_CATEGORIES:
         return f"nodes do not have at most {MAX_CATEGORIES} categories"
     if not 1 <= bond_types(model) <= MAX_BONDS:
@@ -125,7 +125,8 @@ def why_not_model(model: nn.Module) -> str | None:
             return f"{name} has hooks"
     if (reason := difference(model, implemented(model))) is not None:
         return reason
-    return "eps of GINE is not zero" if any(float(layer.local.eps) for layer in model.layers) else None
+    parts = (module for name, module in modules.items() if name.endswith(".local"))
+    return "eps of GINE is not zero" if any(float(part.eps) for part in parts) else None
 
 
 def implemented(model: Any) -> GSSC:
