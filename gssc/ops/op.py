@@ -157,6 +157,8 @@ def composed_gradients(
         results = function(*views)
         results = results if isinstance(results, tuple) else (results,)
         pairs = [(y, grad.to(y.dtype)) for y, grad in zip(results, grads, strict=True) if grad is not None]
+        if not pairs or not leaves:
+            return (None,) * len(needed)
         ends, given = zip(*pairs, strict=True)
         gradients = iter(torch.autograd.grad(ends, leaves, given, create_graph=True, allow_unused=True))
     found = [next(gradients) if need else None for need in needed[: len(views)]]

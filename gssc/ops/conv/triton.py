@@ -16,7 +16,6 @@ P, and derivatives of the backward pass, are those of ``torch.py``.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,9 +23,10 @@ from torch import Tensor
 
 from gssc.ops.conv import torch as collapsed
 from gssc.ops.conv.torch import Gradients, Saved
+from gssc.ops.graph_sums.torch import to_state
 from gssc.ops.launch import contiguous, kernels_of, launch
 from gssc.ops.linears.triton import column_sums
-from gssc.ops.op import is_traced, op
+from gssc.ops.op import composed_gradients, is_traced, op
 from gssc.ops.tiles import Tiles
 from gssc.ops.triton_support import multiprocessors, power_of_two, wants_exact
 
@@ -195,17 +195,18 @@ class ConvOfRows:
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, vectors, gains, self_gains, bias, ptr, state = ctx.saved_tensors
-        needs, (x_o, x_s) = ctx.needs_input_grad, rows.chunk(2, dim=1)
-        saved = (x_s, vectors, gains, self_gains, ptr, state)
-        if grad is None or needs[1] or torch.is_grad_enabled():
-            inner = SimpleNamespace(saved_tensors=(*saved, x_o), needs_input_grad=(needs[0], *needs))
-            inner.dtype_o, inner.dtype_bias = rows.dtype, None if bias is None else bias.dtype
-            d_o, d_s, *rest = collapsed.backward(inner, grad, None, _gradients)
-            if d_o is not None:
-                d_o = torch.cat([d_o, torch.zeros_like(d_o) if d_s is None else d_s], 1)
-            return d_o, *rest
+        needs = ctx.needs_input_grad
+        if needs[1] or torch.is_grad_enabled():
+
+            def composed(rows: Tensor, vectors: Tensor, gains: Tensor, self_gains: Tensor, bias: Any) -> Tensor:
+                x_o, x_s = rows.chunk(2, dim=1)
+                h = collapsed.composed(ptr, to_state(vectors, x_o, ptr), x_s, vectors, gains, self_gains)
+                return h if bias is None else h + bias
+
+            return composed_gradients(composed, (rows, vectors, gains, self_gains, bias), needs, grad)
+        saved = (rows.chunk(2, dim=1)[1], vectors, gains, self_gains, ptr, state)
         d_rows = grad.new_empty(rows.shape)
         *_, d_gains, d_self = _gradients(grad, saved, d_rows.chunk(2, dim=1))
         d_bias = column_sums(grad, bias.dtype) if needs[4] else None
