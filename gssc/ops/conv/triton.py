@@ -91,13 +91,13 @@ def _flags(gains: Tensor | None, self_gains: Tensor | None, parts: int) -> dict[
     return {"SHARED": shared, "SELF_SHARED": self_shared, "PARTS": parts}
 
 
-@op("gssc::conv_triton")
+@op("gssc::conv_triton", fake=lambda *inputs: collapsed.empty_results(inputs, torch.float32))
 def conv_triton(
     x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, gains: Tensor | None, self_gains: Tensor | None,
     bias: Tensor | None, ptr: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """H [N, C] and U [G, K, C] in float32 (empty without the global term)."""
-    out, state = _empty_results(x_o, x_s, vectors, gains, self_gains, bias, ptr)
+    out, state = collapsed.empty_results((x_o, x_s, vectors, gains, self_gains, bias, ptr), torch.float32)
     (nodes, c), k, graphs = out.shape, vectors.shape[1], ptr.shape[0] - 1
     if nodes == 0 or k == 0 or c == 0:
         return (out.zero_() if bias is None else out.copy_(bias.expand_as(out))), state.zero_()
@@ -116,11 +116,6 @@ def conv_triton(
     tensors = (x_s, vectors, gains, self_gains, bias, ptr, state, out, None)
     plan.launch(kernels.apply_tiles, *tensors, EVERY=x_o is None, BACKWARD=False, **flags)
     return out, state
-
-
-@conv_triton.register_fake
-def _empty_results(*inputs: Any) -> tuple[Tensor, Tensor]:
-    return collapsed.empty_results(inputs, torch.float32)
 
 
 @op("gssc::conv_triton_backward", fake=collapsed.empty_gradients)
