@@ -101,11 +101,8 @@ class Spectrum:
     def scaled(self, exponent: int) -> "Spectrum":
         """That of the operator times 2^exponent."""
         about = self.certificate
-        residual, gap, tolerance = (
-            float(np.ldexp(number, exponent)) for number in (about.residual, about.gap, about.tolerance)
-        )
-        about = replace(about, residual=residual, gap=gap, tolerance=tolerance)
-        return replace(self, values=np.ldexp(self.values, exponent), certificate=about)
+        moved = {name: float(np.ldexp(getattr(about, name), exponent)) for name in ("residual", "gap", "tolerance")}
+        return replace(self, values=np.ldexp(self.values, exponent), certificate=replace(about, **moved))
 
 
 @dataclass(frozen=True)
