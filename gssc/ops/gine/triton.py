@@ -65,7 +65,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     x, _, eps, *_ = inputs = ctx.saved_tensors
     needed = ctx.needs_input_grad
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        return *composed_gradients(gathered_messages, inputs[:4], needed[:4], grad), *[None] * 6
+        return composed_gradients(gathered_messages, inputs[:4], needed, grad)
     d_x, *d_edges = gine_messages_backward(grad, inputs, needed[1])
     d_eps = (grad * x).sum(dtype=torch.float32).to(eps.dtype).view_as(eps) if needed[2] else None
     return d_x, d_edges[0] if d_edges else None, d_eps, *[None] * 7
