@@ -12,7 +12,7 @@ components, whatever the rounding of others: they are what a raw cut through λ 
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -101,7 +101,8 @@ class Spectrum:
     def scaled(self, exponent: int) -> "Spectrum":
         """That of the operator times 2^exponent."""
         about = self.certificate
-        moved = {name: float(np.ldexp(getattr(about, name), exponent)) for name in ("residual", "gap", "tolerance")}
+        names = ("residual", "gap", "tolerance")
+        moved: dict[str, Any] = {name: float(np.ldexp(getattr(about, name), exponent)) for name in names}
         return replace(self, values=np.ldexp(self.values, exponent), certificate=replace(about, **moved))
 
 
