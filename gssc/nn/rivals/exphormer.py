@@ -1,12 +1,14 @@
 """Exphormer: attention along edges, those of the graph and of an expander, and through a virtual node."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from gssc.checks import fail
 from gssc.nn.global_part import GlobalPart
-from gssc.ops.context import GraphContext
-from gssc.ops.graph_sums import segment_sum
+from gssc.ops.context import GraphContext, edge_plan
+from gssc.ops.graph_sums import gathered, segment_sum
 
 EDGE, EXPANDER, TO_VIRTUAL, FROM_VIRTUAL = range(4)  # kinds of edges
 
@@ -42,38 +44,53 @@ class Exphormer(GlobalPart):
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:
         if context.expander is None or context.edge_index is None:
             fail("expander", "expander graphs (apply gssc.ExpanderGraph to the data)", "None")
-        virtual = context.carried.get("virtual")
+        if "edges" not in context.carried:
+            context.carried["edges"] = all_edges(context, context.expander, context.edge_index)
+        edges, virtual = context.carried["edges"], context.carried.get("virtual")
         if virtual is None:
             if self.virtual is None:
                 fail("first", "True, for a layer before which there is no other", "False")
             virtual = self.virtual.weight.expand(context.graphs, -1)
-        q, k, v = self.split(self.lin_qkv(x), 3)
-        q_of, k_of, v_of = self.split(self.lin_qkv(virtual), 3)
-        kinds = self.lin_edge(self.kinds.weight).unflatten(1, (self.heads, -1))
+        q, k, v = self.split(self.lin_qkv(torch.cat([x, virtual])), 3)
+        kinds = self.lin_edge(self.kinds.weight).unflatten(1, (1, self.heads, -1))
+        if context.edge_attr is not None:
+            kinds = torch.cat([torch.ones_like(kinds[:1]), kinds[1:]])
+        keys = gathered((k * kinds).flatten(0, 1), *edges.sources)
+        if context.edge_attr is not None:
+            e = self.split(self.lin_edge(context.edge_attr))[0].to(keys.dtype)
+            keys = keys * torch.ones_like(keys).index_copy(0, edges.places, e)
+        scores = (gathered(q * q.shape[2] ** -0.5, *edges.targets, None) * keys).sum(2)
+        weights = scores.clamp(-5.0, 5.0).exp()
+        values = gathered(v.repeat(len(kinds), 1, 1), *edges.sources)
+        total = segment_sum((weights.unsqueeze(2) * values).flatten(1), *edges.targets).view_as(v)
+        out = (total / (segment_sum(weights, *edges.targets).unsqueeze(2) + 1e-6)).flatten(1)
+        context.carried["virtual"] = out[context.nodes :]
+        return out[: context.nodes]
 
-        # From the virtual node, along the expander in both directions, and along the edges.
-        weights = self._weights(q, context.spread(k_of), kinds[FROM_VIRTUAL])
-        total, mass = weights.unsqueeze(2) * context.spread(v_of), weights
-        far = context.expander + context.spread(context.ptr[:-1]).unsqueeze(1)
-        near = torch.arange(context.nodes, device=x.device).unsqueeze(1).expand_as(far)
-        others = torch.cat([far, near.clone().scatter_(0, far, near)], dim=1)
-        k_far, v_far = (rows.index_select(0, others.flatten()).unflatten(0, others.shape) for rows in (k, v))
-        weights = self._weights(q.unsqueeze(1), k_far, kinds[EXPANDER])
-        total, mass = total + (weights.unsqueeze(3) * v_far).sum(1), mass + weights.sum(1)
-        source, target = context.edge_index
-        e = kinds[EDGE] if context.edge_attr is None else self.split(self.lin_edge(context.edge_attr))[0]
-        weights = self._weights(q.index_select(0, target), k.index_select(0, source), e)
-        total = total.index_add(0, target, weights.unsqueeze(2) * v.index_select(0, source))
-        mass = mass.index_add(0, target, weights)
 
-        weights = self._weights(context.spread(q_of), k, kinds[TO_VIRTUAL])
-        sums = torch.cat([(weights.unsqueeze(2) * v).flatten(1), weights], dim=1)
-        of_graphs = segment_sum(sums, context.batch, context.ptr)
-        values = of_graphs[:, : self.channels].unflatten(1, (self.heads, -1))
-        context.carried["virtual"] = (values / (of_graphs[:, self.channels :].unsqueeze(2) + 1e-6)).flatten(1)
-        return (total / (mass.unsqueeze(2) + 1e-6)).flatten(1)
+class Edges(NamedTuple):
+    """All edges of N nodes and G virtual ones behind them, in the order of their targets; as `gathered` wants them."""
 
-    @staticmethod
-    def _weights(q: Tensor, k: Tensor, e: Tensor) -> Tensor:
-        """[..., heads], from [..., heads, d] each."""
-        return torch.exp(((q * k * e).sum(-1) * q.shape[-1] ** -0.5).clamp(-5.0, 5.0))
+    targets: tuple[Tensor, Tensor]
+    sources: tuple[Tensor, Tensor, Tensor]  # of which there are N + G for each kind of edges
+    places: Tensor  # of the edges of the graph
+
+
+def all_edges(context: GraphContext, expander: Tensor, edge_index: Tensor) -> Edges:
+    """Those of the graph, of the expander in both directions, to and from virtual nodes; made once for all layers."""
+    nodes = torch.arange(context.nodes, device=edge_index.device)
+    far = (expander + context.spread(context.ptr[:-1]).unsqueeze(1)).flatten()
+    near = nodes.repeat_interleave(expander.shape[1], output_size=len(far))
+    hubs = context.nodes + context.spread(torch.arange(context.graphs, device=nodes.device))
+    source, target = edge_index
+    total = context.nodes + context.graphs
+    sources = [source, far + EXPANDER * total, near + EXPANDER * total, nodes + TO_VIRTUAL * total]
+    numbers = torch.cat([*sources, hubs + FROM_VIRTUAL * total])
+    targets = torch.cat([target, near, far, hubs, nodes])
+    plan = edge_plan(torch.stack([numbers, targets]), 4 * total)
+    places = plan.by_target.argsort()  # where edges stand
+    return Edges(
+        (targets.index_select(0, plan.by_target), plan.target_ptr[: total + 1].long()),
+        (plan.sources, plan.source_ptr.long(), places.index_select(0, plan.by_source)),
+        places[: len(source)],
+    )
