@@ -1,7 +1,5 @@
 """Exphormer: attention along edges, those of the graph and of an expander, and through a virtual node."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 
@@ -46,7 +44,8 @@ class Exphormer(GlobalPart):
             fail("expander", "expander graphs (apply gssc.ExpanderGraph to the data)", "None")
         if "edges" not in context.carried:
             context.carried["edges"] = all_edges(context, context.expander, context.edge_index)
-        edges, virtual = context.carried["edges"], context.carried.get("virtual")
+        targets, sources, (places,) = context.carried["edges"]
+        virtual = context.carried.get("virtual")
         if virtual is None:
             if self.virtual is None:
                 fail("first", "True, for a layer before which there is no other", "False")
@@ -55,42 +54,34 @@ class Exphormer(GlobalPart):
         kinds = self.lin_edge(self.kinds.weight).unflatten(1, (1, self.heads, -1))
         if context.edge_attr is not None:
             kinds = torch.cat([torch.ones_like(kinds[:1]), kinds[1:]])
-        keys = gathered((k * kinds).flatten(0, 1), *edges.sources)
+        keys = gathered((k * kinds).flatten(0, 1), *sources)
         if context.edge_attr is not None:
             e = self.split(self.lin_edge(context.edge_attr))[0].to(keys.dtype)
-            keys = keys * torch.ones_like(keys).index_copy(0, edges.places, e)
-        scores = (gathered(q * q.shape[2] ** -0.5, *edges.targets, None) * keys).sum(2)
+            keys = keys * torch.ones_like(keys).index_copy(0, places, e)
+        scores = (gathered(q * q.shape[2] ** -0.5, *targets, None) * keys).sum(2)
         weights = scores.clamp(-5.0, 5.0).exp()
-        values = gathered(v.repeat(len(kinds), 1, 1), *edges.sources)
-        total = segment_sum((weights.unsqueeze(2) * values).flatten(1), *edges.targets).view_as(v)
-        out = (total / (segment_sum(weights, *edges.targets).unsqueeze(2) + 1e-6)).flatten(1)
+        values = gathered(v.repeat(len(kinds), 1, 1), *sources)
+        total = segment_sum((weights.unsqueeze(2) * values).flatten(1), *targets).view_as(v)
+        out = (total / (segment_sum(weights, *targets).unsqueeze(2) + 1e-6)).flatten(1)
         context.carried["virtual"] = out[context.nodes :]
         return out[: context.nodes]
 
 
-class Edges(NamedTuple):
-    """All edges of N nodes and G virtual ones behind them, in the order of their targets; as `gathered` wants them."""
+def all_edges(context: GraphContext, expander: Tensor, edge_index: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+    """Edges of N nodes and G virtual ones behind them: targets and sources for `gathered`, and where the graph's stand.
 
-    targets: tuple[Tensor, Tensor]
-    sources: tuple[Tensor, Tensor, Tensor]  # of which there are N + G for each kind of edges
-    places: Tensor  # of the edges of the graph
-
-
-def all_edges(context: GraphContext, expander: Tensor, edge_index: Tensor) -> Edges:
-    """Those of the graph, of the expander in both directions, to and from virtual nodes; made once for all layers."""
-    nodes = torch.arange(context.nodes, device=edge_index.device)
+    Those of the graph, of the expander in both directions, to and from virtual nodes, in the order of their targets. Of
+    sources there are N + G for each kind of edges.
+    """
+    nodes, total = torch.arange(context.nodes, device=edge_index.device), context.nodes + context.graphs
     far = (expander + context.spread(context.ptr[:-1]).unsqueeze(1)).flatten()
     near = nodes.repeat_interleave(expander.shape[1], output_size=len(far))
-    hubs = context.nodes + context.spread(torch.arange(context.graphs, device=nodes.device))
-    source, target = edge_index
-    total = context.nodes + context.graphs
-    sources = [source, far + EXPANDER * total, near + EXPANDER * total, nodes + TO_VIRTUAL * total]
-    numbers = torch.cat([*sources, hubs + FROM_VIRTUAL * total])
-    targets = torch.cat([target, near, far, hubs, nodes])
-    plan = edge_plan(torch.stack([numbers, targets]), 4 * total)
-    places = plan.by_target.argsort()  # where edges stand
-    return Edges(
-        (targets.index_select(0, plan.by_target), plan.target_ptr[: total + 1].long()),
-        (plan.sources, plan.source_ptr.long(), places.index_select(0, plan.by_source)),
-        places[: len(source)],
-    )
+    hubs = context.spread(torch.arange(context.nodes, total, device=nodes.device))
+    to, within, back = nodes + TO_VIRTUAL * total, EXPANDER * total, hubs + FROM_VIRTUAL * total
+    sources = torch.cat([edge_index[0], far + within, near + within, to, back])
+    targets = torch.cat([edge_index[1], near, far, hubs, nodes])
+    plan = edge_plan(torch.stack([sources, targets]), 4 * total)
+    places = plan.by_target.argsort()
+    readers = targets.index_select(0, plan.by_target), plan.target_ptr[: total + 1].long()
+    read = plan.sources, plan.source_ptr.long(), places.index_select(0, plan.by_source)
+    return readers, read, (places[: edge_index.shape[1]],)

@@ -97,11 +97,7 @@ def graph_pool(x: Tensor, batch: Tensor | None, ptr: Tensor, how: str, backend: 
 def gathered(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:
     """Rows [N, ...] by number, [M, ...], with a gradient that is summed in a fixed order, where others use atomics.
 
-    Args:
-        rows: What is read.
-        index: Which of them, [M].
-        ptr: Where those stand that read from each row, [N + 1], in their order.
-        order: The readers sorted by what they read, [M]; None where they are.
+    Sorted by what they read, readers [M] stand from ``ptr`` [N + 1]; ``order`` sorts them, ``None`` where they are.
     """
     return rows.index_select(0, index)
 
