@@ -90,7 +90,9 @@ def cost_models_table(rows: Sequence[Measured]) -> str:
     if not study:
         return "Not measured yet.\n"
     cells = {(row.workload, row.variant): row for row in study}
-    sizes = [size for size in SIZES if any(row.workload.startswith(f"{size}, ") for row in study)]
+    measured = {row.workload.partition(", ")[0] for row in study}
+    numbers = sorted((size for size in measured if size.isdecimal()), key=int)
+    sizes = [*(size for size in SIZES if size in measured and not size.isdecimal()), *numbers]
     parts = list(dict.fromkeys(row.variant.partition(", ")[0] for row in study))
     tables = []
     for title, kind, how, memory in STUDIED:
