@@ -20,7 +20,7 @@ from benchmarks.graphs import (
     zinc_like,
 )
 from gssc.recipes import find_recipe
-from gssc.train.opening import open_for
+from gssc.train.open_data import open_for
 
 
 def test_connected_undirected_and_as_large_as_molecules():
