@@ -1,6 +1,7 @@
 """Every recipe that ships is complete, valid, and says what the paper's tables say."""
 
 import dataclasses
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,6 +181,14 @@ def test_released_models_have_the_papers_number_of_parameters(name):
     if name == "peptides-struct":
         parameters += 11 * 100 + 11 - (100 * 50 + 50 + 50 * 25 + 25 + 25 * 11 + 11)
     assert PRINTED[name] in (round(parameters / 1000), parameters // 1000)
+
+
+def test_candidates_of_pilots_are_recipes():
+    text = (Path(__file__).parents[1] / "results" / "pilots.md").read_text("utf-8")
+    commands = [line.split() for line in text.splitlines() if line.startswith("gssc train ")]
+    settings = [find_recipe(words[2]).override([w for w in words[3:] if "=" in w]).to_dict() for words in commands]
+    assert len(settings) > 20
+    assert all(one != other for one, other in itertools.combinations(settings, 2))
 
 
 def test_variants_change_what_they_say_and_nothing_that_the_recipe_has():
