@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -119,6 +119,7 @@ class GraphDataset:
     edge_features: Features
     splits: dict[str, FlatGraphs]
     standardize: dict[str, tuple[list[float], list[float]]]
+    mapped: ClassVar[bool] = False  # whether columns stay in files, as they were stored there
 
     def about(self) -> dict[str, Any]:
         """All but the graphs, as plain values: what a run folder keeps as ``dataset.json``."""

@@ -15,11 +15,17 @@ from gssc.train.evaluate import default_dtype
 
 
 def open_for(
-    recipe: Recipe, root: Path, pack: Path | None = None, quiet: bool = True, beside: Path | None = None
+    recipe: Recipe,
+    root: Path,
+    pack: Path | None = None,
+    quiet: bool = True,
+    beside: Path | None = None,
+    mapped: bool = False,
 ) -> GraphDataset:
     """The dataset of a recipe: from a pack, by name, or from a file of one's own, described unless ``quiet``.
 
-    A file that is not where the recipe says may lie ``beside`` it, in the folder of a run.
+    A file that is not where the recipe says may lie ``beside`` it, in the folder of a run. A graph that stays in files
+    is for those alone who ask for it (``mapped``).
     """
     data = recipe.data
     with default_dtype(recipe.train.precision):
@@ -30,6 +36,8 @@ def open_for(
         file = Path(data.file)
         inside = None if beside is None else beside / file.name
         dataset = _open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
+    if dataset.mapped and not mapped:
+        fail("data", "a file (a folder of arrays is for gssc partition)", file)
     plain_console(quiet).print(describe(dataset))
     return dataset
 
