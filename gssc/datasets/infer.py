@@ -27,12 +27,11 @@ import torch
 from torch import Tensor
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.flat import FlatGraphs, GraphDataset
+from gssc.datasets.flat import FlatGraphs, GraphDataset, pieces
 from gssc.datasets.pairs import describe_pairs
 from gssc.nn.encoders import Features
 from gssc.tasks import KINDS, Kind, Task
 
-PIECE = 1 << 24  # numbers that are looked at together
 MOST_CATEGORIES, MOST_CLASSES, MOST_CATEGORICAL_COLUMNS = 100_000, 1000, 32
 Level = Literal["graph", "node", "edge"]
 Scale = Literal["auto", "standard", "row", "none"]
@@ -177,11 +176,6 @@ def standardized(dataset: GraphDataset, column: str, mask: Tensor | None = None)
     return scaled_like(dataset, column, (mean.tolist(), std.tolist()))
 
 
-def pieces(rows: Tensor) -> Sequence[Tensor]:
-    """Rows [rows, ...] as pieces small enough for what is computed of each, which may then stay in a file."""
-    return rows.split(max(1, PIECE // max(1, math.prod(rows.shape[1:]))))
-
-
 def moments(values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and deviation of columns [rows, D], of the marked rows, in double precision; zeros where there is none."""
     parts = pieces(values)
@@ -223,6 +217,14 @@ def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
         return (values.double() / torch.where(sums > 0, sums, 1.0)).to(torch.get_default_dtype())
     shifted = values.double() - torch.tensor(mean, dtype=torch.float64)
     return (shifted / torch.tensor(std, dtype=torch.float64)).to(torch.get_default_dtype())
+
+
+def ready(dataset: GraphDataset, column: str, rows: Tensor) -> Tensor:
+    """Some rows of ``x`` or ``edge_attr`` of a mapped dataset, as a model takes them."""
+    if not isinstance(dataset.node_features if column == "x" else dataset.edge_features, int):
+        return rows.long()
+    rows = continuous(rows, column)
+    return apply_scale(rows, *dataset.standardize[column]) if column in dataset.standardize else rows
 
 
 def describe(dataset: GraphDataset) -> str:

@@ -22,7 +22,7 @@ from gssc.checks import check_choice, fail
 from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import Scale, infer_features, infer_level, infer_task, scale_to_training
-from gssc.datasets.mapped import MappedDataset, map_arrays, mapped_features, mapped_graph
+from gssc.datasets.mapped import map_arrays, mapped_features, mapped_graph
 from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
@@ -67,7 +67,7 @@ def open_own(
     path = Path(path)
     mapped = path.is_dir()
     saved = [Data.from_dict(map_arrays(path))] if mapped else load_saved(path)
-    flat, raw_y = mapped_graph(saved[0].to_dict()) if mapped else pack_columns(saved)
+    flat, raw_y = pack_columns(saved) if not mapped else (one := mapped_graph(saved[0].to_dict()), one.y)
     label = label_name(saved)
     if label is not None:
         flat, raw_y = with_pairs(saved, flat, label)
@@ -81,8 +81,7 @@ def open_own(
     splits = _split(saved, flat, level, split, seed, mask)
     if label is not None:
         splits = finished(splits, inferred, seed)
-    kind = MappedDataset if mapped else GraphDataset
-    return _dataset(path, inferred, node_features, edge_features, splits, scale, kind)
+    return _dataset(path, inferred, node_features, edge_features, splits, scale, mapped)
 
 
 def open_csv(
@@ -133,11 +132,11 @@ def _dataset(
     edge_features: Features,
     splits: dict[str, FlatGraphs],
     scale: Scale = "standard",
-    kind: type[GraphDataset] = GraphDataset,
+    mapped: bool = False,
 ) -> GraphDataset:
     """The dataset of a file, scaled to its training part, with a name that no other dataset has."""
     name = f"{path.stem}-own" if path.stem in SPECS else path.stem
-    return scale_to_training(kind(name, task, node_features, edge_features, splits, {}), scale)
+    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}, mapped), scale)
 
 
 def load_saved(path: Path) -> Graphs:

@@ -27,7 +27,7 @@ def cut_graph(
     of_edges: Mapping[str, Tensor],
     beside: Path | None = None,
 ) -> Iterator[Tensors]:
-    """The tensors of one shard after another, for edges [2, E] and the process of every node, ``part`` [N].
+    """The tensors of one shard after another, for edges [2, E] and the process of every node, ``part`` [N], int64.
 
     Of each ``nodes`` and ``halo``, numbers in the graph; ``edge_index`` in local numbers, by target, then source;
     ``send``, ``send_counts``, ``receive_counts``, ``entering`` and ``neighbors`` as `gssc.ops.halo.Halo` has them; and
@@ -40,23 +40,21 @@ def cut_graph(
         fail("part", f"numbers of processes in 0..{ranks - 1}", f"{int(part.min())}..{int(part.max())}")
     owned = torch.argsort(part, stable=True).split(torch.bincount(part, minlength=ranks).tolist())
     with temporary_folder(beside or Path(tempfile.gettempdir(), "edges")) as folder:
-        aside, entering = _Aside(folder, ranks), torch.zeros(nodes, dtype=torch.int32)
+        entering = torch.zeros(nodes, dtype=torch.int32)
         for number, chunk in enumerate(edge_index.split(CHUNK, dim=1)):
             source, target = chunk.long()
             entering.index_add_(0, target, (source != target).int())
             sender, taker = part[source], part[target]
             crosses, key = sender != taker, target * span + source
-            aside.put("entering", key, taker)
-            aside.put("leaving", (source * span + target)[crosses], sender[crosses])
+            _put(folder, "entering", key, taker)
+            _put(folder, "leaving", (source * span + target)[crosses], sender[crosses])
             for name, rows in of_edges.items():
-                aside.put(name, rows[number * CHUNK : number * CHUNK + CHUNK], taker)
+                _put(folder, name, rows[number * CHUNK : number * CHUNK + CHUNK], taker)
         local = torch.empty(nodes, dtype=torch.int32)  # of own nodes and halo, the number in the shard
         for rank, own in enumerate(owned):
             # By target, then source; parallel edges keep their order.
-            key, order = aside.take("entering", rank, torch.int64).sort(stable=True)
-            taken = {
-                name: aside.take(name, rank, like.dtype, *like.shape[1:])[order] for name, like in of_edges.items()
-            }
+            key, order = _take(folder, "entering", rank, part).sort(stable=True)
+            taken = {name: _take(folder, name, rank, like)[order] for name, like in of_edges.items()}
             del order
             target, source = key // span, key % span
             far = torch.unique(source[part[source] != rank])
@@ -65,7 +63,7 @@ def cut_graph(
             local[both] = torch.arange(both.numel(), dtype=torch.int32)
             ends = torch.stack([local[source], local[target]])
             # Nodes that others want: by process, then number, as its halo has them.
-            leaving = aside.take("leaving", rank, torch.int64)
+            leaving = _take(folder, "leaving", rank, part)
             wanted = torch.unique(part[leaving % span] * span + leaving // span)
             inside = ends[0] < own.numel()
             pairs = torch.cat([key, source[inside] * span + target[inside], leaving])
@@ -92,25 +90,18 @@ def _distinct(pairs: Tensor, local: Tensor, own: int, span: int) -> Tensor:
     return torch.bincount(local[pairs[new] // span], minlength=own).int()
 
 
-class _Aside:
-    """Rows set aside by process in files, in the order in which they came."""
+def _put(folder: Path, name: str, rows: Tensor, rank: Tensor) -> None:
+    """Add rows to the files of their processes, in the order in which they come."""
+    for number, piece in enumerate(rows[torch.argsort(rank, stable=True)].split(torch.bincount(rank).tolist())):
+        with (folder / f"{name}-{number}").open("ab") as file:
+            piece.numpy().tofile(file)
 
-    def __init__(self, folder: Path, ranks: int) -> None:
-        self.folder, self.ranks = folder, ranks
 
-    def put(self, name: str, rows: Tensor, rank: Tensor) -> None:
-        """Add rows to those of their processes."""
-        counts = torch.bincount(rank, minlength=self.ranks).tolist()
-        for number, piece in enumerate(rows[torch.argsort(rank, stable=True)].split(counts)):
-            if piece.numel():
-                with (self.folder / f"{name}-{number}").open("ab") as file:
-                    piece.contiguous().numpy().tofile(file)
-
-    def take(self, name: str, rank: int, dtype: torch.dtype, *shape: int) -> Tensor:
-        """The rows of a process, which are no longer there afterwards."""
-        path, kind = self.folder / f"{name}-{rank}", torch.empty(0, dtype=dtype).numpy().dtype
-        if not path.exists():
-            return torch.empty(0, *shape, dtype=dtype)
-        rows = torch.from_numpy(np.fromfile(path, kind)).view(-1, *shape)
-        path.unlink()
-        return rows
+def _take(folder: Path, name: str, rank: int, like: Tensor) -> Tensor:
+    """The rows of a process, of the type and the columns of others; the file is gone."""
+    path = folder / f"{name}-{rank}"
+    if not path.exists():
+        return like[:0]
+    rows = torch.from_numpy(np.fromfile(path, like[:0].numpy().dtype)).view(-1, *like.shape[1:])
+    path.unlink()
+    return rows

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about
-from gssc.datasets.mapped import MappedDataset
+from gssc.datasets.infer import ready
 from gssc.files import DamagedFileError, json_bytes, map_tensors, replace_folder, tensor_bytes
 from gssc.readers import SHARDS, read_object
 from gssc.shards.cut import cut_graph
 from gssc.shards.shard import Shard
 
 DESCRIPTION = "shards.json"
-COLUMNS = ("x", "edge_attr")  # which a dataset in files has as they were stored
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,8 @@ def write_shards(
     def contents() -> Iterator[tuple[str, bytes]]:
         files, crossing = [], 0
         for rank, tensors in enumerate(cut_graph(graph.edge_index, part, ranks, nodes, edges, out)):
-            if isinstance(dataset, MappedDataset):
-                tensors |= {name: dataset.ready(name, tensors[name]) for name in COLUMNS if name in tensors}
+            for name in {"x", "edge_attr"} & set(tensors) if dataset.mapped else ():
+                tensors[name] = ready(dataset, name, tensors[name])
             crossing += int((tensors["edge_index"][0] >= tensors["nodes"].numel()).sum())
             name, kind = f"shard-{rank}.safetensors", {"kind": "shard", "rank": rank, "partition": digest}
             data = tensor_bytes(dict(spectra) | tensors, kind)
