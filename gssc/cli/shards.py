@@ -10,9 +10,7 @@ from gssc.recipes import own_recipe
 
 
 def partition(
-    data: Annotated[
-        Path, typer.Argument(help="A .pt file of one PyG graph with labels of nodes, or a folder of arrays.")
-    ],
+    data: Annotated[Path, typer.Argument(help="A .pt file of one PyG graph with labels of nodes, or a folder.")],
     overrides: common.Overrides = None,
     parts: Annotated[int, typer.Option("-p", "--parts", min=1, help="Number of shards, one for each process.")] = 2,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the shards.")] = Path("shards"),

@@ -22,9 +22,12 @@ from gssc.nn.encoders import Features
 FILES = ("edge_index", "x", "y", "edge_attr", *(f"{name}_mask" for name in NAMES))
 
 
-def map_arrays(folder: Path) -> dict[str, Tensor]:
-    """The arrays of a folder by the names of `FILES`: shapes that agree, and edges [2, E] between nodes that exist."""
-    found = {}
+def map_graph(folder: Path) -> tuple[dict[str, Tensor], FlatGraphs]:
+    """The arrays of a folder by the names of `FILES`, and the graph that they are, with ``y`` as it is stored.
+
+    Shapes agree, and edges [2, E] are between nodes that exist.
+    """
+    found: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.npy")):
         check_choice(f"array in {folder}", path.stem, FILES)
         try:
@@ -47,14 +50,8 @@ def map_arrays(folder: Path) -> dict[str, Tensor]:
     for piece in pieces(ends.T):
         if piece.numel() and not (int(piece.min()) >= 0 and int(piece.max()) < nodes):
             fail("edge_index", f"node numbers in 0..{nodes - 1}", f"{int(piece.min())}..{int(piece.max())}")
-    return found
-
-
-def mapped_graph(arrays: dict[str, Tensor]) -> FlatGraphs:
-    """The graph of a folder; ``y`` as it is stored."""
-    ends, y = arrays["edge_index"], arrays["y"]
-    ptr, edge_ptr = torch.tensor([0, len(y)]), torch.tensor([0, ends.shape[1]])
-    return FlatGraphs(ptr, edge_ptr, ends, arrays.get("x"), arrays.get("edge_attr"), y)
+    ptr, edge_ptr = torch.tensor([0, nodes]), torch.tensor([0, ends.shape[1]])
+    return found, FlatGraphs(ptr, edge_ptr, ends, found.get("x"), found.get("edge_attr"), found["y"])
 
 
 def mapped_features(values: Tensor | None, name: str) -> tuple[Features, Tensor | None]:

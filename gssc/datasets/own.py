@@ -22,7 +22,7 @@ from gssc.checks import check_choice, fail
 from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import Scale, infer_features, infer_level, infer_task, scale_to_training
-from gssc.datasets.mapped import map_arrays, mapped_features, mapped_graph
+from gssc.datasets.mapped import map_graph, mapped_features
 from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
@@ -66,8 +66,13 @@ def open_own(
     check_choice("scale", scale, get_args(Scale))
     path = Path(path)
     mapped = path.is_dir()
-    saved = [Data.from_dict(map_arrays(path))] if mapped else load_saved(path)
-    flat, raw_y = pack_columns(saved) if not mapped else (one := mapped_graph(saved[0].to_dict()), one.y)
+    if mapped:
+        arrays, flat = map_graph(path)
+        saved: Graphs = [Data.from_dict(arrays)]
+        raw_y: Tensor | None = flat.y
+    else:
+        saved = load_saved(path)
+        flat, raw_y = pack_columns(saved)
     label = label_name(saved)
     if label is not None:
         flat, raw_y = with_pairs(saved, flat, label)

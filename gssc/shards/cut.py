@@ -46,10 +46,10 @@ def cut_graph(
             entering.index_add_(0, target, (source != target).int())
             sender, taker = part[source], part[target]
             crosses, key = sender != taker, target * span + source
-            _put(folder, "entering", key, taker)
-            _put(folder, "leaving", (source * span + target)[crosses], sender[crosses])
+            _put(folder, "entering", key, taker, ranks)
+            _put(folder, "leaving", (source * span + target)[crosses], sender[crosses], ranks)
             for name, rows in of_edges.items():
-                _put(folder, name, rows[number * CHUNK : number * CHUNK + CHUNK], taker)
+                _put(folder, name, rows[number * CHUNK : number * CHUNK + CHUNK], taker, ranks)
         local = torch.empty(nodes, dtype=torch.int32)  # of own nodes and halo, the number in the shard
         for rank, own in enumerate(owned):
             # By target, then source; parallel edges keep their order.
@@ -68,6 +68,8 @@ def cut_graph(
             inside = ends[0] < own.numel()
             pairs = torch.cat([key, source[inside] * span + target[inside], leaving])
             del key, source, target, inside, leaving
+            pairs.numpy().sort()
+            new = torch.cat([torch.ones(1, dtype=torch.bool), pairs[1:] != pairs[:-1]])[: pairs.numel()]
             shard = {
                 "nodes": own,
                 "halo": halo,
@@ -76,23 +78,16 @@ def cut_graph(
                 "send_counts": torch.bincount(wanted // span, minlength=ranks),
                 "receive_counts": torch.bincount(part[halo], minlength=ranks),
                 "entering": entering[both],
-                "neighbors": _distinct(pairs, local, own.numel(), span),
+                "neighbors": torch.bincount(local[pairs[new] // span], minlength=own.numel()).int(),
             }
-            del pairs
+            del pairs, new
             yield shard | {name: whole[own] for name, whole in of_nodes.items()} | taken
 
 
-def _distinct(pairs: Tensor, local: Tensor, own: int, span: int) -> Tensor:
-    """With how many nodes u each own node v is joined, [own], of keys of pairs (v, u), which are sorted here."""
-    pairs.numpy().sort()
-    new = torch.ones(pairs.numel(), dtype=torch.bool)
-    torch.ne(pairs[1:], pairs[:-1], out=new[1:])
-    return torch.bincount(local[pairs[new] // span], minlength=own).int()
-
-
-def _put(folder: Path, name: str, rows: Tensor, rank: Tensor) -> None:
+def _put(folder: Path, name: str, rows: Tensor, rank: Tensor, ranks: int) -> None:
     """Add rows to the files of their processes, in the order in which they come."""
-    for number, piece in enumerate(rows[torch.argsort(rank, stable=True)].split(torch.bincount(rank).tolist())):
+    counts = torch.bincount(rank, minlength=ranks).tolist()
+    for number, piece in enumerate(rows[torch.argsort(rank, stable=True)].split(counts)):
         with (folder / f"{name}-{number}").open("ab") as file:
             piece.numpy().tofile(file)
 
@@ -100,8 +95,6 @@ def _put(folder: Path, name: str, rows: Tensor, rank: Tensor) -> None:
 def _take(folder: Path, name: str, rank: int, like: Tensor) -> Tensor:
     """The rows of a process, of the type and the columns of others; the file is gone."""
     path = folder / f"{name}-{rank}"
-    if not path.exists():
-        return like[:0]
     rows = torch.from_numpy(np.fromfile(path, like[:0].numpy().dtype)).view(-1, *like.shape[1:])
     path.unlink()
     return rows

@@ -86,6 +86,7 @@ def write_shards(
 
     def contents() -> Iterator[tuple[str, bytes]]:
         files, crossing = [], 0
+        say(f"{graph.num_edges:,} edges are set aside by process")
         for rank, tensors in enumerate(cut_graph(graph.edge_index, part, ranks, nodes, edges, out)):
             for name in {"x", "edge_attr"} & set(tensors) if dataset.mapped else ():
                 tensors[name] = ready(dataset, name, tensors[name])

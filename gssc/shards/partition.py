@@ -7,7 +7,6 @@ Edges are read in chunks, as often as needed, from memory or from a file that is
 of them, and of a large graph one of clusters of nodes, which it divides first.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Literal, NamedTuple, get_args
@@ -64,17 +63,16 @@ def assign_nodes(
         check_installed("method", "pymetis")
     if ranks == 1 or not nodes:
         return torch.zeros(nodes, dtype=torch.int64), method
+    graph, generator = _Graph(edge_index, torch.ones(nodes, dtype=torch.int64)), torch.Generator().manual_seed(seed)
     if method == "random":
-        order = torch.randperm(nodes, generator=torch.Generator().manual_seed(seed))
-        return torch.empty(nodes, dtype=torch.int64).index_copy_(0, order, _blocks(torch.ones(nodes), ranks)), method
-    graph = _Graph(edge_index, torch.ones(nodes, dtype=torch.int32))
+        return _blocks(graph.size, ranks)[torch.randperm(nodes, generator=generator)], method
     if method == "metis":
         import pymetis
 
-        both = _matrix(graph)
+        both = _matrix(graph, 1.0, generator)
         _, part = pymetis.part_graph(ranks, xadj=both.indptr, adjncy=both.indices)
         return torch.tensor(part, dtype=torch.int64), method
-    return _propagate(graph, ranks, torch.Generator().manual_seed(seed), say), method
+    return _propagate(graph, ranks, generator, say), method
 
 
 def _blocks(size: Tensor, ranks: int) -> Tensor:
@@ -83,9 +81,10 @@ def _blocks(size: Tensor, ranks: int) -> Tensor:
     return (before * ranks / max(float(size.sum()), 1.0)).long().clamp_max(ranks - 1)
 
 
-def _matrix(graph: _Graph, share: float = 1.0) -> sp.csr_array:
-    """The symmetric matrix of what is joined, by a share of the edges at the beginning of every chunk."""
-    ends = torch.cat([chunk[:, : math.ceil(share * chunk.shape[1])].int() for chunk in graph.chunks()], 1).numpy()
+def _matrix(graph: _Graph, share: float, generator: torch.Generator) -> sp.csr_array:
+    """The symmetric matrix of what is joined, by a share of the edges."""
+    some = (chunk[:, torch.rand(chunk.shape[1], generator=generator) < share] for chunk in graph.chunks())
+    ends = torch.cat([chunk.int() for chunk in some], 1).numpy()
     whole = sp.coo_array((np.ones(ends.shape[1], dtype=bool), tuple(ends)), (graph.size.numel(),) * 2).tocsr()
     return (whole + whole.T).tocsr()
 
@@ -100,19 +99,15 @@ def _propagate(graph: _Graph, ranks: int, generator: torch.Generator, say: Calla
     number = _joined(graph, ranks, generator) if edges > MOST_EDGES and count > MOST_EDGES // 8 else None
     if number is not None and (larger := int(number.max()) + 1) < 0.9 * count:
         say(f"{larger:,} clusters of {count:,}")
-        size = torch.zeros(larger, dtype=graph.size.dtype).index_add(0, number, graph.size)
+        size = graph.size.new_zeros(larger).index_add(0, number, graph.size)
         cluster = number if graph.cluster is None else number[graph.cluster]
         part = _propagate(_Graph(graph.ends, size, cluster), ranks, generator, say)[number]
     else:
-        matrix = _matrix(graph, min(1.0, MOST_EDGES / max(edges, 1)))
+        matrix = _matrix(graph, MOST_EDGES / max(edges, 1), generator)
         order = torch.from_numpy(reverse_cuthill_mckee(matrix, symmetric_mode=True).copy()).long()
         part = torch.empty_like(given).index_copy_(0, order, _blocks(graph.size[order], ranks))
-    return _improve(graph, min((part, given), key=lambda one: _cut(graph, one)), ranks, generator, say)
-
-
-def _cut(graph: _Graph, part: Tensor) -> int:
-    """Edges between parts."""
-    return sum(int((part[a] != part[b]).sum()) for a, b in graph.chunks())
+    best = min((part, given), key=lambda one: sum(int((one[a] != one[b]).sum()) for a, b in graph.chunks()))
+    return _improve(graph, best, ranks, generator, say)
 
 
 def _improve(graph: _Graph, part: Tensor, ranks: int, generator: torch.Generator, say: Callable[[str], None]) -> Tensor:
@@ -144,13 +139,11 @@ def _improve(graph: _Graph, part: Tensor, ranks: int, generator: torch.Generator
         table = counts.view(-1, ranks)
         gain, best = (table - table.gather(1, part[chosen].unsqueeze(1))).max(1)
         node, gain, best = (rows[gain > 0] for rows in (chosen, gain, best))
-        order = torch.argsort(gain, descending=True, stable=True)
-        order = order[torch.argsort(best[order], stable=True)]
+        order = torch.from_numpy(np.lexsort((-gain, best)))
         node, best = node[order], best[order]
-        coming = graph.size[node].long()
-        upto = coming.cumsum(0)
-        before = torch.cat([upto.new_zeros(1), upto])[torch.searchsorted(best, best)]  # what went to parts before it
-        room = most - torch.zeros(ranks, dtype=torch.int64).index_add(0, part, graph.size.long())
+        upto = graph.size[node].cumsum(0)
+        before = torch.cat([upto.new_zeros(1), upto])[torch.searchsorted(best, best)]  # what goes to parts before it
+        room = most - graph.size.new_zeros(ranks).index_add(0, part, graph.size)
         moves = upto - before <= room[best]
         part[node[moves]] = best[moves]
         if int(moves.sum()) <= FEW * nodes:
@@ -172,6 +165,6 @@ def _joined(graph: _Graph, ranks: int, generator: torch.Generator) -> Tensor:
     root = torch.where((chosen[chosen] == own) & (own < chosen), own, chosen)
     for _ in range(count.bit_length()):
         root = root[root]
-    heavy = torch.zeros(count, dtype=graph.size.dtype).index_add(0, root, graph.size)
-    heavy = heavy > max(2, int(graph.size.sum()) // (100 * ranks))
+    most = max(2, int(graph.size.sum()) // (100 * ranks))
+    heavy = graph.size.new_zeros(count).index_add(0, root, graph.size) > most
     return torch.unique(torch.where(heavy[root], own, root), return_inverse=True)[1]
