@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,12 +74,12 @@ def train(folder: Path, steps: int, channels: int, layers: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     start, rank = time.perf_counter(), dist.get_rank()
-    opened = open_shards(folder).shard(rank)
+    opened = replace(open_shards(folder).shard(rank), index=torch.int32)
     wanted = RandomFeatures(k=PROBES)
     positions = random_features(opened, wanted).float()
     # λ = 0 for all columns: those of one kernel share their gain.
     spectrum = {"eigvals": torch.zeros(1, PROBES), "eigmask": torch.ones(1, PROBES, dtype=torch.bool)}
-    shard = Shard({**opened.tensors, **spectrum, "eigvecs": positions}, opened.nodes)
+    shard = Shard({**opened.tensors, **spectrum, "eigvecs": positions}, opened.nodes, index=torch.int32)
     del opened
     said = [f"features {time.perf_counter() - start:.0f} s, {peak():.2f} GB"]
     torch.manual_seed(0)
