@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from gssc.config import parse_recipe
 from gssc.datasets import flat, open_own
 from gssc.datasets.infer import moments, ready
-from gssc.train.opening import open_for
+from gssc.train.open_data import open_for
 
 
 def save_both(place, columns="continuous", turned=False):
