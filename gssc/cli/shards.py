@@ -37,26 +37,28 @@ def partition(
         gssc partition arrays/ -p 4 -o shards/
         torchrun --nproc-per-node 4 -m gssc train --shards shards/
     """
+    from gssc.datasets import describe
     from gssc.shards.folder import one_graph, write_shards
     from gssc.shards.partition import assign_nodes
     from gssc.train.build import prepare_graphs
     from gssc.train.display import plain_console
     from gssc.train.evaluate import default_dtype
-    from gssc.train.open_data import open_for, suited
+    from gssc.train.open_data import open_file, suited
 
     say, place = plain_console().print, common.pick_device(device)
     common.take_threads(threads)
     recipe = own_recipe(data).override(overrides or [])
-    dataset = open_for(recipe, Path("data"), quiet=False, mapped=data.is_dir())
-    recipe = suited(recipe, dataset, overrides or [], say)
     with default_dtype(recipe.train.precision):
+        dataset = open_file(recipe.data, data)
+        say(describe(dataset))
+        recipe = suited(recipe, dataset, overrides or [], say)
         graph = one_graph(dataset)
         part, used = assign_nodes(graph.edge_index, graph.num_nodes, parts, method, seed, say)  # type: ignore[arg-type]
-        found = {}
+        prepared = None
         if spectra and not dataset.mapped:
             ordered = graph.sorted_by_destination()  # edges: nodes stay where they are
             prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True)
-            found = {} if prepared is None else prepared.attributes()
+        found = {} if prepared is None else prepared.attributes()
         write_shards(out, dataset, part, parts, found, {"recipe": recipe.to_dict(), "method": used}, say)
     say(f"written to {out}: torchrun --nproc-per-node {parts} -m gssc train --shards {out}")
 

@@ -16,17 +16,11 @@ from gssc.train.evaluate import default_dtype
 
 
 def open_for(
-    recipe: Recipe,
-    root: Path,
-    pack: Path | None = None,
-    quiet: bool = True,
-    beside: Path | None = None,
-    mapped: bool = False,
+    recipe: Recipe, root: Path, pack: Path | None = None, quiet: bool = True, beside: Path | None = None
 ) -> GraphDataset:
     """The dataset of a recipe: from a pack, by name, or from a file of one's own, described unless ``quiet``.
 
-    A file that is not where the recipe says may lie ``beside`` it, in the folder of a run. A graph that stays in files
-    is for those alone who ask for it (``mapped``).
+    A file that is not where the recipe says may lie ``beside`` it, in the folder of a run.
     """
     data = recipe.data
     with default_dtype(recipe.train.precision):
@@ -37,8 +31,8 @@ def open_for(
         else:
             file = Path(data.file)
             inside = None if beside is None else beside / file.name
-            dataset = _open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
-            if dataset.mapped and not mapped:
+            dataset = open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
+            if dataset.mapped:
                 fail("data", "a file (a folder of arrays is for gssc partition)", file)
             plain_console(quiet).print(describe(dataset))
         return with_published_neighbours(dataset) if data.neighbours == "published" else dataset
@@ -55,7 +49,8 @@ def _open_pack(data: DataConfig, pack: Path) -> GraphDataset:
     return packed
 
 
-def _open_file(data: DataConfig, path: Path) -> GraphDataset:
+def open_file(data: DataConfig, path: Path) -> GraphDataset:
+    """The dataset of a file of one's own, or of a folder, which is mapped."""
     split = "random" if data.split == "official" else data.split
     how: dict[str, Any] = {"split": split, "seed": data.seed, "task": data.task, "metric": data.metric}
     if path.suffix.lower() != ".csv":
