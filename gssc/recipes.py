@@ -82,6 +82,7 @@ def for_large_graphs(recipe: Recipe, nodes: int, say: Callable[[str], None]) -> 
 # The kinds of graphs whose nodes are predicted, see `for_one_graph`.
 FEW_LABELS = 50  # training nodes per class
 MANY_EDGES = 500_000  # directed; more would cost gates of edges seconds per step and gigabytes
+EDGES_AT_ONCE = 1 << 22
 ENOUGH_EDGES = 20  # between training nodes, to tell whether neighbours differ
 FEW_LABELLED = {  # a two-layer GCN; with a global layer besides, scores on Citeseer were 60 to 69 % instead of 72
     "model.layers": 1, "model.local": "gcn", "model.glob": "none", "model.smooth": "ends", "model.layer_scale": 0.0,
@@ -132,11 +133,13 @@ def settled(
 def _neighbours_differ(train: "FlatGraphs") -> bool:
     """Whether most edges that join two training nodes join different labels, where there are enough to tell."""
     assert train.mask is not None
-    source, target = train.edge_index
-    known = train.mask[source] & train.mask[target] & (source != target)
-    rows = train.y.reshape(len(train.mask), -1)
-    same = (rows[source] == rows[target]).all(1)[known]
-    return len(same) >= ENOUGH_EDGES and 2 * int(same.sum()) < len(same)
+    rows, seen, same = train.y.reshape(len(train.mask), -1), 0, 0
+    for piece in train.edge_index.split(EDGES_AT_ONCE, dim=1):
+        source, target = piece.long()
+        known = train.mask[source] & train.mask[target] & (source != target)
+        seen += int(known.sum())
+        same += int((rows[source] == rows[target]).all(1)[known].sum())
+    return seen >= ENOUGH_EDGES and 2 * same < seen
 
 
 def own_recipe(

@@ -22,6 +22,7 @@ from gssc.checks import check_choice, fail
 from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import Scale, infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.mapped import map_graph, mapped_features
 from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
@@ -51,7 +52,7 @@ def open_own(
     """A dataset ready for a model, with task, features and split found in the data (see `describe`).
 
     Args:
-        path: The file.
+        path: The file; or a folder of arrays, which stay there and wait to be scaled, see `gssc.datasets.mapped`.
         split: Where the data bring no split (three graphs or lists; masks ``train_mask``, ``val_mask``, ``test_mask``
             of nodes or of labelled pairs; or ``split`` in every graph): ``"random"``, or ``"scaffold"`` for molecules
             with an attribute ``smiles``.
@@ -64,8 +65,14 @@ def open_own(
     check_choice("split", split, ("random", "scaffold"))
     check_choice("scale", scale, get_args(Scale))
     path = Path(path)
-    saved = load_saved(path)
-    flat, raw_y = pack_columns(saved)
+    mapped = path.is_dir()
+    if mapped:
+        arrays, flat = map_graph(path)
+        saved: Graphs = [Data.from_dict(arrays)]
+        raw_y: Tensor | None = flat.y
+    else:
+        saved = load_saved(path)
+        flat, raw_y = pack_columns(saved)
     label = label_name(saved)
     if label is not None:
         flat, raw_y = with_pairs(saved, flat, label)
@@ -73,13 +80,13 @@ def open_own(
         fail(label or "y", "a target for every graph, node or pair", f"no {label or 'y'} in {path}")
     level, y = infer_level(raw_y, flat.num_graphs, flat.num_nodes, flat.pair_index is not None)
     inferred, y = infer_task(y, level, task, metric)
-    node_features, x = infer_features(flat.x, "x")
-    edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
+    infer = mapped_features if mapped else infer_features
+    (node_features, x), (edge_features, edge_attr) = infer(flat.x, "x"), infer(flat.edge_attr, "edge_attr")
     flat = replace(flat, x=x, edge_attr=edge_attr, y=y)
     splits = _split(saved, flat, level, split, seed, mask)
     if label is not None:
         splits = finished(splits, inferred, seed)
-    return _dataset(path, inferred, node_features, edge_features, splits, scale)
+    return _dataset(path, inferred, node_features, edge_features, splits, scale, mapped)
 
 
 def open_csv(
@@ -130,10 +137,11 @@ def _dataset(
     edge_features: Features,
     splits: dict[str, FlatGraphs],
     scale: Scale = "standard",
+    mapped: bool = False,
 ) -> GraphDataset:
     """The dataset of a file, scaled to its training part, with a name that no other dataset has."""
     name = f"{path.stem}-own" if path.stem in SPECS else path.stem
-    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}), scale)
+    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}, mapped), scale)
 
 
 def load_saved(path: Path) -> Graphs:
