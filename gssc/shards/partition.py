@@ -53,7 +53,7 @@ def assign_nodes(
     if method == "metis":
         import pymetis
 
-        _, part = pymetis.part_graph(ranks, xadj=both.indptr, adjncy=both.indices)
+        _, part = pymetis.part_graph(ranks, pymetis.CSRAdjacency(both.indptr, both.indices))
         return torch.tensor(part, dtype=torch.int64), method
     return torch.from_numpy(_propagate(both, ranks, seed, say)), method
 
