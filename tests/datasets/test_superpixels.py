@@ -8,7 +8,7 @@ from gssc.datasets import GraphDataset, superpixels, write_pack
 from gssc.datasets.flat import FlatGraphs
 from gssc.datasets.specs import SPECS
 from gssc.recipes import find_recipe
-from gssc.train.opening import open_for
+from gssc.train.open_data import open_for
 
 
 def features(sizes=(12, 9, 30, 12, 40), channels=1, side=28, seed=0):
