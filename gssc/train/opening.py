@@ -26,7 +26,7 @@ def open_for(
         if pack is not None:
             return _open_pack(data, pack)
         if data.file is None:
-            return open_dataset(data.dataset, root, data.seed, generate=data.generate)
+            return open_dataset(data.dataset, root, data.seed, generate=data.generate, mask=data.mask)
         file = Path(data.file)
         inside = None if beside is None else beside / file.name
         dataset = _open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
