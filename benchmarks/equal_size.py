@@ -4,10 +4,10 @@
     python -m benchmarks.equal_size roads-100000 --width 16 --epochs 60 --rates 0.01 --seeds 2 --runs runs/roads
 
 Four layers each, as wide as makes the parameters those of GSSC; the same epochs, schedule, dropout and heads. The
-learning rate of every model, GSSC's too, is the one of ``--rates`` with the best validation score of seed 0. Weights are
-selected on validation, and the test nodes scored once. GCN and GraphSAGE are plain: convolution, norm, ReLU. SGFormer
-has its attention in every layer, beside a GCN branch; its authors have one such layer. Two further models say what does
-it: GSSC beside GCN, as SGFormer's attention is, and GatedGCN, the local part of GSSC, alone.
+learning rate of every model, GSSC's too, is the one of ``--rates`` with the best validation score of seed 0. Weights
+are selected on validation, and the test nodes scored once. GCN and GraphSAGE are plain: convolution, norm, ReLU.
+SGFormer has its attention in every layer, beside a GCN branch; its authors have one such layer. Two further models say
+what does it: GSSC beside GCN, as SGFormer's attention is, and GatedGCN, the local part of GSSC, alone.
 
 Every edge has both directions, and lengths of edges, which half of the models could not read, are left out. What is
 finished in the folder of runs is not trained again.
