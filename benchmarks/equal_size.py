@@ -89,6 +89,11 @@ def width_of(model: str, width: int, columns: int, outputs: int) -> int:
     return equal_width(lambda channels: count(model, channels), count("GSSC", width), width)
 
 
+def folder_name(model: str, rate: object, seed: int) -> str:
+    """Of a run inside the folder of runs."""
+    return f"{model.replace(' ', '-').lower()}-lr-{rate}-seed-{seed}"
+
+
 def trained(data: Data, settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     """The summary of one training, which is done unless it lies in the folder finished."""
     summary = seed_folders(folder, [seed])[seed] / "summary.json"
@@ -106,8 +111,7 @@ def compared(
     wide = width_of(model, width, data.num_features, outputs)
 
     def run(rate: float, seed: int) -> dict[str, Any]:
-        name = f"{model.replace(' ', '-').lower()}-lr-{rate}-seed-{seed}"
-        return trained(data, settings_of(model, wide, epochs, rate), seed, runs / name)
+        return trained(data, settings_of(model, wide, epochs, rate), seed, runs / folder_name(model, rate, seed))
 
     first = {rate: run(rate, 0) for rate in rates}
     better = max if first[rates[0]]["higher_is_better"] else min
