@@ -21,7 +21,7 @@ from gssc.explain.draw import influence_figure, rendered
 from gssc.explain.jacobian import by_distance, influences, mean_distance
 from gssc.explain.write import Subject, make_subject, sample
 from gssc.train.loaded import LoadedRun
-from gssc.train.opening import open_for
+from gssc.train.open_data import open_for
 
 TOLD = (1, 4, 5, 16, 64)  # distances of the table
 

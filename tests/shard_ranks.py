@@ -17,7 +17,7 @@ from gssc import GSSC, LaplacianSpectrum, RandomFeatures
 from gssc.cli import app
 from gssc.shards import Shard, cut_graph, make_ready
 from gssc.shards.spectrum import component_of, random_features, solve_sharded, walk_probabilities
-from gssc.train.run import RunState
+from gssc.train.run_state import RunState
 
 RANKS, STEPS = 4, 5
 SPECTRA = ({"k": 8}, {"k": 6, "operator": "combinatorial", "zero_modes": "drop"})

@@ -29,7 +29,7 @@ def prepare(
     """
     from gssc.train.build import prepare_graphs
     from gssc.train.evaluate import default_dtype
-    from gssc.train.opening import open_for
+    from gssc.train.open_data import open_for
 
     settings = find_recipe(recipe).override(overrides or [])
     place = common.pick_device(device)

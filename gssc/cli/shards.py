@@ -37,7 +37,7 @@ def partition(
     from gssc.train.build import prepare_graphs
     from gssc.train.display import plain_console
     from gssc.train.evaluate import default_dtype
-    from gssc.train.opening import open_for, suited
+    from gssc.train.open_data import open_for, suited
 
     say, place = plain_console().print, common.pick_device(device)
     common.take_threads(threads)

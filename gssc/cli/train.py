@@ -70,7 +70,7 @@ def train(
     from gssc.pretrained.find import find_start
     from gssc.tasks import spread_text
     from gssc.train.display import plain_console
-    from gssc.train.opening import open_for, suited
+    from gssc.train.open_data import open_for, suited
     from gssc.train.processes import RunSettings, joined
     from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
 
@@ -221,7 +221,7 @@ def sweep(
     from gssc.pretrained.find import find_start
     from gssc.tasks import spread_text
     from gssc.train.display import plain_console
-    from gssc.train.opening import open_for, suited
+    from gssc.train.open_data import open_for, suited
     from gssc.train.processes import RunSettings
     from gssc.train.seeds import parse_seeds, seed_folders, train_seeds, write_aggregate
     from gssc.train.step import NonFiniteLossError

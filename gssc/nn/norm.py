@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.nn.moments import Moments, joined_moments, moments_over_ranks, row_moments
+from gssc.ops.norm.naive import move_running_statistics
 
 NormName = Literal["batch", "layer", "none"]
 NORMS = ("batch", "layer", "none")
@@ -50,12 +51,8 @@ class BatchNorm(nn.BatchNorm1d):
             with torch.no_grad():
                 moments = moments_over_ranks(_moments_at_once(rows, mask), self.process_group)
         enough = moments.n >= 2
-        with torch.no_grad():
-            self.num_batches_tracked.add_(enough)
-            step = 1.0 / self.num_batches_tracked.clamp(min=1) if self.momentum is None else self.momentum
-            unbiased = moments.squares / (moments.n - 1).clamp(min=1)
-            for running, batch in ((self.running_mean, moments.mean), (self.running_var, unbiased)):
-                running.copy_(torch.where(enough, (1 - step) * running + step * batch, running))
+        running = self.running_mean, self.running_var, self.num_batches_tracked
+        move_running_statistics((moments.mean, moments.squares, moments.n), *running, self.momentum)
         mean = torch.where(enough, moments.mean, self.running_mean)
         var = torch.where(enough, moments.squares / moments.n.clamp(min=1), self.running_var)
         if spread:

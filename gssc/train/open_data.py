@@ -9,6 +9,7 @@ from gssc.config import DataConfig, Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
 from gssc.datasets.negatives import are_ordered
 from gssc.datasets.pack import read_pack
+from gssc.datasets.superpixels import with_published_neighbours
 from gssc.recipes import for_large_graphs, for_one_graph, settled
 from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
@@ -24,14 +25,15 @@ def open_for(
     data = recipe.data
     with default_dtype(recipe.train.precision):
         if pack is not None:
-            return _open_pack(data, pack)
-        if data.file is None:
-            return open_dataset(data.dataset, root, data.seed, generate=data.generate, mask=data.mask)
-        file = Path(data.file)
-        inside = None if beside is None else beside / file.name
-        dataset = _open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
-    plain_console(quiet).print(describe(dataset))
-    return dataset
+            dataset = _open_pack(data, pack)
+        elif data.file is None:
+            dataset = open_dataset(data.dataset, root, data.seed, generate=data.generate, mask=data.mask)
+        else:
+            file = Path(data.file)
+            inside = None if beside is None else beside / file.name
+            dataset = _open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
+            plain_console(quiet).print(describe(dataset))
+        return with_published_neighbours(dataset) if data.neighbours == "published" else dataset
 
 
 def _open_pack(data: DataConfig, pack: Path) -> GraphDataset:
