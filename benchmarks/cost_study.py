@@ -8,11 +8,13 @@ parameters by more than 10 %, and PyG's GPSConv for comparison; graphs as in `be
 ordinary loop, forward and backward, all models in turns, so that ratios are of one run; ``baseline`` is softmax
 attention, GraphGPS's. Replayed: the same step as a CUDA graph, where launched it takes less than 0.2 s. Preprocessing
 is that of `benchmarks.spectra_large` on random graphs of the same density. A model that runs out of memory is said to;
-the larger sizes of one that did are not tried.
+the larger sizes of one that did are not tried. Rows are written size by size; what has rows of this commit and device
+in ``--out`` is not measured again, so that the same command goes on where its time was up.
 """
 
 import argparse
 import gc
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -24,7 +26,10 @@ from torch import Tensor
 from benchmarks import spectra_large
 from benchmarks.harness import append
 from benchmarks.launched import HEADS, LAYERS, SIZES, WIDTH, measure, prepare, steps, workload
+from benchmarks.plots import of_study
+from benchmarks.results import Measured, read_results
 from gssc import GSSC, ExpanderGraph
+from gssc.environment import commit, hardware
 from gssc.model import GLOBALS
 from gssc.replay import CaptureError, Replay
 from tools.equal_width import equal_width
@@ -111,9 +116,7 @@ def replayed(model: GSSC, data: dict[str, Tensor], training: bool, seconds: floa
         clear(device)
 
 
-def study(
-    size: str, parts: tuple[str, ...], training: bool, device: torch.device, seconds: float
-) -> list[dict[str, object]]:
+def study(size: str, parts: tuple[str, ...], training: bool, device: torch.device, seconds: float) -> Rows:
     """Rows of all parts at one size."""
     data = inputs(size, device)
     plain = {name: value for name, value in data.items() if name != "expander"}
@@ -136,15 +139,15 @@ def study(
         times: dict[str, float | str] = {"launched": medians.get(part, "out of memory")}
         if part in medians and part in models and device.type == "cuda" and medians[part] < SLOW:
             times["replayed"] = replayed(models[part], data, training, seconds)
-        for how, time in times.items():
+        for how, found in times.items():
             row: dict[str, object] = {"benchmark": "cost-models", "variant": f"{part}, {how}"}
             row |= {"workload": f"{size}, {'training' if training else 'inference'}"}
-            if isinstance(time, str):
-                rows.append(row | {"note": time})
+            if isinstance(found, str):
+                rows.append(row | {"note": found})
                 continue
-            row |= {"p50_ms": f"{time:.3f}", "note": notes.get(how, "")}
+            row |= {"p50_ms": f"{found:.3f}", "note": notes.get(how, "")}
             row |= {"peak_mb": f"{peaks[part]:.0f}"} if how == "launched" else {}
-            rows.append(row | ({"baseline": BASELINE, "ratio": f"{time / base:.3g}"} if base else {}))
+            rows.append(row | ({"baseline": BASELINE, "ratio": f"{found / base:.3g}"} if base else {}))
     return rows
 
 
@@ -157,28 +160,57 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--only", choices=("models", "preprocessing"), help="one of the two; default: both")
     parser.add_argument("--budget", type=float, default=90.0, help="seconds for all of preprocessing")
+    parser.add_argument("--minutes", type=float, default=5.5, help="after which nothing new is begun")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results.csv"), help="results file to append to")
     options = parser.parse_args(arguments)
-    device = torch.device(options.device)
+    device, end, longest = torch.device(options.device), time.monotonic() + 60 * options.minutes, 0.0
+    known = recorded(options.out, device)
     beyond: dict[bool, set[str]] = {True: set(), False: set()}  # what ran out of memory, by training
     for size in options.sizes if options.only != "preprocessing" else ():
         for training in (True, False):
             larger = beyond[training] if size.isdecimal() else set()
-            parts = tuple(part for part in options.parts if part not in larger)
-            rows = study(size, parts, training, device, options.seconds)
-            rows += [_out_of_memory(size, part, training) for part in options.parts if part in larger]
+            rows = _known(known, size, training, options.parts)
+            if not rows:
+                begin = time.monotonic()
+                if begin + longest > end:
+                    print(f"time is up before {size} nodes; the same command goes on there", flush=True)
+                    return
+                parts = tuple(part for part in options.parts if part not in larger)
+                rows = study(size, parts, training, device, options.seconds)
+                rows += [_out_of_memory(size, part, training) for part in options.parts if part in larger]
+                longest = max(longest, time.monotonic() - begin)
+                for row in rows:
+                    said = f"{row['variant']:<22} {row.get('p50_ms', ''):>10} ms  {row['note']}"
+                    print(f"{row['workload']:>26}  {said}", flush=True)
+                append(options.out, rows, device.type)
             for row in rows:
-                print(
-                    f"{row['workload']:>26}  {row['variant']:<22} {row.get('p50_ms', ''):>10} ms  {row['note']}",
-                    flush=True,
-                )
                 if row["note"] == "out of memory" and size.isdecimal():
                     beyond[training].add(str(row["variant"]).partition(", launched")[0])
-            append(options.out, rows, device.type)
     if options.only != "models":
-        numbers = [size for size in options.sizes if size.isdecimal()]
-        words = ["--graphs", "paper", "--methods", *METHODS, "--sizes", *numbers, "--device", device.type]
-        spectra_large.main([*words, "--limit", "10", "--budget", str(options.budget), "--out", str(options.out)])
+        # Sizes come in order, and the expander last of each.
+        done = {row.workload for row in known if of_study(row) and row.variant == METHODS[-1] and row.p50 is not None}
+        numbers = [size for size in options.sizes if size.isdecimal()][len(done) :]
+        budget = min(options.budget, end - time.monotonic())
+        if numbers and budget < 1:
+            print("time is up before preprocessing; the same command goes on there", flush=True)
+        elif numbers:
+            words = ["--graphs", "paper", "--methods", *METHODS, "--sizes", *numbers, "--device", device.type]
+            spectra_large.main([*words, "--limit", "10", "--budget", str(budget), "--out", str(options.out)])
+
+
+def recorded(out: Path, device: torch.device) -> list[Measured]:
+    """Rows of this commit and this device, of earlier commands; none where the code is of no commit."""
+    here = commit()
+    rows = read_results(out) if out.is_file() and here != "unknown" and not here.endswith("+") else []
+    return [row for row in rows if (row.commit, row.device) == (here, hardware(device.type))]
+
+
+def _known(known: list[Measured], size: str, training: bool, parts: list[str]) -> Rows:
+    """Rows of a size that are there already, for all parts or for none."""
+    workload = f"{size}, {'training' if training else 'inference'}"
+    rows = [row for row in known if (row.benchmark, row.workload) == ("cost-models", workload)]
+    complete = {f"{part}, launched" for part in parts} <= {row.variant for row in rows}
+    return [{"variant": row.variant, "note": row.note} for row in rows] if complete else []
 
 
 def _out_of_memory(size: str, part: str, training: bool) -> dict[str, object]:

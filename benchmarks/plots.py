@@ -96,12 +96,17 @@ def of_study(row: Measured) -> bool:
     return row.workload.startswith("paper ")
 
 
+def study_rows(rows: Sequence[Measured]) -> list[Measured]:
+    """The models of the cost study, on a GPU where one was measured."""
+    study = [row for row in rows if row.benchmark == "cost-models"]
+    return [row for row in study if row.gpu] or study
+
+
 def cost_figure(rows: Sequence[Measured]) -> Any:
     """The cost study against nodes: training, inference, memory of every global part, and preprocessing."""
-    study = [row for row in rows if row.benchmark == "cost-models" and row.gpu]
-    if not study:
+    study, spectra = study_rows(rows), [row for row in rows if row.benchmark == "spectra_large" and of_study(row)]
+    if not study and not spectra:
         return None
-    spectra = [row for row in rows if row.benchmark == "spectra_large" and of_study(row)]
     devices = list(dict.fromkeys(row.device for row in spectra))
     figure, axes = _panels(4 + len(devices))
     panels = (("training", "p50", "launched"), ("training", "p50", "replayed"), ("inference", "p50", "launched"))

@@ -7,8 +7,8 @@ The same model, loop, seeds and number of columns; what differs is what the conv
 - *eigenvectors*: K pairs of the normalised Laplacian and a learned function of all eigenvalues;
 - *random features*: K columns of `gssc.RandomFeatures`, shared among three kernels (`KERNELS`), of which the layer
   learns one gain per kernel and channel, drawn anew for every seed; and four times as many columns;
-- *exact kernels*: the square roots of the same three kernels as a fixed φ of K eigenpairs: what the random features
-  estimate, but for the rest of the spectrum;
+- *exact kernels*: the square roots of the same three kernels as a fixed φ of K eigenpairs: without the rest of the
+  spectrum, and with the products of two roots besides;
 - *none*: message passing alone.
 
 Full batches, AdamW, a fixed number of steps; scored on the test nodes once, at the step that validation chose.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.launched import SIZES, edges_of
-from benchmarks.plots import conv_rows, model_rows, of_study, sparse_rows
+from benchmarks.plots import conv_rows, model_rows, of_study, sparse_rows, study_rows
 from benchmarks.results import Measured, published_models, read_results, short_count
 from gssc.checks import check_choice, fail
 from gssc.files import write_atomic
@@ -86,11 +86,13 @@ def speed_table(rows: Sequence[Measured]) -> str:
 
 def cost_models_table(rows: Sequence[Measured]) -> str:
     """The cost study's models: a table for each kind of step, a line for each global part."""
-    study = [row for row in rows if row.benchmark == "cost-models" and row.gpu]
+    study = study_rows(rows)
     if not study:
         return "Not measured yet.\n"
     cells = {(row.workload, row.variant): row for row in study}
-    sizes = [size for size in SIZES if any(row.workload.startswith(f"{size}, ") for row in study)]
+    measured = {row.workload.partition(", ")[0] for row in study}
+    numbers = sorted((size for size in measured if size.isdecimal()), key=int)
+    sizes = [*(size for size in SIZES if size in measured and not size.isdecimal()), *numbers]
     parts = list(dict.fromkeys(row.variant.partition(", ")[0] for row in study))
     tables = []
     for title, kind, how, memory in STUDIED:

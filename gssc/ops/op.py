@@ -20,9 +20,11 @@ PLAIN_TYPES = frozenset((Tensor, nn.Parameter, type(None), bool, int, float, str
 class Op:
     """A function of tensors, numbers and ``None`` with its own backward pass; made by `op`."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], fake: Callable[..., Any] | None) -> None:
         self.function = function
         self.library = torch.library.custom_op(name, _apart(function), mutates_args=())
+        if fake is not None:
+            self.library.register_fake(fake)
         self.apply: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., None] | None = None
@@ -78,9 +80,12 @@ def quick_apply(function: Any) -> Callable[..., Any]:
     return super(torch.autograd.Function, function).apply
 
 
-def op(name: str) -> Callable[[Callable[..., Any]], Op]:
-    """Make an `Op` of a function; tensors must be arguments of their own, not inside of lists."""
-    return lambda function: Op(name, function)
+def op(name: str, fake: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Op]:
+    """Make an `Op` of a function; tensors must be arguments of their own, not inside of lists.
+
+    Shapes and types of its results are those of the ``fake``, if it is not registered later.
+    """
+    return lambda function: Op(name, function, fake)
 
 
 def empty_like(x: Tensor, *_: Any) -> Tensor:
@@ -152,6 +157,8 @@ def composed_gradients(
         results = function(*views)
         results = results if isinstance(results, tuple) else (results,)
         pairs = [(y, grad.to(y.dtype)) for y, grad in zip(results, grads, strict=True) if grad is not None]
+        if not pairs or not leaves:
+            return (None,) * len(needed)
         ends, given = zip(*pairs, strict=True)
         gradients = iter(torch.autograd.grad(ends, leaves, given, create_graph=True, allow_unused=True))
     found = [next(gradients) if need else None for need in needed[: len(views)]]

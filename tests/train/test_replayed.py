@@ -54,8 +54,6 @@ def never():
 def test_steps_and_scores_are_those_of_the_plain_loop(root, device, overrides):
     """Batches of 5, 5 and 2 graphs, padded to static shapes. On a GPU in float32, which is what can be captured."""
     on_gpu = device.type == "cuda"
-    if on_gpu and "model.glob=exphormer" in overrides:
-        pytest.skip("its sums over edges are made in any order")
     if on_gpu:
         overrides = (*overrides, "train.precision=float32")
     with default_dtype("float32" if on_gpu else "float64"):

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from gssc.checks import fail
 from gssc.nn.global_part import GlobalPart
-from gssc.ops.context import GraphContext
-from gssc.ops.graph_sums import segment_sum
+from gssc.ops.context import GraphContext, edge_plan
+from gssc.ops.graph_sums import gathered, segment_sum
 
 EDGE, EXPANDER, TO_VIRTUAL, FROM_VIRTUAL = range(4)  # kinds of edges
 
@@ -42,38 +42,46 @@ class Exphormer(GlobalPart):
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:
         if context.expander is None or context.edge_index is None:
             fail("expander", "expander graphs (apply gssc.ExpanderGraph to the data)", "None")
+        if "edges" not in context.carried:
+            context.carried["edges"] = all_edges(context, context.expander, context.edge_index)
+        targets, sources, (places,) = context.carried["edges"]
         virtual = context.carried.get("virtual")
         if virtual is None:
             if self.virtual is None:
                 fail("first", "True, for a layer before which there is no other", "False")
             virtual = self.virtual.weight.expand(context.graphs, -1)
-        q, k, v = self.split(self.lin_qkv(x), 3)
-        q_of, k_of, v_of = self.split(self.lin_qkv(virtual), 3)
-        kinds = self.lin_edge(self.kinds.weight).unflatten(1, (self.heads, -1))
+        q, k, v = self.split(self.lin_qkv(torch.cat([x, virtual])), 3)
+        kinds = self.lin_edge(self.kinds.weight).unflatten(1, (1, self.heads, -1))
+        if context.edge_attr is not None:
+            kinds = torch.cat([torch.ones_like(kinds[:1]), kinds[1:]])
+        keys = gathered((k * kinds).flatten(0, 1), *sources)
+        if context.edge_attr is not None:
+            e = self.split(self.lin_edge(context.edge_attr))[0].to(keys.dtype)
+            keys = keys * torch.ones_like(keys).index_copy(0, places, e)
+        scores = (gathered(q * q.shape[2] ** -0.5, *targets, None) * keys).sum(2)
+        weights = scores.clamp(-5.0, 5.0).exp()
+        values = gathered(v.repeat(len(kinds), 1, 1), *sources)
+        total = segment_sum((weights.unsqueeze(2) * values).flatten(1), *targets).view_as(v)
+        out = (total / (segment_sum(weights, *targets).unsqueeze(2) + 1e-6)).flatten(1)
+        context.carried["virtual"] = out[context.nodes :]
+        return out[: context.nodes]
 
-        # From the virtual node, along the expander in both directions, and along the edges.
-        weights = self._weights(q, context.spread(k_of), kinds[FROM_VIRTUAL])
-        total, mass = weights.unsqueeze(2) * context.spread(v_of), weights
-        far = context.expander + context.spread(context.ptr[:-1]).unsqueeze(1)
-        near = torch.arange(context.nodes, device=x.device).unsqueeze(1).expand_as(far)
-        others = torch.cat([far, near.clone().scatter_(0, far, near)], dim=1)
-        k_far, v_far = (rows.index_select(0, others.flatten()).unflatten(0, others.shape) for rows in (k, v))
-        weights = self._weights(q.unsqueeze(1), k_far, kinds[EXPANDER])
-        total, mass = total + (weights.unsqueeze(3) * v_far).sum(1), mass + weights.sum(1)
-        source, target = context.edge_index
-        e = kinds[EDGE] if context.edge_attr is None else self.split(self.lin_edge(context.edge_attr))[0]
-        weights = self._weights(q.index_select(0, target), k.index_select(0, source), e)
-        total = total.index_add(0, target, weights.unsqueeze(2) * v.index_select(0, source))
-        mass = mass.index_add(0, target, weights)
 
-        weights = self._weights(context.spread(q_of), k, kinds[TO_VIRTUAL])
-        sums = torch.cat([(weights.unsqueeze(2) * v).flatten(1), weights], dim=1)
-        of_graphs = segment_sum(sums, context.batch, context.ptr)
-        values = of_graphs[:, : self.channels].unflatten(1, (self.heads, -1))
-        context.carried["virtual"] = (values / (of_graphs[:, self.channels :].unsqueeze(2) + 1e-6)).flatten(1)
-        return (total / (mass.unsqueeze(2) + 1e-6)).flatten(1)
+def all_edges(context: GraphContext, expander: Tensor, edge_index: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+    """Edges of N nodes and G virtual ones behind them: targets and sources for `gathered`, and where the graph's stand.
 
-    @staticmethod
-    def _weights(q: Tensor, k: Tensor, e: Tensor) -> Tensor:
-        """[..., heads], from [..., heads, d] each."""
-        return torch.exp(((q * k * e).sum(-1) * q.shape[-1] ** -0.5).clamp(-5.0, 5.0))
+    Those of the graph, of the expander in both directions, to and from virtual nodes, in the order of their targets. Of
+    sources there are N + G for each kind of edges.
+    """
+    nodes, total = torch.arange(context.nodes, device=edge_index.device), context.nodes + context.graphs
+    far = (expander + context.spread(context.ptr[:-1]).unsqueeze(1)).flatten()
+    near = nodes.repeat_interleave(expander.shape[1], output_size=len(far))
+    hubs = context.spread(torch.arange(context.nodes, total, device=nodes.device))
+    to, within, back = nodes + TO_VIRTUAL * total, EXPANDER * total, hubs + FROM_VIRTUAL * total
+    sources = torch.cat([edge_index[0], far + within, near + within, to, back])
+    targets = torch.cat([edge_index[1], near, far, hubs, nodes])
+    plan = edge_plan(torch.stack([sources, targets]), 4 * total)
+    places = plan.by_target.argsort()
+    readers = targets.index_select(0, plan.by_target), plan.target_ptr[: total + 1].long()
+    read = plan.sources, plan.source_ptr.long(), places.index_select(0, plan.by_source)
+    return readers, read, (places[: edge_index.shape[1]],)

@@ -67,10 +67,10 @@ class Grit(GlobalPart):
                 fail("first", "True, for a layer before which there is no other", "False")
             pairs = all_pairs(context, self.steps, x.dtype)
             pairs = pairs._replace(features=[self.lin_walks(walks) for walks in pairs.features])
-        q, k, v = self.lin_qkv(x).chunk(3, dim=1)
-        out, updated = torch.zeros_like(v), []
+        qkv, updated = self.lin_qkv(x), []
+        out = torch.zeros_like(qkv[:, : self.channels])
         for (bucket, beyond), valid, e in zip(pairs.layouts, pairs.valid, pairs.features, strict=True):
-            inputs = (*map(bucket.pad, (q, k, v)), e, valid)
+            inputs = bucket.pad(qkv), e, valid
             if torch.is_grad_enabled() and e.numel() > LARGE:
                 rows, hat = checkpoint(self._attend, *inputs, use_reentrant=False, preserve_rng_state=False)
             else:
@@ -86,13 +86,15 @@ class Grit(GlobalPart):
         degree = torch.log1p(context.degree).to(out.dtype).unsqueeze(1)
         return self.lin_out(out * (self.scale[0] + degree * self.scale[1]))
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-        """q, k, v [B, n, C], e [B, n, n, C] -> what nodes get [B, n, C], and ê."""
+    def _attend(self, qkv: Tensor, e: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+        """q, k, v side by side [B, n, 3 C], e [B, n, n, C] -> what nodes get [B, n, C], and ê."""
+        q, k, v = qkv.chunk(3, dim=2)
         weight, bias = self.lin_gate(e).chunk(2, dim=3)
         product = (q.unsqueeze(2) + k.unsqueeze(1)) * weight
         hat = (product * (product.abs() + 1e-12).rsqrt() + bias).relu()  # with a gradient at zero, where padding is
         # Heads side by side in one matrix, of whose products some blocks are read: no pass over pairs is made twice.
-        score = (hat @ torch.block_diag(*self.score.unsqueeze(2))).clamp(-5.0, 5.0)  # [B, n, n, heads]
+        blocks = self.score.unsqueeze(2) * torch.eye(self.heads, dtype=e.dtype, device=e.device).unsqueeze(1)
+        score = (hat @ blocks.flatten(0, 1)).clamp(-5.0, 5.0)  # [B, n, n, heads]
         if valid is not None:
             score = score.masked_fill(~valid[:, None, :, None], -1e4)
         alpha = score.softmax(2)

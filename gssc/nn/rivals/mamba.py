@@ -61,7 +61,9 @@ class GraphMamba(GlobalPart):
 
     def mix(self, x: Tensor, context: GraphContext) -> Tensor:
         runs, nodes = (1 if self.training else self.orders), context.nodes
-        order = self._orders(context, runs)
+        order: Tensor | None = None if self.training else context.carried.get(f"{runs} orders")
+        if order is None:
+            order = context.carried[f"{runs} orders"] = self._orders(context, runs)
         shift = torch.arange(runs, device=x.device).unsqueeze(1) * nodes
         ptr = torch.cat([(context.ptr[:-1] + shift).flatten(), shift[-1:, 0] + nodes])
         u, gate = self.lin_in(x).index_select(0, order.flatten()).chunk(2, dim=1)
@@ -89,9 +91,7 @@ class GraphMamba(GlobalPart):
 
     def _convolved(self, u: Tensor, within: Tensor) -> Tensor:
         """The convolution with what comes before in the same graph; ``within``: how much that is, for each node."""
-        weight = self.conv.weight.squeeze(1)
-        out = weight[:, -1] * u + self.conv.bias  # type: ignore[operator]
-        for back in range(1, min(weight.shape[1], u.shape[0])):
-            earlier = F.pad(u, (0, 0, back, 0))[: u.shape[0]].masked_fill((within < back).unsqueeze(1), 0.0)
-            out = out + weight[:, -1 - back] * earlier
-        return out
+        taps = F.pad(u, (0, 0, WIDTH, 0)).unfold(0, WIDTH, 1)[1:]  # [N, C, WIDTH], the node itself last
+        there = within.unsqueeze(1) >= torch.arange(WIDTH - 1, -1, -1, device=u.device)
+        taps = taps.where(there.unsqueeze(1), 0.0)
+        return (taps * self.conv.weight.squeeze(1)).sum(2) + self.conv.bias  # type: ignore[operator]

@@ -92,11 +92,8 @@ def gssc_conv(
     if projection is not None and (x_o is None or gains is None):
         fail("projection", "None where x_o is", "one")
     if isinstance(projection, nn.Module):
-        if gains.shape[2] != 1 or backend == "naive" or not unmodified(projection):  # type: ignore[union-attr]
-            mixed = projection(convolve(x_o, None, vectors, gains, None, None, ptr)[0])
-            return mixed if x_s is None else mixed + convolve(None, x_s, vectors, None, self_gains, None, ptr)[0]
-        # A gain that all channels share commutes with it.
-        x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
+        mixed = projection(convolve(x_o, None, vectors, gains, None, None, ptr)[0])
+        return mixed if x_s is None else mixed + convolve(None, x_s, vectors, None, self_gains, None, ptr)[0]
     return convolve(x_o, x_s, vectors, gains, self_gains, projection, ptr)[0]
 
 

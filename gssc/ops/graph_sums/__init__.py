@@ -1,12 +1,15 @@
 """Products and sums between the nodes of a packed batch and its graphs."""
 
+from typing import Any
+
 from torch import Tensor, diff
 
 from gssc.checks import check_shape, fail
 from gssc.ops.graph_sums import naive, torch, triton
+from gssc.ops.op import op
 from gssc.ops.triton_support import chosen
 
-__all__ = ["from_state", "graph_pool", "segment_sum", "to_state"]
+__all__ = ["from_state", "gathered", "graph_pool", "segment_sum", "to_state"]
 
 FORMS = {"naive": naive, "torch": torch, "triton": triton}
 
@@ -88,6 +91,32 @@ def graph_pool(x: Tensor, batch: Tensor | None, ptr: Tensor, how: str, backend: 
     else:
         total = x.new_zeros(ptr.shape[0] - 1, x.shape[1]).index_add(0, batch, x)
     return total if how == "sum" else total / diff(ptr).clamp(min=1).unsqueeze(1).to(x.dtype)
+
+
+@op("gssc::gathered")
+def gathered(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:
+    """Rows [N, ...] by number, [M, ...], with a gradient that is summed in a fixed order, where others use atomics.
+
+    Sorted by what they read, readers [M] stand from ``ptr`` [N + 1]; ``order`` sorts them, ``None`` where they are.
+    """
+    return rows.index_select(0, index)
+
+
+gathered.register_fake(lambda rows, index, ptr, order: rows.new_empty(index.shape[0], *rows.shape[1:]))
+
+
+def _gathered_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:])
+
+
+def _gathered_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    index, ptr, order = ctx.saved_tensors
+    if order is not None:
+        grad, index = grad.index_select(0, order), index.index_select(0, order)
+    return segment_sum(grad.flatten(1), index, ptr).unflatten(1, grad.shape[1:]), None, None, None
+
+
+gathered.register_autograd(_gathered_backward, setup_context=_gathered_setup)
 
 
 def _chosen(backend: str, ptr: Tensor, **tensors: Tensor) -> str:

@@ -298,6 +298,19 @@ def test_on_a_gpu_it_says_the_same_and_is_captured(name):
             assert error < 1e-3 * max(1.0, float(theirs.norm()))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_exphormer_repeats_bit_by_bit_on_a_gpu():
+    batch, runs = Batch.from_data_list(graphs()).to("cuda"), []
+    part = make("exphormer").float().cuda()
+    batch.edge_attr = batch.edge_attr.float()
+    for _ in range(2):
+        x = batch.x.float().requires_grad_()
+        context = with_context(batch)
+        out = part(part(x, context=context), context=context)
+        runs.append([out, *torch.autograd.grad(out.square().sum(), [x, *part.parameters()])])
+    assert all(torch.equal(*pair) for pair in zip(*runs, strict=True))
+
+
 def parameter_gradients(model, inputs):
     """The output, and the gradients of all parameters; kernels say zero where others say that there is none."""
     out = model(**inputs)

@@ -233,6 +233,16 @@ def test_opcheck():
     torch.library.opcheck(norm_forward.library, (*rows, *rest))
 
 
+@pytest.mark.parametrize("backend", ["naive", "triton"])
+def test_a_seed_that_is_not_given_is_drawn(backend):
+    (part,), x, mask = make(6, 3, 1, dropout=0.5)
+    torch.manual_seed(0)
+    out = residual_norm([part], x, mask, form=Form(True), backend=backend)
+    torch.manual_seed(0)
+    seed = ops.new_seeds(1, DEVICE)[0]
+    assert torch.equal(out, residual_norm([part], x, mask, form=Form(True), seed=seed, backend=backend))
+
+
 def test_bad_input():
     norms, x, mask = make(6, 3, 2)
     with pytest.raises(ValueError, match="branches: expected one, or two without activation, got 2"):
@@ -241,7 +251,5 @@ def test_bad_input():
         residual_norm(norms, x, mask[1:], form=Form(True))
     with pytest.raises(ValueError, match="mask: expected a boolean tensor"):
         residual_norm(norms, x, mask.long(), form=Form(True))
-    with pytest.raises(ValueError, match="seed: expected a seed from new_seeds, for dropout, got None"):
-        residual_norm([norms[0]._replace(dropout=0.5)], x, mask, form=Form(True))
     with pytest.raises(ValueError, match=r"weight: expected shape \[3\], got \[2\]"):
         residual_norm([norms[0]._replace(weight=torch.ones(2))], x, mask, form=Form(True))
