@@ -72,23 +72,37 @@ def plan(
     frequencies: Annotated[int, typer.Option(min=1)] = 32,
     layers: Annotated[int, typer.Option(min=1)] = 4,
     width: Annotated[int, typer.Option(help="Bytes of a number: 2 for bfloat16.")] = 2,
+    local: Annotated[str, typer.Option(help="gatedgcn, gine or gcn.")] = "gatedgcn",
     bandwidth: Annotated[float, typer.Option(help="Bytes per second that a process sends.")] = 50e9,
+    latency: Annotated[float, typer.Option(help="Seconds of a collective of few bytes.")] = 0.0,
+    speed: Annotated[float | None, typer.Option(help="Multiply-adds per second in a step of one process.")] = None,
 ) -> None:
-    """Say what a step on a large graph needs of each process: memory, bytes sent, and seconds they take.
+    """Say what a step on a large graph needs of each process: memory, bytes sent, and seconds.
+
+    `python -m benchmarks.scale` measures bandwidth, latency and speed of a machine, and compares this with runs.
 
     For example:
 
         gssc plan --nodes 1e9 --degree 10 --gpus 256
+        gssc plan --nodes 4e4 --degree 3.2 --gpus 2 --cut 0.002 --width 4 --speed 2e10 --bandwidth 1e9 --latency 2e-4
     """
-    from gssc.shards.plan import held_bytes, sent_bytes
+    from gssc.checks import check_choice
+    from gssc.shards.plan import LOCALS, collectives, held_bytes, multiply_adds, sent_bytes
     from gssc.train.display import plain_console
 
+    check_choice("local", local, LOCALS)
     own, edges, say = int(nodes / gpus), int(nodes * degree / gpus), plain_console().print
     halo = int(cut * edges) if gpus > 1 else 0
     say(f"each of {gpus:,} processes: {own:,} nodes, {edges:,} edges, {halo:,} nodes in the halo")
-    for name, size in held_bytes(own, edges, channels, frequencies, layers, width).items():
+    sizes = (own, edges, channels, frequencies, layers)
+    for name, size in held_bytes(*sizes, width, local).items():
         say(f"memory, {name}: {size / 1e9:.3f} GB")
-    sent = sent_bytes(halo, gpus, channels, frequencies, width)
+    norms = LOCALS[local][1]
+    sent = sent_bytes(halo, gpus, channels, frequencies, width, norms)
     for name, size in sent.items():
         say(f"a layer sends, {name}: {size:,} bytes, {1e3 * size / bandwidth:.3f} ms")
-    say(f"a step: {layers * sum(sent.values()) / bandwidth:.3f} s to send")
+    told, waits = layers * sum(sent.values()) / bandwidth, latency * collectives(layers, norms) * (gpus > 1)
+    say(f"a step: {told:.3f} s to send, {waits:.3f} s of {collectives(layers, norms)} collectives")
+    if speed is not None:
+        work = multiply_adds(*sizes, local) / speed
+        say(f"a step: {work:.3f} s of work, so {work:.3f} s (all behind work) to {work + told + waits:.3f} s (none)")

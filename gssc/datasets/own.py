@@ -240,7 +240,7 @@ def _split(
     words = per_graph(saved, "split")
     masks = [collect(saved, f"{name}_mask")[0] for name in NAMES] if level == "node" or words is None else [None]
     if level != "graph" and masks[0] is not None:
-        return _masked(flat, masks, level, mask)
+        return masked(flat, masks, level, mask)
     if mask:
         fail("data.mask", "0, or masks with several columns", mask)
     if words is not None:
@@ -259,7 +259,7 @@ def _split(
         parts = scaffold_split(read_molecules(smiles, where, scaffolds=True).scaffolds)
     elif level != "graph" and flat.num_graphs < 3:
         rows = random_split(len(flat.y), seed, f"{level}s").values()
-        return _masked(flat, [index_to_mask(torch.from_numpy(members), len(flat.y)) for members in rows], level)
+        return masked(flat, [index_to_mask(torch.from_numpy(members), len(flat.y)) for members in rows], level)
     else:
         parts = random_split(flat.num_graphs, seed)
     return split_graphs(flat, parts, level)
@@ -271,7 +271,7 @@ def count_splits(path: Path) -> int:
     return max((mask.shape[1] for mask in masks if mask.dim() == 2), default=1)
 
 
-def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None], level: str, number: int = 0) -> dict[str, FlatGraphs]:
+def masked(flat: FlatGraphs, masks: Sequence[Tensor | None], level: str, number: int = 0) -> dict[str, FlatGraphs]:
     """The same graphs three times, with the nodes (or labelled pairs) that count marked in each.
 
     Of masks with several columns it is this ``number``; one without them serves every split.

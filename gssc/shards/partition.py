@@ -70,7 +70,7 @@ def assign_nodes(
         import pymetis
 
         both = _matrix(graph, 1.0, generator)
-        _, part = pymetis.part_graph(ranks, xadj=both.indptr, adjncy=both.indices)
+        _, part = pymetis.part_graph(ranks, pymetis.CSRAdjacency(both.indptr, both.indices))
         return torch.tensor(part, dtype=torch.int64), method
     return _propagate(graph, ranks, generator, say), method
 

@@ -27,7 +27,7 @@ def open_for(
         if pack is not None:
             dataset = _open_pack(data, pack)
         elif data.file is None:
-            dataset = open_dataset(data.dataset, root, data.seed, generate=data.generate)
+            dataset = open_dataset(data.dataset, root, data.seed, generate=data.generate, mask=data.mask)
         else:
             file = Path(data.file)
             inside = None if beside is None else beside / file.name

@@ -18,6 +18,12 @@ def test_plan_of_a_billion_nodes():
     assert any(line.startswith("a layer sends, halo: 1,500,000,000 bytes") for line in lines)
     alone = CliRunner().invoke(app, ["plan", "--nodes", "1e6", "--degree", "4", "--gpus", "1"]).output
     assert "0 nodes in the halo" in alone
+    timed = ["--latency", "1e-3", "--speed", "1e9", "--local", "gcn", "--bandwidth", "1e6", "--width", "4"]
+    words = ["plan", "--nodes", "2e3", "--degree", "4", "--gpus", "2", "--channels", "10", "--layers", "1", *timed]
+    # 1,000 · (3 · 7 · 100 + 7 · 32 · 10) multiply-adds; halo 2 · 400 · 10 · 4, state 2,560 and norms 744 bytes.
+    said = CliRunner().invoke(app, words).output
+    assert "a step: 0.035 s to send, 0.010 s of 10 collectives" in said
+    assert "a step: 0.004 s of work, so 0.004 s (all behind work) to 0.050 s (none)" in said
 
 
 def test_only_one_graph_of_nodes_is_cut(tmp_path):
