@@ -10,7 +10,7 @@ from gssc.recipes import own_recipe
 
 
 def partition(
-    data: Annotated[Path, typer.Argument(help="A .pt file of one PyG graph with labels and masks of nodes.")],
+    data: Annotated[Path, typer.Argument(help="A .pt file of one PyG graph with labels of nodes, or a folder.")],
     overrides: common.Overrides = None,
     parts: Annotated[int, typer.Option("-p", "--parts", min=1, help="Number of shards, one for each process.")] = 2,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the shards.")] = Path("shards"),
@@ -26,29 +26,38 @@ def partition(
     A shard holds features, targets, masks and eigenvectors of its nodes, and the edges that enter them. Keys of `data`
     and `spectrum` are given here and cannot be changed later.
 
+    A folder holds one graph as edge_index.npy, y.npy and, where there are some, x.npy, edge_attr.npy, train_mask.npy,
+    val_mask.npy and test_mask.npy. It is read in pieces, for graphs that do not fit into memory; processes solve its
+    spectrum when training begins.
+
     For example:
 
         gssc partition graph.pt -p 4 -o shards/
         gssc partition graph.pt spectrum.k=16 -p 4 -o shards/ --method random
+        gssc partition arrays/ -p 4 -o shards/
         torchrun --nproc-per-node 4 -m gssc train --shards shards/
     """
+    from gssc.datasets import describe
     from gssc.shards.folder import one_graph, write_shards
     from gssc.shards.partition import assign_nodes
     from gssc.train.build import prepare_graphs
     from gssc.train.display import plain_console
     from gssc.train.evaluate import default_dtype
-    from gssc.train.open_data import open_for, suited
+    from gssc.train.open_data import open_file, suited
 
     say, place = plain_console().print, common.pick_device(device)
     common.take_threads(threads)
     recipe = own_recipe(data).override(overrides or [])
-    dataset = open_for(recipe, Path("data"), quiet=False)
-    recipe = suited(recipe, dataset, overrides or [], say)
     with default_dtype(recipe.train.precision):
+        dataset = open_file(recipe.data, data)
+        say(describe(dataset))
+        recipe = suited(recipe, dataset, overrides or [], say)
         graph = one_graph(dataset)
         part, used = assign_nodes(graph.edge_index, graph.num_nodes, parts, method, seed, say)  # type: ignore[arg-type]
-        ordered = graph.sorted_by_destination()  # edges: nodes stay where they are
-        prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True) if spectra else None
+        prepared = None
+        if spectra and not dataset.mapped:
+            ordered = graph.sorted_by_destination()  # edges: nodes stay where they are
+            prepared = prepare_graphs(ordered, recipe, place, cache or True, progress=True)
         found = {} if prepared is None else prepared.attributes()
         write_shards(out, dataset, part, parts, found, {"recipe": recipe.to_dict(), "method": used}, say)
     say(f"written to {out}: torchrun --nproc-per-node {parts} -m gssc train --shards {out}")

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv, SAGEConv
 
 from gssc.checks import check_choice, check_positive, check_probability, check_shape, fail
 from gssc.nn.norm import NormName, make_norm
@@ -19,7 +19,7 @@ from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.gine import gine_messages, neighbor_sum
 
 Source = nn.Module | Callable[[int], nn.Module | None]
-Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"]
+Local = Literal["gatedgcn", "gine", "gin", "gcn", "sage", "gat", "pna", "none"]
 LOCALS: tuple[str, ...] = get_args(Local)
 NODE_SITE, EDGE_SITE = 4, 5  # of dropout in GatedGCN; the layer around it has those below
 AGGREGATORS = ["mean", "min", "max", "std"]
@@ -203,8 +203,8 @@ def make_locals(
 
     Args:
         local: A name, a module, which serves the first layer and fresh copies of it the others, or a function of the
-            number of channels that makes one. GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN
-            and GCN have no place for them.
+            number of channels that makes one. GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN,
+            GCN and SAGE have no place for them.
         layers: How many.
         channels: C.
         dropout: Dropout inside GatedGCN.
@@ -222,6 +222,7 @@ def make_locals(
         "gine": GINE,
         "gin": lambda c: GINConv(_mlp(c)),
         "gcn": LocalGCN,
+        "sage": lambda c: SAGEConv(c, c),
         "gat": lambda c: GATConv(c, c, edge_dim=c),
         "pna": lambda c: LocalPNA(c, degree_histogram or (), edge_features),
         "none": lambda _: None,

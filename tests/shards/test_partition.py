@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from gssc.shards import partition
 from gssc.shards.partition import assign_nodes
 
 
@@ -56,6 +57,31 @@ def test_metis_is_asked_where_it_is_installed(monkeypatch):
     part, used = assign_nodes(path, 3, 2)
     assert used == "metis"
     assert part.tolist() == [0, 0, 1]
+
+
+def test_a_large_graph_is_divided_by_clusters(monkeypatch):
+    edges, lines = grid(60), []
+    expected = edges_cut(edges, assign_nodes(edges, 3600, 3, "propagation")[0])
+    # Of 14,160 edges, in chunks that have nothing to do with the grid.
+    monkeypatch.setattr(partition, "MOST_EDGES", 4_000)
+    monkeypatch.setattr(partition, "CHUNK", 1_111)
+    part, _ = assign_nodes(edges.int(), 3600, 3, "propagation", say=lines.append)
+    assert lines[0].endswith("clusters of 3,600")
+    assert int(torch.bincount(part, minlength=3).max()) <= 1.03 * 1200
+    assert edges_cut(edges, part) < 2.5 * expected < 0.1
+    assert torch.equal(part, assign_nodes(edges, 3600, 3, "propagation")[0])
+    # A star cannot be one cluster: its centre, which all would join, has no room for them.
+    star = torch.stack([torch.zeros(3000, dtype=torch.long), torch.arange(1, 3001)]).repeat(1, 2)
+    part, _ = assign_nodes(star, 3001, 3, "propagation")
+    assert int(torch.bincount(part, minlength=3).max()) <= 1.03 * 1001
+
+
+def test_blocks_of_the_given_numbers_stay_where_they_cut_less():
+    # Two rings that cross only at one edge: the first half and the second.
+    ring = torch.stack([torch.arange(50), (torch.arange(50) + 1) % 50])
+    edges = torch.cat([ring, ring + 50, torch.tensor([[0], [50]])], dim=1)
+    part, _ = assign_nodes(edges, 100, 2, "propagation")
+    assert int((part[edges[0]] != part[edges[1]]).sum()) == 1
 
 
 def test_metis_cuts_few_edges_of_a_grid_and_a_random_graph():
