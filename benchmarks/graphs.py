@@ -1,6 +1,15 @@
-"""Generated graphs, the same for the same seed: like molecules, like regions of images, and five kinds of large."""
+"""Generated graphs, the same for the same seed: like molecules, like regions of images, and five kinds of large.
 
+    python -m benchmarks.graphs voc-sp --graphs 64 --out voc-sp.safetensors
+    gssc train voc-sp:released --pack voc-sp.safetensors train.epochs=3
+
+What is written are graphs of the size and with the columns of a dataset, features and labels drawn at random: a model
+and its training can be tried where the data are not at hand; a score on them says nothing.
+"""
+
+import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +19,7 @@ from scipy.spatial import Delaunay, cKDTree
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-from gssc.datasets import FlatGraphs, GraphDataset, flatten
+from gssc.datasets import FlatGraphs, GraphDataset, flatten, write_pack
 from gssc.datasets.open import finish
 from gssc.datasets.specs import SPECS
 
@@ -19,14 +28,16 @@ SIZES = {"train": 8_498, "val": 1_428, "test": 1_429}
 NODES, DEVIATION, SMALLEST, LARGEST = 479.4, 15.0, 395, 500
 
 
-def molecule_like(graphs: int, seed: int = 0, mean: float = 23.2, spread: float = 4.5) -> InMemoryDataset:
+def molecule_like(
+    graphs: int, seed: int = 0, mean: float = 23.2, spread: float = 4.5, largest: int = 38, rings: float = 0.155
+) -> InMemoryDataset:
     """A collated dataset of connected sparse graphs of the size of ZINC's, about 23 nodes and 25 undirected edges each.
 
     Node i > 0 hangs on one of the three nodes before it, which makes a long thin tree; then rings of five and six are
     closed between nodes four or five steps apart in number. Both directions of every edge are stored, as PyG does.
     """
     generator = torch.Generator().manual_seed(seed)
-    count = (mean + spread * torch.randn(graphs, generator=generator)).round().long().clamp(9, 38)
+    count = (mean + spread * torch.randn(graphs, generator=generator)).round().long().clamp(9, largest)
     ptr = torch.cat([torch.zeros(1, dtype=torch.long), count.cumsum(0)])
     nodes = int(ptr[-1])
     local = torch.arange(nodes) - ptr[:-1].repeat_interleave(count)
@@ -37,7 +48,7 @@ def molecule_like(graphs: int, seed: int = 0, mean: float = 23.2, spread: float 
     parent = (local - back).clamp(min=0)
     child = local > 0
     reach = torch.randint(4, 6, (nodes,), generator=generator)
-    closes = (local >= reach) & (torch.rand(nodes, generator=generator) < 0.155)
+    closes = (local >= reach) & (torch.rand(nodes, generator=generator) < rings)
     ends = torch.cat(
         [torch.stack([parent[child], local[child]]), torch.stack([(local - reach)[closes], local[closes]])], dim=1
     )
@@ -65,6 +76,32 @@ def zinc_like(graphs: int, seed: int = 0) -> FlatGraphs:
     dataset._data.y = torch.randn(graphs, generator=generator)
     dataset.slices |= {"edge_attr": dataset.slices["edge_index"], "y": torch.arange(graphs + 1)}
     return flatten(dataset, SPECS["zinc-12k"].task)
+
+
+def peptide_like(name: str, sizes: dict[str, int], seed: int = 0) -> GraphDataset:
+    """Long molecules with the columns of ``peptides-func`` or ``peptides-struct``, drawn at random.
+
+    About 151 atoms and 307 directed edges on average, as in both.
+    """
+    spec = SPECS[name]
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(vocabulary: tuple[int, ...], rows: int) -> Tensor:
+        return torch.stack([torch.randint(size, (rows,), generator=generator) for size in vocabulary], dim=1)
+
+    splits = {}
+    for number, (split, count) in enumerate(sizes.items()):
+        dataset = molecule_like(count, len(sizes) * seed + number, mean=151.0, spread=60.0, largest=444, rings=0.02)
+        data, slices = dataset._data, dataset.slices
+        assert isinstance(spec.node_features, tuple)
+        assert isinstance(spec.edge_features, tuple)
+        data.edge_attr = drawn(spec.edge_features, data.edge_index.shape[1])
+        data.x = drawn(spec.node_features, data.num_nodes)
+        data.y = torch.randn(count, spec.task.outputs, generator=generator)
+        data.y = (data.y > 1).float() if spec.task.kind == "binary" else data.y
+        dataset.slices = slices | {"edge_attr": slices["edge_index"], "y": torch.arange(count + 1)}
+        splits[split] = flatten(dataset, spec.task)
+    return finish(name, spec, splits)
 
 
 def voc_like(sizes: dict[str, int] | None = None, seed: int = 0) -> GraphDataset:
@@ -156,3 +193,24 @@ def _connected(first: np.ndarray, second: np.ndarray, n: int) -> sp.csr_array:
     _, label = connected_components(a, directed=True, connection="strong")
     keep = np.flatnonzero(label == np.bincount(label).argmax())
     return a if keep.size == n else a[keep][:, keep].tocsr()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write a pack of graphs that look like those of a dataset."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=["voc-sp", "peptides-func", "peptides-struct"])
+    parser.add_argument("--graphs", type=int, default=64, help="for training; a quarter as many for the other parts")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("generated.safetensors"))
+    options = parser.parse_args(arguments)
+    few = -(-options.graphs // 4)
+    sizes = {"train": options.graphs, "val": few, "test": few}
+    if options.name == "voc-sp":
+        dataset = voc_like(sizes, options.seed)
+    else:
+        dataset = peptide_like(options.name, sizes, options.seed)
+    print(f"{options.out}: {write_pack(dataset, options.out):,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -78,6 +78,7 @@ class DataConfig(Section):
     task: Literal["regression", "multiclass", "binary"] | None = None  # task of own data; null: inferred
     metric: str | None = None  # metric of own data; null: the usual one of its task
     scale: Literal["auto", "standard", "row", "none"] = "standard"  # of continuous features of own data, see infer.py
+    neighbours: Literal["file", "published"] = "file"  # of superpixels: edges as read, or by the rule of published code
     mask: Whole = 0  # which of several splits, where masks of own data have a column for each
 
 
@@ -99,7 +100,7 @@ class ModelConfig(Section):
 
     layers: Count = 4  # layers, each of a local part, a global part and a feed-forward network
     channels: Count = 64  # features of a node inside the model
-    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"  # message passing
+    local: Literal["gatedgcn", "gine", "gin", "gcn", "sage", "gat", "pna", "none"] = "gatedgcn"  # message passing
     glob: Global = "gssc"  # global part: gsc is spectral convolution, others are those of gssc.nn.rivals
     phi: Literal["deepset", "elementwise", "polynomial", "transformer", "specformer"] = "deepset"  # encodes eigenvalues
     phi_channels: Count | None = 32  # channels of phi; null: as many as the model
@@ -110,7 +111,7 @@ class ModelConfig(Section):
     degree_scaling: bool = False  # scale features by a learned function of the degree before the global part
     out_proj: bool = False  # a Linear after the global part
     kernel_channels: Count | None = None  # width over which a shared kernel sums; null: that of the model
-    in_proj: bool = True  # the Linears of the features that the global part mixes and scales
+    in_proj: bool = True  # the Linears before the global part, of features and of φ
     degree_init: Literal["one", "small"] = "one"  # degree scaling begins as the identity, or with small random factors
     degree: Literal["in", "undirected"] = "in"  # degrees that scale: edges that enter a node, or its neighbours
     heads: Count = 4  # heads of attention

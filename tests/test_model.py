@@ -76,7 +76,8 @@ def test_pairs_are_numbered_through_a_batch_and_checked(batch):
         {"node_features": 3, "jumping_knowledge": True, "head": "wide"},
         {"node_features": 3, "head": "linear"},
         {"node_features": 3, "glob": "none", "lappe_channels": 4, "edge_embedding": True, "head": "normalized-1"},
-        {"kernel": "shared", "kernel_channels": 5, "in_proj": False, "jumping_knowledge": True, "head": "normalized-2"},
+        {"kernel": "shared", "kernel_channels": 5, "jumping_knowledge": True, "head": "normalized-2"},
+        {"kernel": "shared", "in_proj": False, "self_term": False},
     ],
     ids=lambda s: "-".join(map(str, s.values())) or "default",
 )

@@ -3,6 +3,10 @@
     python -m tools.side_by_side --list                      # the commands
     python -m tools.side_by_side --data-root data            # run them; the same command again goes on
     python -m tools.side_by_side --report --picture side-by-side.svg
+    python -m tools.side_by_side --controls --recipes pattern --data-root data
+
+With ``--controls``, on any recipe and all of them where none is named, for a fifth of its epochs: what the global part
+is worth, beside none, attention and spectral convolution. ``--epochs`` sets other schedules.
 
 Each line is a ``gssc train`` of its own under OUT/RECIPE/PART. The width is that of the recipe, or, where parameters
 would differ by more than 10 % from those with ``glob=gssc``, the one that comes nearest; where a GNN alone is trained,
@@ -12,7 +16,7 @@ it too. ``python -m tools.collect OUT/RECIPE/PART --as ablation-glob-PART`` keep
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +25,15 @@ from gssc.datasets.specs import SPECS
 from gssc.files import write_atomic
 from gssc.model import GLOBALS
 from gssc.readers import read_json
-from gssc.recipes import find_recipe
+from gssc.recipes import find_recipe, recipe_names
 from gssc.tasks import spread_text
 from gssc.train.build import describe_weights
 from tools.equal_width import equal_width
 
 EPOCHS = {"cycles-4": 250, "zinc-12k": 300, "peptides-func": 100, "cluster": 60}
 PARTS = tuple(name for name in GLOBALS if name != "gsc")
+CONTROLS = ("gssc", "none", "attention", "gsc")
+LONG = {"zinc-full": 500}  # epochs of which controls have a fifth, where it is not the recipe's
 CLOSE = 0.1  # of parameters
 
 
@@ -45,10 +51,14 @@ def parameters(recipe: Recipe) -> int:
     return total
 
 
-def overrides(name: str, part: str) -> list[str]:
+def fifth(name: str) -> int:
+    """Epochs of controls."""
+    return -(-LONG.get(name, find_recipe(name).train.epochs) // 5)
+
+
+def overrides(name: str, part: str, epochs: int) -> list[str]:
     """What the run changes in the recipe."""
     recipe = find_recipe(name)
-    epochs = EPOCHS[name]
     warm_up = -(-recipe.optim.warmup_epochs * epochs // recipe.train.epochs)
     changes = [f"model.glob={part}", f"train.epochs={epochs}", f"optim.warmup_epochs={warm_up}"]
     if part == "gssc":
@@ -64,13 +74,13 @@ def overrides(name: str, part: str) -> list[str]:
 
 
 def commands(
-    names: Sequence[str], parts: Sequence[str], seeds: str, out: Path
+    epochs: Mapping[str, int], parts: Sequence[str], seeds: str, out: Path
 ) -> Iterator[tuple[tuple[str, str], list[str]]]:
-    """The command of every recipe and part, as words after ``gssc``."""
-    for name in names:
+    """The command of every recipe, for so many epochs, and part, as words after ``gssc``."""
+    for name, number in epochs.items():
         for part in parts:
             place = ["--seeds", seeds, "--out", str(out / name / part), "--resume"]
-            yield (name, part), ["train", name, *overrides(name, part), *place]
+            yield (name, part), ["train", name, *overrides(name, part, number), *place]
 
 
 def rows(names: Sequence[str], parts: Sequence[str], out: Path) -> list[dict[str, Any]]:
@@ -117,21 +127,26 @@ def draw(found: Sequence[dict[str, Any]], picture: Path) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """List, run, or report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipes", nargs="+", choices=list(EPOCHS), default=list(EPOCHS))
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--controls", action="store_true", help="for a fifth of the schedule: what the part is worth")
+    parser.add_argument("--recipes", nargs="+", choices=recipe_names())
+    parser.add_argument("--parts", nargs="+", choices=GLOBALS)
+    parser.add_argument("--epochs", type=int, help="of every run, in place of those that each recipe has here")
     parser.add_argument("--seeds", default="0-1")
-    parser.add_argument("--out", type=Path, default=Path("runs/side-by-side"))
+    parser.add_argument("--out", type=Path, help="folder of all runs; runs/side-by-side, or runs/controls")
     parser.add_argument("--list", action="store_true", help="say the commands and run nothing")
     parser.add_argument("--report", action="store_true", help="say what has finished and run nothing")
     parser.add_argument("--picture", type=Path, help="an SVG or PNG file of what has finished")
     options, more = parser.parse_known_args(arguments)  # others are for `gssc train`: --data-root, --device, …
-    recipes = () if options.report else options.recipes
-    for (name, part), words in commands(recipes, options.parts, options.seeds, options.out):
+    names = options.recipes or (recipe_names() if options.controls else list(EPOCHS))
+    parts = options.parts or (CONTROLS if options.controls else PARTS)
+    out = options.out or Path("runs", "controls" if options.controls else "side-by-side")
+    epochs = {name: options.epochs or (None if options.controls else EPOCHS.get(name)) or fifth(name) for name in names}
+    for (name, part), words in commands({} if options.report else epochs, parts, options.seeds, out):
         print(" ".join(["gssc", *words, *more]), flush=True)
         if not options.list and subprocess.run([sys.executable, "-m", "gssc", *words, *more]).returncode:
             print(f"{name}, {part}: no result, for the reason above", flush=True)
     if not options.list:
-        found = rows(options.recipes, options.parts, options.out)
+        found = rows(names, parts, out)
         print(table(found))
         if options.picture is not None and found:
             draw(found, options.picture)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gssc.checks import check_choice, fail
+from gssc.checks import check_choice, check_device, fail
 
 if TYPE_CHECKING:
     import torch
@@ -62,18 +62,13 @@ def pick_device(name: str) -> "torch.device":
     """``auto`` means a GPU where there is one."""
     import torch
 
-    kind, colon, number = name.partition(":")
-    if not colon:
-        check_choice("--device", name, ("auto", "cpu", "cuda"))
-    elif kind != "cuda" or not number.isdecimal():
-        fail("--device", "auto, cpu, cuda or cuda:NUMBER", repr(name))
+    check_choice("--device", name.partition(":")[0], ("auto", "cpu", "cuda"))
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if kind == "cuda" and not torch.cuda.is_available():
-        fail("--device", "auto or cpu (no GPU was found)", repr(name))
-    if colon and int(number) >= torch.cuda.device_count():
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = check_device("--device", name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         fail("--device", f"cuda:0 to cuda:{torch.cuda.device_count() - 1}", repr(name))
-    return torch.device(name)
+    return device
 
 
 def take_threads(number: int | None) -> None:

@@ -29,7 +29,7 @@ def prepare(
     """
     from gssc.train.build import prepare_graphs
     from gssc.train.evaluate import default_dtype
-    from gssc.train.opening import open_for
+    from gssc.train.open_data import open_for
 
     settings = find_recipe(recipe).override(overrides or [])
     place = common.pick_device(device)
@@ -68,7 +68,7 @@ def pack(
     from gssc.train.display import plain_console
 
     data = find_recipe(recipe).override(overrides or []).data
-    dataset = open_dataset(data.dataset, data_root, data.seed, generate=data.generate)
+    dataset = open_dataset(data.dataset, data_root, data.seed, generate=data.generate, mask=data.mask)
     generator = {"name": data.dataset, "seed": data.seed} if data.generate else None
     try:
         size = write_pack(dataset, out, generator=generator)

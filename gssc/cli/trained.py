@@ -45,7 +45,7 @@ def evaluate(
     from gssc.train.build import build_store
     from gssc.train.display import plain_console
     from gssc.train.evaluate import default_dtype, float32_products, raw_outputs, score
-    from gssc.train.opening import open_for
+    from gssc.train.open_data import open_for
 
     check_choice("--split", split, ("train", "val", "test"))
     place = common.pick_device(device)
@@ -229,7 +229,7 @@ def explain(
     from gssc.explain.write import make_subject, write_explanation
     from gssc.pretrained import open_model
     from gssc.train.display import plain_console
-    from gssc.train.opening import open_for
+    from gssc.train.open_data import open_for
 
     check_choice("--split", split, ("train", "val", "test"))
     for option, number in (("--graph", graph), ("--node", node)):

@@ -13,12 +13,17 @@ ordered by node number. A pack therefore needs no edges: only those of the few n
 which may differ in the last bit, could decide otherwise, or which do not follow the rule.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+
+from gssc.checks import check_choice, fail
+from gssc.datasets.flat import FlatGraphs, GraphDataset
 
 Columns = dict[str, np.ndarray]
 K = 8
@@ -64,13 +69,18 @@ def decode(ptr: np.ndarray, columns: Columns) -> Columns:
     weights[columns["odd_nodes"]] = columns["odd_weights"]
     if (neighbours < 0).any() or (neighbours >= np.repeat(np.diff(ptr), np.diff(ptr))[:, None]).any():
         raise ValueError("an edge that leads out of its graph")
+    return _edges(ptr, neighbours, weights) | {"x": x}
+
+
+def _edges(ptr: np.ndarray, neighbours: np.ndarray, weights: np.ndarray) -> Columns:
+    """Edges to neighbours [N, 8] in canonical order, of these weights [N, 8]."""
     # From edges by source to edges by destination, in linear time, and in small integers since memory takes the time.
-    start = np.repeat(ptr[:-1], np.diff(ptr)).astype(np.int32)
-    by_source = (weights.reshape(-1), (neighbours + start[:, None]).reshape(-1), K * np.arange(len(x) + 1))
-    edges = sp.csr_array(by_source, shape=(len(x), len(x))).tocsc().tocoo()
+    start, nodes = np.repeat(ptr[:-1], np.diff(ptr)).astype(np.int32), len(neighbours)
+    by_source = (weights.reshape(-1), (neighbours + start[:, None]).reshape(-1), K * np.arange(nodes + 1))
+    edges = sp.csr_array(by_source, shape=(nodes, nodes)).tocsc().tocoo()
     edge_index = np.stack([edges.row, edges.col], dtype=np.int64)
     edge_index -= start[edges.col]
-    return {"edge_ptr": K * ptr, "edge_index": edge_index, "x": x, "edge_attr": edges.data[:, None]}
+    return {"edge_ptr": K * ptr, "edge_index": edge_index, "edge_attr": edges.data[:, None]}
 
 
 def _fits(ptr: np.ndarray) -> bool:
@@ -163,7 +173,7 @@ def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
         The neighbours of every node in ascending order and the weights of the edges to them, [N, 8], and which nodes
         are safe, [N]: where no error in the last bits of A changes any of that.
     """
-    nodes, sizes = len(pos), np.diff(ptr)
+    nodes = len(pos)
     neighbours, weights = np.empty((nodes, K), np.int32), np.empty((nodes, K), np.float32)
     safe = np.empty(nodes, bool)
 
@@ -179,14 +189,56 @@ def nearest(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
         same = (low.astype(np.float32) == high.astype(np.float32)) & (_decimals(low) == _decimals(high))
         safe[rows] = same.all(2)
 
-    # Graphs with equally many nodes, a few at a time. NumPy leaves the interpreter while it computes: threads do help.
-    batches = []
+    _by_size(ptr, work)
+    return neighbours, weights, safe
+
+
+def published(ptr: np.ndarray, pos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the published code keeps: of the nine nodes with the largest A, all but the one that NumPy put last.
+
+    A partition leaves that open. NumPy 2 answers otherwise than the NumPy of that code, but for long numbers, for which
+    it goes on as before: from 1.23 to 2.4 all answers are the same. A is rounded, as in `nearest`, so that no exp()
+    decides either.
+
+    Returns:
+        Neighbours and weights of positions [N, 2] of graphs of more than 9 nodes each, [N, 8].
+    """
+    neighbours, weights = np.empty((len(pos), K), np.int32), np.empty((len(pos), K), np.float32)
+
+    def work(rows: np.ndarray) -> None:
+        n, a = rows.shape[1], similarity(pos[rows])
+        kept = np.argpartition(_decimals(a).astype(np.longdouble), n - K - 2, axis=2)[..., n - K - 1 : -1]
+        neighbours[rows] = np.sort(kept, axis=2)
+        weights[rows] = np.take_along_axis(a, neighbours[rows], axis=2)
+
+    _by_size(ptr, work)
+    return neighbours, weights
+
+
+def with_published_neighbours(dataset: GraphDataset) -> GraphDataset:
+    """Superpixels with the edges that the published code would give them, made of the positions that they have."""
+    check_choice("data.dataset where data.neighbours is published", dataset.name, SIDE_OF)
+    return replace(dataset, splits={split: _with_edges(graphs) for split, graphs in dataset.splits.items()})
+
+
+def _with_edges(graphs: FlatGraphs) -> FlatGraphs:
+    ptr, x = graphs.ptr.numpy(), graphs.x
+    assert x is not None
+    if (smallest := int(np.diff(ptr).min(initial=K + 2))) < K + 2:
+        fail("graphs where data.neighbours is published", f"more than {K + 1} nodes", smallest)
+    edges = {name: torch.from_numpy(rows) for name, rows in _edges(ptr, *published(ptr, x[:, -2:].numpy())).items()}
+    return replace(graphs, **edges | {"edge_attr": edges["edge_attr"].to(x.dtype)})
+
+
+def _by_size(ptr: np.ndarray, work: Callable[[np.ndarray], None]) -> None:
+    """Call ``work`` with the nodes [B, n] of graphs with equally many nodes, a few graphs at a time."""
+    # NumPy leaves the interpreter while it computes: threads do help.
+    sizes, batches = np.diff(ptr), []
     for n in np.unique(sizes).tolist():
         starts = ptr[:-1][sizes == n]
         batches += [part[:, None] + np.arange(n) for part in np.array_split(starts, -(-len(starts) * n * n // PAIRS))]
     with ThreadPoolExecutor() as pool:
         list(pool.map(work, batches))
-    return neighbours, weights, safe
 
 
 def similarity(pos: np.ndarray) -> np.ndarray:

@@ -34,11 +34,15 @@ READ = {
     "edge_encoder": FeatureEncoder,
     "rwse_encoder": RandomWalkEncoder,
     "rwse_encoder.linear": nn.Linear,
+    "layers.0": GSSCLayer,
+    "layers.0.local": GINE,
+    "layers.0.glob": GSSConv,
     "layers.0.feed_forward": FeedForward,
     "layers.0.feed_forward.2": nn.Dropout,
     "phi": DeepSetPhi,
     "head": GraphHead,
 }
+NEEDED = ("layers.0.local", "layers.0.glob", "phi")  # may be left out of a GSSC
 INTERNALS = vars(nn.Module()).keys()
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 COMPARED = (bool, int, float, str, tuple, list, dict, set, NoneType)  # by value; others have to be the same object
@@ -94,24 +98,20 @@ def why_not_model(model: nn.Module) -> str | None:
     """Why the kernels for small graphs do not take a model, in a few words; None where they do."""
     if type(model) is not GSSC or model.level != "graph":
         return "it does not predict graphs with a GSSC"
-    for layer in model.layers:
-        if (reason := _why_not_parts(layer)) is not None:
-            return reason
-    if type(model.phi) is not DeepSetPhi:
-        return "phi is not a deep set"
-    for name, module in model.named_modules():
+    modules: dict[str, Any] = dict.fromkeys(NEEDED) | dict(model.named_modules())
+    for name, module in modules.items():
         kind = nn.Embedding if ".embeddings." in name else READ.get(name)
         if kind is not None and type(module) is not kind:
             return f"{name} is a {type(module).__name__}, not a {kind.__name__}"
-    channels: Any = model.layers[0].channels
-    if channels not in WIDTHS or model.phi.channels not in WIDTHS:
-        return f"its widths are {channels} and {model.phi.channels}, not of {', '.join(map(str, WIDTHS))}"
+    channels, phi_channels = modules["layers.0"].channels, modules["phi"].channels
+    if channels not in WIDTHS or phi_channels not in WIDTHS:
+        return f"its widths are {channels} and {phi_channels}, not of {', '.join(map(str, WIDTHS))}"
     if not 1 <= sum(categories(model.node_encoder)) <= MAX_CATEGORIES:
         return f"nodes do not have at most {MAX_CATEGORIES} categories"
     if not 1 <= bond_types(model) <= MAX_BONDS:
         return f"edges do not have at most {MAX_BONDS} types"
-    if model.diagonal_encoder is not None or model.jumping_knowledge or model.head.pool not in ("sum", "mean"):
-        return "it has a diagonal encoding, jumping knowledge or max pooling"
+    if model.head.pool == "max":
+        return "it pools by the largest number"
     if _head_widths(model)[:-1] != [channels // 2, channels // 4]:
         return "its head does not halve the width twice"
     if model.rwse_encoder is not None and model.rwse_encoder.linear.in_features > MAX_STEPS:
@@ -123,18 +123,10 @@ def why_not_model(model: nn.Module) -> str | None:
             return f"{name} is not trained"
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             return f"{name} has hooks"
-    return difference(model, implemented(model))
-
-
-def _why_not_parts(layer: Any) -> str | None:
-    """What is plain to see in one layer."""
-    if type(layer) is not GSSCLayer:
-        return f"a layer is a {type(layer).__name__}"
-    if type(layer.local) is not GINE or float(layer.local.eps) != 0.0:
-        return "its local part is not GINE"
-    if type(layer.glob) is not GSSConv or layer.glob.selective:
-        return "its global part is not GSSC without selection"
-    return None
+    if (reason := difference(model, implemented(model))) is not None:
+        return reason
+    parts = (module for name, module in modules.items() if name.endswith(".local"))
+    return "eps of GINE is not zero" if any(float(part.eps) for part in parts) else None
 
 
 def implemented(model: Any) -> GSSC:

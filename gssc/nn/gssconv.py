@@ -45,7 +45,8 @@ class GSSConv(Resets, nn.Module):
         degree_scaling: First scale x by a + b log(degree + 1), a and b learned per channel.
         out_proj: A Linear with bias after the global term.
         kernel_channels: Width of ΦW_q, ΦW_k, ΦW_sq and ΦW_sk, over which ``kernel="shared"`` sums; ``None`` means C.
-        in_proj: W_o and W_s; without them the terms mix and scale x itself.
+        in_proj: W_q, W_k, W_o and those of the self term; without them, for ``kernel="shared"`` alone, the kernel is
+            the sum of the squares of Φ, and the terms mix and scale x itself.
         degree_init: With ``degree_scaling``, ``"one"`` begins with a = 1 and b = 0, so with x as it is; ``"small"``
             with both drawn from N(0, 1 / 2C).
 
@@ -81,21 +82,24 @@ class GSSConv(Resets, nn.Module):
         check_positive("phi_channels", phi_channels)
         if selective and phi_channels != channels:
             fail("phi_channels", f"channels = {channels}, which selection needs", phi_channels)
-        if kernel_channels is not None and (kernel != "shared" or selective):
-            fail("kernel_channels", "None, but for kernel='shared' without selection", kernel_channels)
+        if not in_proj and (kernel != "shared" or selective):
+            fail("in_proj", "True, but for kernel='shared' without selection", in_proj)
+        if kernel_channels is not None and (kernel != "shared" or selective or not in_proj):
+            fail("kernel_channels", "None, but for kernel='shared' with in_proj, without selection", kernel_channels)
         inner = channels if kernel_channels is None else kernel_channels
         check_positive("kernel_channels", inner)
         self.channels, self.phi_channels, self.kernel = channels, phi_channels, kernel
         self.selective, self.normalize, self.self_term = selective, normalize, self_term
         self.kernel_channels, self.in_proj, self.degree_init = kernel_channels, in_proj, degree_init
 
-        self.lin_q = nn.Linear(phi_channels, inner, bias=False)
-        self.lin_k = nn.Linear(phi_channels, inner, bias=False)
-        self.lin_o = nn.Linear(channels, channels, bias=False) if in_proj else nn.Identity()
+        def linear(before: int, after: int) -> nn.Module:
+            return nn.Linear(before, after, bias=False) if in_proj else nn.Identity()
+
+        self.lin_q, self.lin_k = linear(phi_channels, inner), linear(phi_channels, inner)
+        self.lin_o = linear(channels, channels)
         if self_term:
-            self.lin_sq = nn.Linear(phi_channels, inner, bias=False)
-            self.lin_sk = nn.Linear(phi_channels, inner, bias=False)
-            self.lin_s = nn.Linear(channels, channels, bias=False) if in_proj else nn.Identity()
+            self.lin_sq, self.lin_sk = linear(phi_channels, inner), linear(phi_channels, inner)
+            self.lin_s = linear(channels, channels)
         if selective:
             self.lin_dq = nn.Linear(channels, channels, bias=False)
             self.lin_dk = nn.Linear(channels, channels, bias=False)
@@ -144,7 +148,7 @@ class GSSConv(Resets, nn.Module):
         if not self.selective:
             gains, self_gains = context.gains.get(self) or self.gains(phi)
             return conv_of_linears(
-                x, self.lin_o, lin_s, vectors, gains, self_gains, context.ptr, self.lin_out, reduce=context.reduce
+                x, self.lin_o, lin_s, vectors, gains, self_gains, context.ptr, self.lin_out, reduce=context.begin_reduce
             )
         x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=self.kernel == "shared")
         return self.mix(x, x_o, x_s, phi, vectors, context, projection)
@@ -163,11 +167,11 @@ class GSSConv(Resets, nn.Module):
         if self.selective:
             pairs, shared = self.lin_dq(phi) * self.lin_dk(phi), self.kernel == "shared"
             settings: dict[str, Any] = {"shared": shared, "normalize": self.normalize, "projection": projection}
-            settings["reduce"] = context.reduce
+            settings["reduce"] = context.begin_reduce
             return selective_gssc_conv(x, x_o, x_s, vectors, phi, pairs, self._turns(), context.ptr, **settings)
         a, a_s = context.gains.get(self) or self.gains(phi)
         gains, self_gains = None if x_o is None else a, None if x_s is None else a_s
-        settings = {"projection": projection, "reduce": context.reduce}
+        settings = {"projection": projection, "reduce": context.begin_reduce}
         return gssc_conv(x_o, x_s, vectors, gains, self_gains, context.ptr, **settings)
 
     def gains(self, phi: Tensor) -> Gains:

@@ -92,20 +92,16 @@ def _like(*rows: Tensor) -> tuple[Tensor, ...]:
     return tuple(map(empty_like, rows))
 
 
-@op("gssc::attention")
+@op("gssc::attention", fake=empty_like)
 def _attention(q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int) -> Tensor:
     return _per_graph(_forward_padded, (q, k, v), _like(q), ptr, heads, largest)[0]
 
 
-@op("gssc::attention_backward")
+@op("gssc::attention_backward", fake=lambda grad, q, k, v, *_: _like(q, k, v))
 def _attention_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, ptr: Tensor, heads: int, largest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _per_graph(_backward_padded, (grad, q, k, v), _like(q, k, v), ptr, heads, largest)
-
-
-_attention.register_fake(empty_like)
-_attention_backward.register_fake(lambda grad, q, k, v, *_: _like(q, k, v))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -5,7 +5,7 @@ others that way costs 0.7 ms a call: there the same functions run as a ``torch.a
 nothing has a gradient.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -20,9 +20,11 @@ PLAIN_TYPES = frozenset((Tensor, nn.Parameter, type(None), bool, int, float, str
 class Op:
     """A function of tensors, numbers and ``None`` with its own backward pass; made by `op`."""
 
-    def __init__(self, name: str, function: Callable[..., Any], mutates_args: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], fake: Callable[..., Any] | None) -> None:
         self.function = function
-        self.library = torch.library.custom_op(name, _apart(function), mutates_args=tuple(mutates_args))
+        self.library = torch.library.custom_op(name, _apart(function), mutates_args=())
+        if fake is not None:
+            self.library.register_fake(fake)
         self.apply: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., None] | None = None
@@ -78,9 +80,12 @@ def quick_apply(function: Any) -> Callable[..., Any]:
     return super(torch.autograd.Function, function).apply
 
 
-def op(name: str, mutates_args: Iterable[str] = ()) -> Callable[[Callable[..., Any]], Op]:
-    """Make an `Op` of a function; tensors must be arguments of their own, not inside of lists."""
-    return lambda function: Op(name, function, mutates_args)
+def op(name: str, fake: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Op]:
+    """Make an `Op` of a function; tensors must be arguments of their own, not inside of lists.
+
+    Shapes and types of its results are those of the ``fake``, if it is not registered later.
+    """
+    return lambda function: Op(name, function, fake)
 
 
 def empty_like(x: Tensor, *_: Any) -> Tensor:
@@ -137,16 +142,24 @@ def weight_and_bias(module: nn.Module) -> Any:
 
 
 def composed_gradients(
-    function: Callable[..., Any], inputs: Iterable[Any], needed: Iterable[bool], grads: Any
+    function: Callable[..., Any], inputs: Sequence[Any], needed: Sequence[Any], *grads: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """Gradients of ``function(*inputs)`` for the inputs that need one, themselves differentiable; None for others.
 
-    For backward passes that are differentiated: ``function`` is made of PyTorch's ops. Each input is replaced by a view
-    of it. Inputs may depend on each other (x and what a layer made of x, weights used twice): asked for the inputs
-    themselves, autograd would follow the graph from one into the other and count that path twice.
+    For backward passes that are differentiated: ``function`` is made of PyTorch's ops. Some of its results may have no
+    gradient. Each input is replaced by a view of it. Inputs may depend on each other (x and what a layer made of x,
+    weights used twice): asked for the inputs themselves, autograd would follow the graph from one into the other and
+    count that path twice. What is ``needed`` beyond the inputs gets None.
     """
     with torch.enable_grad():
         views = [value.view_as(value) if isinstance(value, Tensor) else value for value in inputs]
-        leaves = [view for view, need in zip(views, needed, strict=True) if need]
-        gradients = iter(torch.autograd.grad(function(*views), leaves, grads, create_graph=True, allow_unused=True))
-    return tuple(next(gradients) if need else None for need in needed)
+        leaves = [view for view, need in zip(views, needed, strict=False) if need]
+        results = function(*views)
+        results = results if isinstance(results, tuple) else (results,)
+        pairs = [(y, grad.to(y.dtype)) for y, grad in zip(results, grads, strict=True) if grad is not None]
+        if not pairs or not leaves:
+            return (None,) * len(needed)
+        ends, given = zip(*pairs, strict=True)
+        gradients = iter(torch.autograd.grad(ends, leaves, given, create_graph=True, allow_unused=True))
+    found = [next(gradients) if need else None for need in needed[: len(views)]]
+    return *found, *[None] * (len(needed) - len(views))

@@ -60,7 +60,7 @@ def fit(
     from gssc.recipes import own_recipe
     from gssc.train import RunSettings
     from gssc.train.display import plain_console
-    from gssc.train.opening import open_for, suited
+    from gssc.train.open_data import open_for, suited
     from gssc.train.seeds import seed_folders, train_seeds, write_aggregate
 
     place = check_device("device", device or ("cuda" if torch.cuda.is_available() else "cpu"))

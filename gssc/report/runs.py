@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +17,10 @@ import numpy as np
 
 from gssc.checks import fail, first_line
 from gssc.config import with_defaults
-from gssc.readers import LARGEST_LOG, conform, is_number, parse_json, parse_yaml, read_bytes, unpacked, whole
+from gssc.readers import LARGEST_LOG, SUMMARY, conform, is_number, parse_json, parse_yaml, read_bytes, unpacked, whole
 
 SEED_FOLDER = re.compile(r"seed-(\d+)")
 TEACHERS = "teachers"  # the folder of gssc.train.teachers, which needs PyTorch
-NEEDED = ("metric", "validation", "test")  # of a seed's summary.json
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,9 @@ def read_seed(folder: Path) -> SeedRun:
     if not config and not notes:
         problem = "missing" if config is None else "damaged (no settings in it)"
         notes.append(f"{folder / 'config.yaml'}: {problem}")
-    files = (folder / f"{name}.json" for name in ("environment", "dataset", "summary"))
-    environment, dataset, summary = (_read(file, _parse_object, notes) for file in files)
-    if summary is not None and (lacking := [key for key in NEEDED if not _fits(key, summary)]):
-        notes.append(f"{folder / 'summary.json'}: damaged (no {', '.join(lacking)})")
-        summary = {}
+    forms: dict[str, dict[str, Any]] = {"environment": {}, "dataset": {}, "summary": SUMMARY}
+    objects = (_read(folder / f"{name}.json", partial(_parse_object, form), notes) for name, form in forms.items())
+    environment, dataset, summary = objects
     recorded = folder / "metrics.csv.gz"  # of a run that was kept, see gssc.report.variants
     history = _read(recorded, _parse_table, notes) if recorded.exists() else _history(folder / "metrics.jsonl", notes)
     named, written = SEED_FOLDER.fullmatch(folder.resolve().name), (summary or {}).get("seed")
@@ -138,8 +136,8 @@ def _read(path: Path, parse: Callable[[bytes], Any], notes: list[str]) -> Any | 
         return None
 
 
-def _parse_object(raw: bytes) -> dict[str, Any]:
-    value: dict[str, Any] = parse_json(raw, "its text", {}, finite=False)
+def _parse_object(form: dict[str, Any], raw: bytes) -> dict[str, Any]:
+    value: dict[str, Any] = parse_json(raw, "its text", form, finite=False)
     return value
 
 
@@ -173,7 +171,7 @@ def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:
     """Notes where ``OUT/summary.json`` and the seeds beside it tell different stories."""
     notes: list[str] = []
     path = out / "summary.json"
-    summary = _read(path, _parse_object, notes) or {}
+    summary = _read(path, partial(_parse_object, {}), notes) or {}
     listed = [str(seed) for seed in seeds] if isinstance(seeds := summary.get("seeds"), list) else []
     scores = {str(run.seed): run.summary["test"] for run in runs if run.summary}
     unfinished = {str(run.seed) for run in runs if not run.summary}
@@ -186,12 +184,6 @@ def _compare_with_summary(out: Path, runs: list[SeedRun]) -> list[str]:
         if is_number(mean) and numbers and not math.isclose(mean, float(np.mean(numbers)), rel_tol=1e-6):
             notes.append(f"{path}: its mean {mean:g} is not that of its seeds")
     return notes
-
-
-def _fits(key: str, summary: Mapping[str, Any]) -> bool:
-    """Whether an entry is what `gssc train` writes; a score that is not defined (AUROC of one class) is null."""
-    value = summary.get(key)
-    return isinstance(value, str) if key == "metric" else is_number(value) or (key in summary and value is None)
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from gssc.checks import check_installed, fail
 from gssc.distribution import VERSION
 from gssc.files import write_files
-from gssc.readers import is_number
+from gssc.readers import is_number, read_bytes
 from gssc.report.figures import ablation_bars, learning_curves, predictions_plot
 from gssc.report.provenance import duration, provenance, results_markdown, time_per_seed
 from gssc.report.published import published_costs
@@ -144,14 +144,9 @@ def _noted(problems: list[str]) -> Iterator[None]:
 
 def _embedded(path: Path) -> str:
     """The picture as an address that holds it: as an image it can run and load nothing, whoever drew it."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        fail(str(path), "a readable picture", error.strerror)
+    content = read_bytes(path, LARGEST, "picture")
     if b"<svg" not in content[:2000] or not content.rstrip().endswith(b"</svg>"):
         fail(str(path), "a complete SVG picture", f"{len(content)} bytes")
-    if len(content) > LARGEST:
-        fail(str(path), f"a picture of at most {LARGEST:,} bytes", f"{len(content):,}")
     return "data:image/svg+xml;base64," + base64.b64encode(content).decode()
 
 

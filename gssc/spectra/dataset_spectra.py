@@ -85,15 +85,12 @@ def prepare(
             return dataset
     solved = prepare_spectra(dataset, spectrum, rwse, device=device, cache=cache, progress=progress)
     flat = solved.flat
-    new: dict[str, Any] = {"degree": flat.degree}
+    new: dict[str, Any] = {"degree": flat.degree, **solved.attributes()}
     if spectrum is not None:
-        new.update(eigvals=flat.eigvals, eigvecs=flat.eigvecs, eigmask=flat.eigmask)
         new[SIZE] = [*map(size_text, solved.ptr.diff().tolist(), solved.edge_ptr.diff().tolist())]
         empty = int(((flat.available > 0) & ~flat.eigmask.any(1)).sum())
         if empty:
             warn_empty(empty, spectrum.k, stacklevel=3)
-    if rwse is not None:
-        new["rwse"] = flat.rwse
     per_graph = torch.arange(solved.ptr.numel())
     slices = {name: per_graph if name in ("eigvals", "eigmask", SIZE) else solved.ptr for name in new}
     return _attach(dataset, new, slices)

@@ -12,7 +12,7 @@ components, whatever the rounding of others: they are what a raw cut through λ 
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -101,11 +101,9 @@ class Spectrum:
     def scaled(self, exponent: int) -> "Spectrum":
         """That of the operator times 2^exponent."""
         about = self.certificate
-        residual, gap, tolerance = (
-            float(np.ldexp(number, exponent)) for number in (about.residual, about.gap, about.tolerance)
-        )
-        about = replace(about, residual=residual, gap=gap, tolerance=tolerance)
-        return replace(self, values=np.ldexp(self.values, exponent), certificate=about)
+        names = ("residual", "gap", "tolerance")
+        moved: dict[str, Any] = {name: float(np.ldexp(getattr(about, name), exponent)) for name in names}
+        return replace(self, values=np.ldexp(self.values, exponent), certificate=replace(about, **moved))
 
 
 @dataclass(frozen=True)

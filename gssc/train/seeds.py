@@ -23,8 +23,9 @@ from gssc.train import teachers
 from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
 from gssc.train.processes import RunSettings
-from gssc.train.run import Folders, Results, Summary, choose_way, train, train_side_by_side
+from gssc.train.run import Folders, Results, choose_way, train, train_side_by_side
 from gssc.train.run_folder import position_of
+from gssc.train.run_state import Summary
 from gssc.train.stopping import asked, passing_on
 
 MOST_SEEDS = 10_000

@@ -1,21 +1,23 @@
-"""When a run saves, and when it stops: by the clock, by the recipe, on request."""
+"""When a run saves, and when it stops: by the clock, by the recipe, on request; a word where it has become slow."""
 
 import itertools
 import multiprocessing
 import signal
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gssc.config import TrainConfig
-from gssc.train.pace import Pace
 from gssc.train.processes import Processes
 
 # ``train.checkpoint_every`` counts epochs, but where they are short a run is not saved more often than this, except at
 # its end and where it stops. Runs that go side by side wait for each other's checkpoints, and so many times as long.
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
-
+WINDOW = 10.0  # seconds over which steps are counted
+FIRST = 12  # windows that say what is usual: the first minutes
+COLLAPSE = 4  # times slower than usual
 
 _caught: list[int] = []  # signals, by this process
 _asked: list[int] = []  # those that runs beside each other, in threads of this process, are to hear of
@@ -85,6 +87,38 @@ class Clock(dict[str, float]):
     def needs(self, *work: str) -> float:
         """Seconds to allow for such work, with a margin."""
         return 1.0 + 1.5 * sum(self.get(name, 0.0) for name in work)
+
+
+class Pace:
+    """Says once that steps have become ``COLLAPSE`` times slower than in the first minutes, which people notice late.
+
+    Who makes steps counts them in ``steps``, and asks for a ``look`` before one that comes when it is ``due``.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say, self.usual, self.said = say, list[float](), False
+        self.since, self.steps = time.monotonic(), 0
+        self.due = self.since + WINDOW
+
+    def skip(self, seconds: float) -> None:
+        """Time since the last step that went into something else."""
+        self.since += seconds
+        self.due += seconds
+
+    def look(self) -> None:
+        """Compare the window that ends with the first ones."""
+        now = time.monotonic()
+        rate = self.steps / (now - self.since)
+        self.since, self.steps, self.due = now, 0, now + WINDOW
+        usual = statistics.median(self.usual) if self.usual else 0.0
+        if rate * COLLAPSE >= usual:
+            self.usual = [*self.usual, rate][:FIRST]
+        elif not self.said:
+            self.said = True
+            self.say(
+                f"training is {usual / max(rate, 1e-9):.0f} times slower than in its first minutes: do other programs "
+                "use the machine, or its memory?"
+            )
 
 
 class Stopping:

@@ -29,7 +29,7 @@ from gssc.train.loaded import load_run
 from gssc.train.processes import RunSettings
 
 if TYPE_CHECKING:
-    from gssc.train.run import RunState
+    from gssc.train.run_state import RunState
 
 FOLDER = "teachers"  # below that of the student
 KIND = "targets by teachers"

@@ -8,7 +8,19 @@ from scipy.spatial import Delaunay
 from torch_geometric.utils import contains_self_loops, is_undirected, to_scipy_sparse_matrix
 
 from benchmarks import graphs
-from benchmarks.graphs import LARGEST, NODES, SMALLEST, molecule_like, triangulated, voc_like, zinc_like
+from benchmarks.graphs import (
+    LARGEST,
+    NODES,
+    SMALLEST,
+    main,
+    molecule_like,
+    peptide_like,
+    triangulated,
+    voc_like,
+    zinc_like,
+)
+from gssc.recipes import find_recipe
+from gssc.train.open_data import open_for
 
 
 def test_connected_undirected_and_as_large_as_molecules():
@@ -74,3 +86,23 @@ def test_connected_simple_and_repeatable(name):
     assert not adjacency.diagonal().any()
     assert set(np.unique(adjacency.data)) == {1.0}
     assert (adjacency != make(900, seed=1)).nnz == 0
+
+
+@pytest.mark.parametrize("name", ["peptides-func", "peptides-struct"])
+def test_graphs_like_peptides(name):
+    dataset = peptide_like(name, {"train": 200, "val": 2, "test": 2})
+    train = dataset.splits["train"]
+    assert train.num_nodes / 200 == pytest.approx(150.9, rel=0.1)
+    assert train.num_edges / train.num_nodes == pytest.approx(307.3 / 150.9, rel=0.02)
+    for rows, vocabulary in ((train.x, dataset.node_features), (train.edge_attr, dataset.edge_features)):
+        assert rows.amax(0).tolist() == [size - 1 for size in vocabulary]
+    assert train.y.shape == (200, dataset.task.outputs)
+    assert (set(train.y.unique().tolist()) == {0.0, 1.0}) == (name == "peptides-func")
+    assert not torch.equal(dataset.splits["val"].x[:20], dataset.splits["test"].x[:20])
+
+
+def test_a_pack_of_generated_graphs_is_what_a_recipe_reads(tmp_path, capsys):
+    main(["peptides-struct", "--graphs", "4", "--out", str(tmp_path / "g.safetensors")])
+    dataset = open_for(find_recipe("peptides-struct:released"), tmp_path, tmp_path / "g.safetensors")
+    assert [part.num_graphs for part in dataset.splits.values()] == [4, 1, 1]
+    assert "bytes" in capsys.readouterr().out

@@ -4,7 +4,7 @@ from small_run import small_dataset, small_recipe, write_cycles
 
 from gssc.cli.common import pick_device
 from gssc.datasets import write_pack
-from gssc.train.opening import open_for
+from gssc.train.open_data import open_for
 
 
 def test_devices():

@@ -17,7 +17,7 @@ from gssc.files import load_tensors
 from gssc.molecules.supported import why_not_model, why_not_run
 from gssc.recipes import own_recipe
 from gssc.train.build import build_model, build_stores
-from gssc.train.opening import suited
+from gssc.train.open_data import suited
 from gssc.train.processes import Processes
 from gssc.train.step import Position, Trainer
 

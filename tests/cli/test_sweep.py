@@ -10,8 +10,7 @@ from gssc.config import load_recipe
 from gssc.datasets.cycles import cycle_counting
 from gssc.files import load_tensors, read_json
 from gssc.recipes import own_recipe
-from gssc.train import opening as train_opening
-from gssc.train import seeds
+from gssc.train import open_data, seeds
 from gssc.train.sweep import _distribution, parse_axis
 
 runner = CliRunner()
@@ -140,8 +139,8 @@ def test_variants_have_their_own_data(tmp_path, monkeypatch):
         seeds.append(recipe.data.seed)
         return opening(recipe, *rest, quiet=quiet)
 
-    opening = train_opening.open_for
-    monkeypatch.setattr(train_opening, "open_for", open_for)
+    opening = open_data.open_for
+    monkeypatch.setattr(open_data, "open_for", open_for)
     own = [f"data.file={json.dumps(str(tmp_path / 'own.pt'))}", "data.dataset=own", "data.split=random"]
     _, results = sweep(
         tmp_path, "data.seed=1,2", "model.glob=gssc,none", *(part for text in own for part in ("--set", text))

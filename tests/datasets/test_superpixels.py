@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from gssc.datasets import superpixels
+from gssc.datasets import GraphDataset, superpixels, write_pack
+from gssc.datasets.flat import FlatGraphs
+from gssc.datasets.specs import SPECS
+from gssc.recipes import find_recipe
+from gssc.train.open_data import open_for
 
 
 def features(sizes=(12, 9, 30, 12, 40), channels=1, side=28, seed=0):
@@ -164,3 +168,67 @@ def test_about_half_of_the_images_are_mirrored():
     same, turned = (column.view(40, 3).all(1) for column in (found[:, 3] == x[:, 3], found[:, 3] == 31 / 32 - x[:, 3]))
     assert (same != turned).all()  # whole images
     assert 8 < int(turned.sum()) < 32
+
+
+def test_the_published_code_drops_one_of_nine():
+    ptr, x = features(sizes=(12, 10, 30, 12, 40))
+    neighbours, weights = superpixels.published(ptr, x[:, -2:])
+    nearest, _, _ = superpixels.nearest(ptr, x[:, -2:])
+    differing = 0
+    for start, stop in itertools.pairwise(ptr):
+        a = superpixels.similarity(x[None, start:stop, -2:])[0]
+        for node, row in enumerate(np.rint(a * 1e10)):
+            kept = neighbours[start + node]
+            assert len(set(kept.tolist())) == 8
+            assert row[kept].min() >= np.sort(row)[-9]
+            assert np.array_equal(weights[start + node], a[node][kept].astype(np.float32))
+            differing += len(set(kept.tolist()) - set(nearest[start + node].tolist()))
+    assert differing > 0
+
+
+def test_ten_nodes_are_needed():
+    ptr, x = features(sizes=(9, 40))
+    flat = FlatGraphs(*map(torch.from_numpy, (ptr, 8 * ptr, np.zeros((2, 392), int), x, x[:0])), torch.arange(2))
+    with pytest.raises(ValueError, match=r"data\.neighbours is published: expected more than 9 nodes, got 9"):
+        superpixels.with_published_neighbours(GraphDataset("mnist", SPECS["mnist"].task, 3, 1, {"train": flat}, {}))
+
+
+def test_the_published_order_is_that_of_older_numpy():
+    # Found by NumPy 1.23.5 in float64, whose partial sort is that of the published code.
+    random = np.random.RandomState(0)
+    pos = np.round(random.random_sample((20, 2)) * 8) / 8
+    neighbours, _ = superpixels.published(np.array([0, 20]), pos)
+    assert neighbours[:3].tolist() == [
+        [1, 3, 6, 9, 11, 15, 16, 18],
+        [2, 4, 5, 7, 11, 14, 16, 18],
+        [1, 11, 12, 14, 15, 16, 17, 18],
+    ]
+
+
+def test_edges_are_made_by_the_published_rule(tmp_path):
+    ptr, x = features(sizes=(12, 30, 40))
+    _, edge_index, weight = rebuilt(ptr, x)
+    flat = FlatGraphs(*map(torch.from_numpy, (ptr, 8 * ptr, edge_index, x, weight)), torch.arange(3))
+    splits = dict.fromkeys(("train", "val", "test"), flat)
+    dataset = GraphDataset("mnist", SPECS["mnist"].task, 3, 1, splits, {})
+    write_pack(dataset, tmp_path / "mnist.safetensors")
+    as_read, anew = (
+        open_for(find_recipe(name), tmp_path, tmp_path / "mnist.safetensors").splits["train"]
+        for name in ("mnist", "mnist:published-neighbours")
+    )
+    assert torch.equal(as_read.edge_index, flat.edge_index)
+    neighbours, weights = superpixels.published(ptr, x[:, -2:])
+    expected = {
+        (node, neighbour): weight
+        for start, stop in itertools.pairwise(ptr)
+        for node in range(start, stop)
+        for neighbour, weight in zip((start + neighbours[node]).tolist(), weights[node].tolist(), strict=True)
+    }
+    assert dict(zip(map(tuple, anew.ends().T.tolist()), anew.edge_attr[:, 0].tolist(), strict=True)) == expected
+    assert anew.sorted_by_destination() is anew
+    assert torch.equal(anew.x, as_read.x)
+
+
+def test_only_superpixels_have_a_published_rule():
+    with pytest.raises(ValueError, match=r"data\.dataset where data\.neighbours is published: expected one of"):
+        superpixels.with_published_neighbours(GraphDataset("pattern", SPECS["pattern"].task, 3, None, {}, {}))

@@ -104,9 +104,9 @@ def longer_head(model):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (layer_of(OtherLayer), "a layer is a OtherLayer"),
-        (layer_of(GSSCLayer, conv=OtherConv), "its global part is not GSSC"),
-        (layer_of(GSSCLayer, selective=True), "its global part is not GSSC without selection"),
+        (layer_of(OtherLayer), "layers.3 is a OtherLayer, not a GSSCLayer"),
+        (layer_of(GSSCLayer, conv=OtherConv), "layers.3.glob is a OtherConv, not a GSSConv"),
+        (layer_of(GSSCLayer, selective=True), "layers.3.glob.selective is not False"),
         (layer_of(GSSCLayer, kernel="channel"), "layers.3.glob.kernel is not 'shared'"),
         (layer_of(GSSCLayer, self_term=False), "layers.3.glob.self_term is not True"),
         (layer_of(GSSCLayer, out_proj=False), "layers.3.glob"),
@@ -138,7 +138,7 @@ def longer_head(model):
         (replaced("phi.update.1.3"), "phi.update.1.3 is a Adapter, not a Linear"),
         (option("phi.embed.1.eps", 1e-3), "phi.embed.1.eps is not 1e-05"),
         (longer_head, "they do not know its head.mlp.5"),
-        (eps_of_gine, "its local part is not GINE"),
+        (eps_of_gine, "eps of GINE is not zero"),
         (frozen, "layers.3.feed_forward.0.weight is not trained"),
         (tied, "layers.3.feed_forward.0.weight is missing"),
         (without_statistics, "layers.3.norm_ffn.track_running_stats is not True"),

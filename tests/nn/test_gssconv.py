@@ -273,15 +273,18 @@ def test_inner_width_of_a_shared_kernel_and_no_projections():
     narrow = GSSConv(3, 2, "shared", kernel_channels=7)
     assert narrow.lin_q.weight.shape == narrow.lin_sk.weight.shape == (7, 2)
     assert_close(narrow(x, phi, vectors, batch), literal(narrow, x, phi, vectors, ptr))
-    bare = GSSConv(3, 2, out_proj=True, in_proj=False)
-    same = GSSConv(3, 2, out_proj=True)
-    same.load_state_dict(bare.state_dict() | {"lin_o.weight": torch.eye(3), "lin_s.weight": torch.eye(3)})
+    bare, same = (
+        GSSConv(3, 2, "shared", out_proj=True, in_proj=full, kernel_channels=k) for full, k in ((0, None), (1, 2))
+    )
+    unit = {f"lin_{name}.weight": torch.eye(3 if name in "os" else 2) for name in ("q", "k", "o", "sq", "sk", "s")}
+    same.load_state_dict(bare.state_dict() | unit)
     assert_close(bare(x, phi, vectors, batch), same(x, phi, vectors, batch))
     for wrong in ({"kernel": "channel"}, {"kernel": "shared", "selective": True}):
-        with pytest.raises(
-            ValueError, match="kernel_channels: expected None, but for kernel='shared' without selection"
-        ):
-            GSSConv(3, kernel_channels=2, **wrong)
+        for name, value in (("kernel_channels", 2), ("in_proj", False)):
+            with pytest.raises(ValueError, match=rf"{name}: expected \w+, but for kernel='shared' .*without selection"):
+                GSSConv(3, **{name: value}, **wrong)
+    with pytest.raises(ValueError, match="kernel_channels: expected None, but for kernel='shared' with in_proj"):
+        GSSConv(3, kernel="shared", kernel_channels=2, in_proj=False)
 
 
 def test_degree_coefficients_begin_as_they_are_told():

@@ -27,7 +27,7 @@ MAKERS = {
     "GSSCBlock": lambda: GSSCBlock(C, GINEConv(nn.Sequential(nn.Linear(C, C)), train_eps=True), out_proj=True),
     "GSSCLayer": lambda: GSSCLayer(C, gssc.GatedGCN(C), GSSConv(C, selective=True), norm="layer"),
     "GSSConv": lambda: GSSConv(C, 3, degree_scaling=True, out_proj=True),
-    "GSSConv, small": lambda: GSSConv(C, 3, degree_scaling=True, degree_init="small", in_proj=False),
+    "GSSConv, small": lambda: GSSConv(C, 3, "shared", degree_scaling=True, degree_init="small", in_proj=False),
     "GatedGCN": lambda: gssc.GatedGCN(C),
     "GraphHead": lambda: gssc.nn.GraphHead(C, 2),
     "LocalGCN": lambda: gssc.nn.LocalGCN(C),

@@ -1,5 +1,6 @@
 """Accuracy side by side: settings are equal but for the part and its width, and what has finished is shown."""
 
+import itertools
 import json
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from gssc.recipes import find_recipe
 from tools import side_by_side
 from tools.equal_width import equal_width
-from tools.side_by_side import EPOCHS, PARTS, main, overrides, parameters
+from tools.side_by_side import CONTROLS, EPOCHS, PARTS, main, overrides, parameters
 
 
 def test_the_nearest_width():
@@ -20,9 +21,25 @@ def test_the_nearest_width():
 def test_parameters_are_within_ten_percent(name):
     wanted = parameters(find_recipe(name))
     for part in PARTS:
-        changes = overrides(name, part)
+        changes = overrides(name, part, EPOCHS[name])
         assert abs(parameters(find_recipe(name).override(changes)) / wanted - 1) <= 0.1
         assert f"train.epochs={EPOCHS[name]}" in changes
+
+
+def test_controls_have_a_fifth_of_the_schedule(capsys):
+    names = ["zinc-full", "cycles-3", "mnist"]
+    main(["--controls", "--list", "--recipes", *names])
+    lines = capsys.readouterr().out.splitlines()
+    for line, (name, part) in zip(lines, itertools.product(names, CONTROLS), strict=True):
+        words = line.split()
+        assert words[:4] == ["gssc", "train", name, f"model.glob={part}"]
+        changed = find_recipe(name).override([word for word in words[3:] if "=" in word])
+        full = 500 if name == "zinc-full" else find_recipe(name).train.epochs
+        assert changed.train.epochs == full / 5
+        assert 0 < changed.optim.warmup_epochs <= changed.train.epochs / 10
+        assert words[words.index("--out") + 1] == f"runs/controls/{name}/{part}"
+    main(["--controls", "--recipes", "cycles-3", "--parts", "gsc", "--epochs", "2", "--list"])
+    assert " train.epochs=2 " in capsys.readouterr().out
 
 
 def test_commands_and_report(tmp_path, capsys, monkeypatch):

@@ -13,7 +13,7 @@ import torch
 from small_run import SMALL, outcome, run_small, write_cycles
 
 from gssc.tasks import Task
-from gssc.train import run
+from gssc.train import run_state
 
 KILLS = 20
 EPOCHS, SLOW_EPOCHS = 4, 60
@@ -53,8 +53,8 @@ def ticking(at, report) -> None:
     around(torch.optim.AdamW, "step", "step")
     around(Task, "score", "score")
     around(Path, "mkdir", "folder")
-    around(run, "raw_outputs", "predict")
-    around(run, "build_model", "build")
+    around(run_state, "raw_outputs", "predict")
+    around(run_state, "build_model", "build")
 
 
 def life(root: Path, out: str, at: int | None) -> tuple[bool, list[str]]:

@@ -15,11 +15,10 @@ from gssc.config import load_recipe
 from gssc.files import DamagedFileError, load_tensors
 from gssc.nn.rivals import RIVALS
 from gssc.tasks import Task
-from gssc.train import RunSettings, load_run, run_folder, train
-from gssc.train import run as run_module
+from gssc.train import RunSettings, load_run, run_folder, run_state, train
 from gssc.train.checkpoint import check_same_run
-from gssc.train.run import RunState
 from gssc.train.run_folder import RunFolder
+from gssc.train.run_state import RunState
 from gssc.train.step import NonFiniteLossError, Position, Trainer
 from gssc.train.stopping import Clock
 
@@ -413,13 +412,13 @@ def test_a_checkpoint_that_is_always_due_is_written_at_every_step(root, tmp_path
 
 
 def test_test_scores_have_float32_products(root, tmp_path, monkeypatch):
-    seen, original = [], run_module.raw_outputs
+    seen, original = [], run_state.raw_outputs
 
     def raw_outputs(*args):
         seen.append(torch.get_float32_matmul_precision())
         return original(*args)
 
-    monkeypatch.setattr(run_module, "raw_outputs", raw_outputs)
+    monkeypatch.setattr(run_state, "raw_outputs", raw_outputs)
     settings = RunSettings(torch.device("cpu"), root / "cache", quiet=True)
     train(small_recipe("train.precision=tf32", "train.epochs=1"), small_dataset(root), 0, tmp_path, settings)
     assert seen == ["highest"]
@@ -428,7 +427,7 @@ def test_test_scores_have_float32_products(root, tmp_path, monkeypatch):
 def test_a_score_that_is_never_a_number_keeps_the_last_weights(root, tmp_path, monkeypatch):
     """Also where averaged weights live in a model of their own, and the run stops before the test."""
     monkeypatch.setattr(Trainer, "score", lambda self, store: (1.0, math.nan))
-    monkeypatch.setattr(run_module, "score", lambda *args: (1.0, math.nan))
+    monkeypatch.setattr(run_state, "score", lambda *args: (1.0, math.nan))
     settings = {"cache": root / "cache", "quiet": True}
     dataset, recipe = small_dataset(root), small_recipe("train.ema=0.9")
     summary = train(recipe, dataset, 0, tmp_path / "whole", RunSettings(torch.device("cpu"), **settings))
@@ -491,12 +490,12 @@ def test_patience_ends_a_run_with_its_best_weights(root, monkeypatch):
 
 
 def test_a_training_loss_far_above_validation_is_said_once(root, monkeypatch):
-    monkeypatch.setattr(run_module, "LONG_BEHIND", 2)
+    monkeypatch.setattr(run_state, "LONG_BEHIND", 2)
     losses = iter([1e-9, 1e9, 1e-9, 1e-9, 1e-9])
     evaluate = Trainer.evaluate
     monkeypatch.setattr(Trainer, "evaluate", lambda *args: (next(losses), evaluate(*args)[1]))
     said = []
-    monkeypatch.setattr(run_module.Display, "say", lambda self, text: said.append(text))
+    monkeypatch.setattr(run_state.Display, "say", lambda self, text: said.append(text))
     run_small(root, "behind", "train.epochs=5")
     (line,) = [text for text in said if "training loss" in text]
     assert line.startswith("the training loss has been more than 2 times that of validation 2 times: too much dropout")

@@ -14,6 +14,7 @@ from gssc.train import run as run_module
 from gssc.train.processes import Processes
 from gssc.train.run import train_side_by_side
 from gssc.train.run_folder import position_of
+from gssc.train.run_state import RunState
 from gssc.train.seeds import train_seeds
 from gssc.train.step import NonFiniteLossError, Trainer
 from gssc.train.stopping import Clock, Stopping
@@ -86,14 +87,14 @@ def test_stopped_together_and_resumed_each_has_its_own_bytes(root, tmp_path, mon
 
 
 def test_one_whose_loss_is_no_number_leaves_the_others_alone(root, tmp_path, monkeypatch, plainly):
-    original = run_module.RunState.finish_steps
+    original = RunState.finish_steps
 
     def finish_steps(self):
         if self.seed == 0 and self.position.epoch == 2:
             self.position.losses[1] = torch.tensor(float("nan"))
         original(self)
 
-    monkeypatch.setattr(run_module.RunState, "finish_steps", finish_steps)
+    monkeypatch.setattr(RunState, "finish_steps", finish_steps)
     folders = [tmp_path / f"seed-{seed}" for seed in range(3)]
     with pytest.raises(NonFiniteLossError, match=r"^seed 0: .* at epoch 2, step 2; the last good .* of epoch 1$"):
         start(root, folders)

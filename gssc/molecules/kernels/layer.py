@@ -26,6 +26,7 @@ from gssc.molecules.kernels.common import (
     tile_of,
     with_bias,
 )
+from gssc.ops.conv.kernels import self_scale
 from gssc.ops.tile_kernels import linear, matrix, product, put_linear_gradient, put_vector, tile_at, vector
 
 LOCAL = tl.constexpr(0)
@@ -51,16 +52,6 @@ def edge_vector(batch, replica, kind, C: tl.constexpr, EDGES: tl.constexpr):
     else:
         e = tl.zeros([C], tl.float32)
     return e[None, :]
-
-
-@triton.jit
-def self_scale(p, gains, M: tl.constexpr):
-    """(P⊙P) A_s: [T, C], or [T, 1] where gains are shared."""
-    if M.SHARED:
-        scale = tl.sum(p * p * tl.trans(gains), 1)[:, None]
-    else:
-        scale = product(p * p, gains, M.PRECISION)
-    return scale
 
 
 @triton.jit
@@ -112,7 +103,7 @@ def mix_forward(batch, data, layer, salt, normed, training, p_local, p_global, M
         if M.LIN_OUT >= 0:
             far += vector(weights + M.LIN_OUT + M.C * M.C, M.C)[None, :]
         if M.LIN_S >= 0:
-            scale_s = self_scale(p, gains_of(layer.self_gains, slot, M), M)
+            scale_s = self_scale(p, gains_of(layer.self_gains, slot, M), M.SHARED, M.PRECISION)
             far += scale_s * linear(scaled, weights + M.LIN_S, M.C, M.C, M.PRECISION)
         far = dropped(far, p_global, key, salt + GLOBAL, slot - first, M.T, M.C)
     result = tl.where(valid, x + far, 0.0)
@@ -267,7 +258,7 @@ def mix_backward(batch, data, layer, back, salt, normed, accumulate, p_local, p_
         d_state = product(d_state, matrix(weights + M.LIN_O, M.C, M.C), M.PRECISION)
         d_scaled = product(p, d_state, M.PRECISION)
         if M.LIN_S >= 0:
-            scale_s = self_scale(p, gains_of(layer.self_gains, slot, M), M)
+            scale_s = self_scale(p, gains_of(layer.self_gains, slot, M), M.SHARED, M.PRECISION)
             d_self = d_far * linear(scaled, weights + M.LIN_S, M.C, M.C, M.PRECISION)
             if M.SHARED:
                 k = tl.arange(0, M.KP)

@@ -10,16 +10,15 @@ pass is itself to be differentiated, that consists of the ops of ``graph_sums``.
 """
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import add
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from gssc.ops.graph_sums.torch import from_state, to_state
-from gssc.ops.op import op, promoted
+from gssc.ops.graph_sums.torch import from_state
+from gssc.ops.op import composed_gradients, op, promoted
 from gssc.ops.segments import Bucket, buckets
 
 Piece = tuple[Bucket, Tensor, Tensor]  # a group of graphs with its part of P and of P⊙P, padded: [B, size, K]
@@ -198,34 +197,29 @@ def backward(
         d_o, d_a = d_o.to(ctx.dtype_o) if need_o else None, d_a.to(gains.dtype) if need_a else None
         d_s, d_as = d_s.to(x_s.dtype) if need_s else None, d_as.to(self_gains.dtype) if need_as else None
         return d_o, d_s, None, d_a, d_as, d_bias, None
-    d_p: list[Tensor] = []  # terms of it
-    # A second derivative reaches U twice: through the gradients below, which used it, and as an output of its own.
-    d_state = grad_state
-    if gains is not None and grad is not None:
-        answer = to_state(vectors, grad, ptr)
-        d_state = gains * answer if grad_state is None else gains * answer + grad_state
-        if need_a:
-            d_a = (state * answer).sum_to_size(gains.shape).to(gains.dtype)
-        if need_p:
-            d_p.append(from_state(grad, (gains * state).transpose(1, 2), ptr))
-    if gains is not None and d_state is not None:
-        if need_o:
-            d_o = from_state(vectors, d_state, ptr).to(ctx.dtype_o)
-        if need_p:
-            d_p.append(from_state(x_o, d_state.transpose(1, 2), ptr))
-    if self_gains is not None and grad is not None and (need_s or need_as or need_p):
-        squares = vectors.to(promoted(vectors, least=torch.float32)).square()
-        if need_s:
-            d_s = (from_state(squares, self_gains, ptr) * grad).to(x_s.dtype)
-        if need_as or need_p:
-            product = grad.to(squares.dtype) * x_s
-            if self_gains.shape[2] == 1:
-                product = product.sum(1, keepdim=True)
-            if need_as:
-                d_as = to_state(squares, product, ptr).to(self_gains.dtype)
-            if need_p:
-                d_p.append(2.0 * vectors * from_state(product, self_gains.transpose(1, 2), ptr))
-    return d_o, d_s, reduce(add, d_p).to(vectors.dtype) if d_p else None, d_a, d_as, d_bias, None
+    need_state = gains is not None and (need_o or need_p)
+    needed, inputs = (need_state, need_s, need_p, need_a, need_as), (state, x_s, vectors, gains, self_gains)
+    d_state, d_s, d_p, d_a, d_as = composed_gradients(partial(composed, ptr), inputs, needed, grad)
+    # A second derivative reaches U twice: through the gradients above, which used it, and as an output of its own.
+    if gains is not None and grad_state is not None:
+        d_state = grad_state if d_state is None else d_state + grad_state
+    if d_state is not None and need_o:
+        d_o = from_state(vectors, d_state, ptr).to(ctx.dtype_o)
+    if d_state is not None and need_p:
+        more = from_state(x_o, d_state.transpose(1, 2), ptr).to(vectors.dtype)
+        d_p = more if d_p is None else d_p + more
+    return d_o, d_s, d_p, d_a, d_as, d_bias, None
+
+
+def composed(
+    ptr: Tensor, state: Tensor, x_s: Tensor | None, vectors: Tensor, gains: Tensor | None, self_gains: Tensor | None
+) -> Tensor:
+    """H up to the bias from U, [N, C], by the ops of ``graph_sums``: differentiable any number of times."""
+    mixed: Any = None if gains is None else from_state(vectors, gains * state, ptr)
+    if self_gains is None:
+        return mixed
+    scale = from_state(vectors.to(promoted(vectors, least=torch.float32)).square(), self_gains, ptr)
+    return scale * x_s if mixed is None else mixed + scale * x_s
 
 
 conv.register_autograd(backward, setup_context=setup)

@@ -16,7 +16,6 @@ P, and derivatives of the backward pass, are those of ``torch.py``.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,9 +23,10 @@ from torch import Tensor
 
 from gssc.ops.conv import torch as collapsed
 from gssc.ops.conv.torch import Gradients, Saved
+from gssc.ops.graph_sums.torch import to_state
 from gssc.ops.launch import contiguous, kernels_of, launch
 from gssc.ops.linears.triton import column_sums
-from gssc.ops.op import is_traced, op
+from gssc.ops.op import composed_gradients, is_traced, op
 from gssc.ops.tiles import Tiles
 from gssc.ops.triton_support import multiprocessors, power_of_two, wants_exact
 
@@ -91,13 +91,13 @@ def _flags(gains: Tensor | None, self_gains: Tensor | None, parts: int) -> dict[
     return {"SHARED": shared, "SELF_SHARED": self_shared, "PARTS": parts}
 
 
-@op("gssc::conv_triton")
+@op("gssc::conv_triton", fake=lambda *inputs: collapsed.empty_results(inputs, torch.float32))
 def conv_triton(
     x_o: Tensor | None, x_s: Tensor | None, vectors: Tensor, gains: Tensor | None, self_gains: Tensor | None,
     bias: Tensor | None, ptr: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """H [N, C] and U [G, K, C] in float32 (empty without the global term)."""
-    out, state = _empty_results(x_o, x_s, vectors, gains, self_gains, bias, ptr)
+    out, state = collapsed.empty_results((x_o, x_s, vectors, gains, self_gains, bias, ptr), torch.float32)
     (nodes, c), k, graphs = out.shape, vectors.shape[1], ptr.shape[0] - 1
     if nodes == 0 or k == 0 or c == 0:
         return (out.zero_() if bias is None else out.copy_(bias.expand_as(out))), state.zero_()
@@ -118,12 +118,7 @@ def conv_triton(
     return out, state
 
 
-@conv_triton.register_fake
-def _empty_results(*inputs: Any) -> tuple[Tensor, Tensor]:
-    return collapsed.empty_results(inputs, torch.float32)
-
-
-@op("gssc::conv_triton_backward")
+@op("gssc::conv_triton_backward", fake=collapsed.empty_gradients)
 def conv_triton_backward(grad: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """∂X_o, ∂X_s, ∂A and ∂A_s; empty for a term that is not there. Not differentiable."""
     x_s, *others = saved
@@ -175,9 +170,6 @@ def _over_blocks(sums: Tensor, gains: Tensor | None) -> Tensor:
     return sums if gains is None or sums.shape[2] == gains.shape[2] else sums.sum(2, keepdim=True)
 
 
-conv_triton_backward.register_fake(collapsed.empty_gradients)
-
-
 def _backward(ctx: Any, grad: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
     return collapsed.backward(ctx, grad, grad_state, conv_triton_backward if is_traced(grad) else _gradients)
 
@@ -198,17 +190,18 @@ class ConvOfRows:
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, vectors, gains, self_gains, bias, ptr, state = ctx.saved_tensors
-        needs, (x_o, x_s) = ctx.needs_input_grad, rows.chunk(2, dim=1)
-        saved = (x_s, vectors, gains, self_gains, ptr, state)
-        if grad is None or needs[1] or torch.is_grad_enabled():
-            inner = SimpleNamespace(saved_tensors=(*saved, x_o), needs_input_grad=(needs[0], *needs))
-            inner.dtype_o, inner.dtype_bias = rows.dtype, None if bias is None else bias.dtype
-            d_o, d_s, *rest = collapsed.backward(inner, grad, None, _gradients)
-            if d_o is not None:
-                d_o = torch.cat([d_o, torch.zeros_like(d_o) if d_s is None else d_s], 1)
-            return d_o, *rest
+        needs = ctx.needs_input_grad
+        if needs[1] or torch.is_grad_enabled():
+
+            def composed(rows: Tensor, vectors: Tensor, gains: Tensor, self_gains: Tensor, bias: Any) -> Tensor:
+                x_o, x_s = rows.chunk(2, dim=1)
+                h = collapsed.composed(ptr, to_state(vectors, x_o, ptr), x_s, vectors, gains, self_gains)
+                return h if bias is None else h + bias
+
+            return composed_gradients(composed, (rows, vectors, gains, self_gains, bias), needs, grad)
+        saved = (rows.chunk(2, dim=1)[1], vectors, gains, self_gains, ptr, state)
         d_rows = grad.new_empty(rows.shape)
         *_, d_gains, d_self = _gradients(grad, saved, d_rows.chunk(2, dim=1))
         d_bias = column_sums(grad, bias.dtype) if needs[4] else None

@@ -23,6 +23,7 @@ differentiated, it is made of PyTorch's ops.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -38,14 +39,8 @@ from gssc.ops.launch import kernels_of, launch
 from gssc.ops.linears import mergeable, op_of_linears
 from gssc.ops.linears import triton as products
 from gssc.ops.norm import NormState
-from gssc.ops.norm.triton import (
-    composed_norm,
-    merge_moments,
-    move_running_statistics,
-    norm_backward,
-    norm_forward,
-    normalized_by,
-)
+from gssc.ops.norm.naive import move_running_statistics
+from gssc.ops.norm.triton import composed_norm, merge_moments, norm_backward, norm_forward, normalized_by
 from gssc.ops.op import composed_gradients, is_traced, op, weight_and_bias
 from gssc.ops.random import dropped, rescale, threshold
 from gssc.ops.triton_support import multiprocessors, wants_exact
@@ -218,7 +213,8 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
         return (*[None] * 6, *absent)
     saved = ctx.saved_tensors
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        return (*_composed_gradients(ctx, saved, grad_nodes, grad_edges), *absent)
+        needed = ctx.needs_input_grad[:6]
+        return (*composed_gradients(_composed(ctx.numbers, saved), saved[:6], needed, grad_nodes, grad_edges), *absent)
     _, training, residual, _, dropout, site = ctx.numbers
     if grad_nodes is None:
         grad_nodes = saved[0].new_zeros(saved[-2].shape[1:])
@@ -229,18 +225,6 @@ def _backward(ctx: Any, grad_nodes: Tensor | None, grad_edges: Tensor | None, *_
         d_shift, d_scale = others[-1].unbind()
         d_norm = [d_scale.to(saved[4].dtype), d_shift.to(saved[5].dtype)]
     return (d_told, *d_edges, *d_norm, *absent)
-
-
-def _composed_gradients(ctx: Any, saved: Sequence[Any], *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of what nodes tell, e, W, bias, γ and β by PyTorch's ops."""
-    results = _composed(ctx.numbers, saved)
-
-    def function(*inputs: Any) -> Any:
-        pairs = zip(results(*inputs), grads, strict=True)
-        return [result.to(grad.dtype) for result, grad in pairs if grad is not None]
-
-    needed = [bool(need) for need in ctx.needs_input_grad[:6]]
-    return composed_gradients(function, saved[:6], needed, [grad for grad in grads if grad is not None])
 
 
 def _composed(numbers: Any, saved: Sequence[Any]) -> Any:
@@ -258,7 +242,8 @@ def _composed(numbers: Any, saved: Sequence[Any]) -> Any:
             return F.linear(rows, weight, bias)
 
         t, s, b, own = told.chunk(4, 1)
-        nodes, edges = composed(t, s, b, Inputs(t, (), edge_index, e, project, residual=residual, eps=eps), update)
+        inputs = Inputs(t, (), edge_index, e, project, residual=residual, eps=eps)
+        nodes, edges = composed(t, s, b, inputs, partial(partial, update))
         return nodes + own, edges
 
     return function
@@ -306,19 +291,16 @@ class _WithUpdate:
         *saved, x, scale, shift, nodes, node_stats = ctx.saved_tensors
         norm, mask, seed, form = ctx.update
         if torch.is_grad_enabled():  # somebody will differentiate the result
-            results, grads = _composed(ctx.numbers, saved), (grad, grad_edges)
+            messages, needs = _composed(ctx.numbers, saved), ctx.needs_input_grad
 
-            def function(*inputs: Any) -> Any:
-                h, edges = results(*inputs[:6])
+            def composed(*inputs: Any) -> tuple[Tensor, Tensor]:
+                h, edges = messages(*inputs[:6])
                 x, scale, shift = inputs[6:]
                 out = composed_norm(h, None, x, scale, shift, None, None, mask, seed, node_stats, norm.eps, form)
-                pairs = zip((out, edges), grads, strict=True)
-                return [result.to(grad.dtype) for result, grad in pairs if grad is not None]
+                return out, edges
 
-            needs = ctx.needs_input_grad
-            needed = [bool(need) for need in (*needs[:6], *needs[-4:-1])]
-            given = [grad for grad in grads if grad is not None]
-            gradients = composed_gradients(function, [*saved[:6], x, scale, shift], needed, given)
+            inputs, needed = (*saved[:6], x, scale, shift), (*needs[:6], *needs[-4:-1])
+            gradients = composed_gradients(composed, inputs, needed, grad, grad_edges)
             return (*gradients[:6], *[None] * (len(needs) - 10), *gradients[6:], None)
         d_nodes = d_scale = d_shift = d_x = None
         if grad is not None:
@@ -337,7 +319,7 @@ def gated_messages(
 
     Last, whether the ``update`` of nodes is done.
     """
-    x, tell, edge_index, edge_attr, lin_edge, _, mask, residual, eps, dropout, seed, site = inputs
+    x, tell, edge_index, edge_attr, lin_edge, _, mask, residual, eps, dropout, seed, site, _ = inputs
     state: Any = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
     scale, shift, mean, variance, batches, norm_eps, momentum, training = state
     moves = training and momentum is not None and not is_traced(x)  # with the op itself, as in ``norm``
@@ -371,5 +353,5 @@ def gated_messages(
     else:
         nodes, new_edges, stats, *_ = _messages(told, *others)
         if training and not moves:
-            move_running_statistics(stats.unsqueeze(0), mean, variance, batches, None, None, None, momentum)
+            move_running_statistics(stats[2:], mean, variance, batches, momentum)
     return nodes, new_edges if need_edges else None, merged and update is not None

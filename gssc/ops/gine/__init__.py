@@ -107,7 +107,7 @@ class _BaggedMessages(torch.autograd.Function):
         needed = ctx.needs_input_grad
         if torch.is_grad_enabled():  # somebody will differentiate the result
             inputs = (x, edge_attr, eps, edge_index)
-            return *composed_gradients(gathered_messages, inputs, needed[:4], grad), *[None] * 6
+            return composed_gradients(gathered_messages, inputs, needed, grad)
         change = torch.ops.aten.threshold_backward(grad.index_select(0, edge_index[1]), message, 0)
         d_x = d_eps = None
         if needed[0]:

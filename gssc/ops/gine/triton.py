@@ -19,7 +19,7 @@ from gssc.ops.launch import contiguous, kernels_of
 from gssc.ops.op import composed_gradients, empty_like, op
 
 
-@op("gssc::gine_messages")
+@op("gssc::gine_messages", fake=empty_like)
 def gine_messages(
     x: Tensor, edge_attr: Tensor | None, eps: Tensor | None, edge_index: Tensor,
     by_target: Tensor, sources: Tensor, target_ptr: Tensor, by_source: Tensor, targets: Tensor, source_ptr: Tensor,
@@ -32,9 +32,6 @@ def gine_messages(
         features = contiguous(x, edge_attr)
         grid.over_nodes(kernels.forward_nodes, *features, eps, by_target, sources, target_ptr, out, RELU=True)
     return out
-
-
-gine_messages.register_fake(empty_like)
 
 
 @op("gssc::gine_messages_backward")
@@ -65,7 +62,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     x, _, eps, *_ = inputs = ctx.saved_tensors
     needed = ctx.needs_input_grad
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        return *composed_gradients(gathered_messages, inputs[:4], needed[:4], grad), *[None] * 6
+        return composed_gradients(gathered_messages, inputs[:4], needed, grad)
     d_x, *d_edges = gine_messages_backward(grad, inputs, needed[1])
     d_eps = (grad * x).sum(dtype=torch.float32).to(eps.dtype).view_as(eps) if needed[2] else None
     return d_x, d_edges[0] if d_edges else None, d_eps, *[None] * 7
@@ -74,7 +71,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 gine_messages.register_autograd(_backward, setup_context=_setup)
 
 
-@op("gssc::neighbor_sum")
+@op("gssc::neighbor_sum", fake=empty_like)
 def neighbor_sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor, source_ptr: Tensor) -> Tensor:
     """Σ_j x_j for every node i, [N, C]; of an ``EdgePlan``, the last two are what the backward pass sums by."""
     out = empty_like(x)
@@ -84,9 +81,6 @@ def neighbor_sum(x: Tensor, sources: Tensor, target_ptr: Tensor, targets: Tensor
         tensors = (x.contiguous(), None, None, None, sources, target_ptr, out)
         grid.over_nodes(kernels.forward_nodes, *tensors, RELU=False)
     return out
-
-
-neighbor_sum.register_fake(empty_like)
 
 
 def _setup_sum(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

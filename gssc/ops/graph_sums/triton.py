@@ -89,7 +89,7 @@ def pairs_from_state(vectors: Tensor, state: Tensor, ptr: Tensor) -> Tensor:
     return from_state(vectors, state.flatten(1, 2), ptr, True)
 
 
-@op("gssc::segment_sum_triton")
+@op("gssc::segment_sum_triton", fake=lambda x, batch, ptr: x.new_empty(ptr.shape[0] - 1, x.shape[1]))
 def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
     """s_g = Σ_{v in g} x_v, [G, C], summed in float32 whatever the precision of matrix products is."""
     out = x.new_empty((ptr.shape[0] - 1, x.shape[1]), dtype=torch.float32)
@@ -105,9 +105,6 @@ def segment_sum(x: Tensor, batch: Tensor | None, ptr: Tensor) -> Tensor:
     if partial is not None:
         tiles.reduce(partial, ptr, out)
     return out.to(x.dtype)
-
-
-segment_sum.register_fake(lambda x, batch, ptr: x.new_empty(ptr.shape[0] - 1, x.shape[1]))
 
 
 def _segment_sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

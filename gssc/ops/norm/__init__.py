@@ -1,6 +1,9 @@
 """What stands between the products of a layer: norms with residuals, dropout, ReLU, scales by degree."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from operator import add
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -58,42 +61,44 @@ def residual_norm(
         check_choice("backend", backend, BACKENDS)
     if not branches:
         fail("branches", "one or two", "none")
+    states: Sequence[NormState] | None = None
     if backend in ("naive", "triton"):
-        states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
-        if not training:
-            branches, seed = [branch._replace(dropout=0.0) for branch in branches], None
-        _check(x, branches, states, mask, seed, activation)
-        if backend == "triton":
-            check_on_gpu("rows", branches[0].rows)
+        states = _checked(x, branches, mask, seed, activation, backend)
+    elif backend == "auto" and branches[0].rows.is_cuda:
+        states = _fusible(x, branches, training)
+    if states is not None:
+        if not (training and any(branch.dropout for branch in branches)):
+            seed = None
+        elif seed is None:
+            seed = new_seeds(1, branches[0].rows.device)[0]
         form = naive if backend == "naive" else triton
         return form.residual_norm(x, branches, states, mask, seed, site, activation)
-    if branches[0].rows.is_cuda and backend == "auto":
-        fusible = _fusible(x, branches, training)
-        if fusible is not None:
-            if not (training and any(branch.dropout for branch in branches)):
-                seed = None
-            elif seed is None:
-                seed = new_seeds(1, branches[0].rows.device)[0]
-            return triton.residual_norm(x, branches, fusible, mask, seed, site, activation)
-    total: Tensor | None = None
+    normed: list[Callable[[], Tensor]] = []
     for rows, norm, p, residual in branches:
-        added = x if residual else None
-        h = rows if activation else dropout(rows, p, training, added)
+        h = rows if activation else dropout(rows, p, training, x if residual else None)
         state = norm_state(norm) if mask is None else None
         if state is not None and state.momentum is not None and (h.shape[0] > 1 or not state.training):
             # What the module does with an ordinary batch.
             if state.training:
                 state.batches.add_(1)
             weight, bias, mean, variance = state[:4]
-            h = F.batch_norm(h, mean, variance, weight, bias, state.training, state.momentum, state.eps)
+            plain = mean, variance, weight, bias, state.training, state.momentum, state.eps
+            normed.append(partial(F.batch_norm, h, *plain))
         else:
             assert isinstance(norm, nn.Module)
-            # One that looks at other rows, `gssc.nn.BatchNorm`, is told which of them are real.
-            h = norm(h) if mask is None or not hasattr(norm, "synchronized") else norm(h, mask)
-        h = dropout(h.relu(), p, training, added) if activation else h
-        total = h if total is None else total + h
-    assert total is not None
-    return total
+            normed.append(begun_norm(norm, h, mask))
+    if activation:
+        _, _, p, residual = branches[0]
+        return dropout(normed[0]().relu(), p, training, x if residual else None)
+    return reduce(add, [norm() for norm in normed])
+
+
+def begun_norm(norm: Callable[..., Any], h: Tensor, mask: Tensor | None) -> Callable[[], Tensor]:
+    """What gives norm(h) when it is called; a norm over processes tells them its moments now."""
+    if getattr(norm, "synchronized", False):
+        return norm(h, mask, later=True)
+    # One that looks at other rows, `gssc.nn.BatchNorm`, is told which of them are real.
+    return partial(norm, h) if mask is None or not hasattr(norm, "synchronized") else partial(norm, h, mask)
 
 
 def norm_state(norm: object) -> NormState | None:
@@ -135,11 +140,12 @@ def _fusible(x: Tensor | None, branches: Sequence[Branch], training: bool) -> li
     return states
 
 
-def _check(
-    x: Tensor | None, branches: Sequence[Branch], states: Sequence[NormState], mask: Tensor | None,
-    seed: Tensor | None, activation: bool,
-) -> None:  # fmt: skip
-    """Fail where something does not fit."""
+def _checked(
+    x: Tensor | None, branches: Sequence[Branch], mask: Tensor | None, seed: Tensor | None, activation: bool,
+    backend: str,
+) -> list[NormState]:  # fmt: skip
+    """The states of the norms, for a backend that was asked for; an error where something does not fit."""
+    states = [state for branch in branches if (state := norm_state(branch.norm)) is not None]
     if len(branches) not in (1, 2) or (activation and len(branches) == 2):
         fail("branches", "one, or two without activation", len(branches))
     if len(states) != len(branches):
@@ -153,8 +159,9 @@ def _check(
     check_shapes(("x", x, (rows, channels)), ("mask", mask, (rows,)), ("seed", seed, (SEED_WORDS,)))
     if mask is not None and mask.dtype != torch.bool:
         fail("mask", "a boolean tensor (True = real)", mask.dtype)
-    if seed is None and any(branch.dropout for branch in branches):
-        fail("seed", "a seed from new_seeds, for dropout", "None")
+    if backend == "triton":
+        check_on_gpu("rows", branches[0].rows)
+    return states
 
 
 def residual_feed_forward(
@@ -185,7 +192,8 @@ def residual_feed_forward(
         [N, C].
     """
     inner, _, drop, outer, last = network
-    state, simple = None, False
+    state: Sequence[NormState] | None = None
+    simple = False
     if backend != "torch" and (backend != "auto" or x.is_cuda):
         simple = unmodified(inner, outer, bias=True) and unmodified(network, kind=type(network)) and drop.p == last.p
     if backend == "auto":
@@ -205,10 +213,7 @@ def residual_feed_forward(
         branch = Branch(fed, norm, p)
         return residual_norm(x, [branch], mask, training=training, seed=seed, site=site + 1, backend="naive")
     if state is None:
-        check_on_gpu("x", x)
-        known = norm_state(norm)
-        state = [] if known is None else [known]
-        _check(x, [Branch(x, norm, p)], state, mask, seed, False)
+        state = _checked(x, [Branch(x, norm, p)], mask, seed, False, backend)
     return fused_feed_forward(x, inner, outer, state[0], mask, seed, p, site)  # type: ignore[arg-type]
 
 

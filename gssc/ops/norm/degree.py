@@ -7,8 +7,9 @@ from torch import Tensor
 
 from gssc.ops.launch import contiguous, launch
 from gssc.ops.linears.triton import column_sums
+from gssc.ops.norm import naive
 from gssc.ops.norm.triton import HELD, HELD_CHANNELS
-from gssc.ops.op import empty_like, op, promoted
+from gssc.ops.op import composed_gradients, empty_like, op, promoted
 from gssc.ops.triton_support import power_of_two
 
 
@@ -30,13 +31,10 @@ def _scale(x: Tensor, grad: Tensor | None, a: Tensor, b: Tensor, degree: Tensor,
     return out
 
 
-@op("gssc::degree_scale")
+@op("gssc::degree_scale", fake=empty_like)
 def degree_scale(x: Tensor, scale: Tensor, log_scale: Tensor, degree: Tensor) -> Tensor:
     """X ⊙ (a + b log(1 + d)), [N, C]."""
     return _scale(x, None, scale, log_scale, degree, None)
-
-
-degree_scale.register_fake(empty_like)
 
 
 @op("gssc::degree_scale_backward")
@@ -56,11 +54,9 @@ def _(grad: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 def _backward_degree(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    x, scale, log_scale, degree = ctx.saved_tensors
+    x, scale, log_scale, degree = saved = ctx.saved_tensors
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        log_degree = torch.log1p(degree.to(x.dtype)).unsqueeze(1)
-        along = grad * x
-        return grad * (scale + log_scale * log_degree), along.sum(0), (along * log_degree).sum(0), None
+        return composed_gradients(naive.degree_scale, saved, ctx.needs_input_grad, grad)
     d_x, sums = _degree_backward(grad, x, scale, log_scale, degree)
     return d_x, sums[0].to(scale.dtype), sums[1].to(log_scale.dtype), None
 

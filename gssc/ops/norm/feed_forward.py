@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gssc.ops.linears import triton as products
 from gssc.ops.norm import naive
 from gssc.ops.norm.naive import NormState
-from gssc.ops.norm.triton import composed_norm, move_running_statistics, norm_backward, norm_forward
+from gssc.ops.norm.triton import composed_norm, norm_backward, norm_forward
 from gssc.ops.op import composed_gradients, is_traced, quick_apply, weight_and_bias
 
 
@@ -33,7 +33,7 @@ def _forward(
         *((norm.batches, None, norm.momentum) if moves else ()),
     )  # fmt: skip
     if norm.training and not moves:
-        move_running_statistics(stats, norm.mean, norm.variance, norm.batches, None, None, None, norm.momentum)
+        naive.move_running_statistics(stats[0, 2:], *norm[2:5], norm.momentum)
     return out, hidden, rows, stats
 
 
@@ -58,8 +58,7 @@ class _FeedForward(torch.autograd.Function):
             fixed: Any = (None, None, mask, seed, stats, ctx.eps, ctx.form)
 
             inputs = (x, w1, b1, w2, b2, scale, shift)
-            gradients = composed_gradients(composed, inputs, ctx.needs_input_grad[:7], grads[0].to(stats.dtype))
-            return *gradients, *[None] * 5
+            return composed_gradients(composed, inputs, ctx.needs_input_grad, *grads)
         saved = (rows, None, x, scale, shift, None, None, mask, seed, stats)
         sums, d_rows, d_x = norm_backward.function(grads[0], saved, *ctx.form)
         d_hidden, *d_outer = products.backward(d_rows, hidden, (w2,), hidden=True, p=ctx.p)

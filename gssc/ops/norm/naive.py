@@ -1,6 +1,6 @@
 """The judge: norms by PyTorch's batch_norm on the real rows alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -83,6 +83,19 @@ def _normalized(hidden: Tensor, state: NormState, mask: Tensor | None) -> Tensor
         rows.to(wide), state.mean, state.variance, state.weight, state.bias, by_batch, step, state.eps
     ).to(hidden.dtype)
     return torch.zeros_like(hidden).index_put((real.nonzero().view(-1),), normed)
+
+
+@torch.no_grad()
+def move_running_statistics(
+    moments: Iterable[Tensor], mean: Tensor, variance: Tensor, batches: Tensor, momentum: float | None
+) -> None:
+    """Running statistics take a batch into account: its mean, Σ (u - mean)² and n, if that is two or more."""
+    center, squares, n = moments
+    enough = (n >= 2).any()
+    batches.add_(enough)
+    step = 1.0 / batches.clamp(min=1) if momentum is None else momentum
+    for running, batch in ((mean, center), (variance, squares / (n - 1).clamp(min=1))):
+        running.copy_(torch.where(enough, (1 - step) * running + step * batch, running))
 
 
 def feed_forward(

@@ -5,9 +5,8 @@
 
 u and û are computed anew in every pass. Where the batch is small (``HELD`` rows) a program holds all rows of a few
 channels in registers, and each direction is one launch; else moments and sums are first made per share of the rows, and
-merged in a fixed order: no atomics, so results repeat bit by bit. Running statistics move on in the same launch or,
-where a program is traced, in one of their own. Where the backward pass is itself to be differentiated, it is made of
-PyTorch's ops.
+merged in a fixed order: no atomics, so results repeat bit by bit. Running statistics move on in the same launch,
+but by PyTorch's ops where a program is traced, as the backward pass is made of where that is to be differentiated.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from gssc.ops.launch import contiguous, kernels_of, launch
 from gssc.ops.linears.triton import column_sums
-from gssc.ops.norm.naive import Branch, NormState, composed
+from gssc.ops.norm.naive import Branch, NormState, composed, move_running_statistics
 from gssc.ops.op import composed_gradients, empty_like, is_traced, op, promoted
 from gssc.ops.random import rescale, threshold
 from gssc.ops.triton_support import multiprocessors, power_of_two
@@ -178,13 +177,10 @@ def _backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Any, ...
     if grad is None:
         return (None,) * 22
     saved = ctx.saved_tensors  # once: where layers are computed anew, it can be asked for once only
-    _, second, x, weight, bias, weight2, bias2, *_, stats = saved
+    _, second, x, weight, bias, weight2, bias2, *_ = saved
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        needed = [bool(need) for need in ctx.needs_input_grad[:7]]
-        wide_grad = grad.to(promoted(grad, stats))
         fixed = (*saved[7:], ctx.eps, ctx.form)
-        gradients = composed_gradients(lambda *views: composed_norm(*views, *fixed), saved[:7], needed, wide_grad)
-        return (*gradients, *[None] * 15)
+        return composed_gradients(lambda *views: composed_norm(*views, *fixed), saved[:7], ctx.needs_input_grad, grad)
     sums, d_first, *rest = norm_backward(grad, saved, *ctx.form)
     d_second = None if second is None else rest.pop(0)
     d_x = rest[0] if rest else None
@@ -226,23 +222,6 @@ def normalized_by(stats: Tensor, rows: Tensor, scale: Tensor, shift: Tensor, mas
 norm_forward.register_autograd(_backward, setup_context=_setup)
 
 
-@op("gssc::move_running_statistics", mutates_args=("mean", "variance", "batches", "mean2", "variance2", "batches2"))
-def move_running_statistics(
-    stats: Tensor, mean: Tensor, variance: Tensor, batches: Tensor,
-    mean2: Tensor | None, variance2: Tensor | None, batches2: Tensor | None, momentum: float | None,
-) -> None:  # fmt: skip
-    """Running statistics of one or two norms take a batch into account, if it had two rows and more."""
-    kernels = kernels_of("norm")
-    c = stats.shape[2]
-    if c:
-        norms = (mean, variance, batches, mean2, variance2, batches2)
-        sizes: dict[str, Any] = {"C": c, "BLOCK_C": power_of_two(c, 16), "num_warps": 1 if c <= 256 else 4}
-        launch(kernels.move_running, (1 if mean2 is None else 2,), stats, *norms, MOMENTUM=momentum, **sizes)
-
-
-move_running_statistics.register_fake(lambda *_: None)
-
-
 def residual_norm(
     x: Tensor | None, branches: Sequence[Branch], states: Sequence[NormState], mask: Tensor | None,
     seed: Tensor | None, site: int, activation: bool,
@@ -262,5 +241,6 @@ def residual_norm(
         *((norm.batches, other[4], norm.momentum) if moves else (None, None, 0.0)),
     )  # fmt: skip
     if norm.training and not moves:
-        move_running_statistics(stats, norm.mean, norm.variance, norm.batches, *other[2:], norm.momentum)
+        for state, rows in zip(states, stats, strict=True):
+            move_running_statistics(rows[2:], *state[2:5], state.momentum)
     return out

@@ -71,7 +71,7 @@ def _empty_results(
     return eigvals.new_empty((graphs, k, width)), states
 
 
-@op("gssc::deep_set_backward")
+@op("gssc::deep_set_backward", fake=lambda grad, eigvals, eigmask, weights, states: torch.empty_like(weights))
 def deep_set_backward(grad: Tensor, eigvals: Tensor, eigmask: Tensor, weights: Tensor, states: Tensor) -> Tensor:
     """Gradients of all weights in a row. Not differentiable."""
     kernels = kernels_of("phi")
@@ -84,9 +84,6 @@ def deep_set_backward(grad: Tensor, eigvals: Tensor, eigmask: Tensor, weights: T
     sizes = {"numbers": (graphs,), "SIZE": weights.shape[0], "BLOCKS": states.shape[0]}
     _launch(True, kernels.backward_graphs, programs, *tensors, k=k, width=width, **sizes)
     return partial.view(-1) if programs == 1 else partial.sum(0)
-
-
-deep_set_backward.register_fake(lambda grad, eigvals, eigmask, weights, states: torch.empty_like(weights))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

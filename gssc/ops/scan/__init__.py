@@ -13,7 +13,7 @@ from gssc.ops.triton_support import chosen
 FORMS: dict[str, Any] = {"torch": torch, "triton": triton}
 
 
-@op("gssc::recurrence")
+@op("gssc::recurrence", fake=lambda a, b, backwards, form: empty_like(b))
 def recurrence(a: Tensor, b: Tensor, backwards: bool, form: str) -> Tensor:
     """h_t = a_t ⊙ h_{t-1} + b_t, or, backwards, h_t = a_{t+1} ⊙ h_{t+1} + b_t: [N, F]; the other's gradient."""
     return FORMS[form].recurrence(a, b, backwards)
@@ -31,7 +31,6 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return earlier * (h if backwards else d_b), d_b, None, None
 
 
-recurrence.register_fake(lambda a, b, backwards, form: empty_like(b))
 recurrence.register_autograd(_backward, setup_context=_setup)
 
 

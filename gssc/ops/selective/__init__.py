@@ -4,7 +4,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gssc.checks import check_shape, check_shapes, fail
@@ -83,11 +82,8 @@ def selective_gssc_conv(
         return form(x, x_o, x_s, vectors, phi, pair_gains, turns, ptr, shared, normalize)
 
     if isinstance(projection, nn.Module):
-        if not shared or backend == "naive" or not unmodified(projection):
-            mixed: Tensor = projection(select(x_o, None))
-            return mixed if x_s is None else mixed + select(None, x_s)
-        # A kernel that all channels share commutes with it.
-        x_o, projection = F.linear(x_o, projection.weight), projection.bias  # type: ignore[arg-type]
+        mixed: Tensor = projection(select(x_o, None))
+        return mixed if x_s is None else mixed + select(None, x_s)
     out = select(x_o, x_s)
     return out + projection if isinstance(projection, Tensor) else out
 
@@ -96,7 +92,7 @@ def _reduced(reduce: Reduce, by: Any) -> Any:
     """The products between nodes and graphs ``by`` a module, where nodes are spread over processes."""
 
     def summed(name: str) -> Callable[..., Tensor]:
-        return lambda *inputs: reduce(getattr(by, name)(*inputs))
+        return lambda *inputs: reduce(getattr(by, name)(*inputs))()
 
     states = {name: summed(name) for name in ("to_state", "pairs_to_state")}
     return SimpleNamespace(from_state=by.from_state, pairs_from_state=by.pairs_from_state, **states)

@@ -144,7 +144,7 @@ def _backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor 
             return composition.selective_gssc_conv(*tensors, False, ctx.normalize, by=sums)
 
     if torch.is_grad_enabled():  # somebody will differentiate the result
-        return (*composed_gradients(composed, inputs, ctx.needs_input_grad[:7], grad), *[None] * 4)
+        return composed_gradients(composed, inputs, ctx.needs_input_grad, grad)
     gradients = iter(select_backward(grad, (*inputs, vectors, ptr), results, ctx.normalize))
     return (*[None if tensor is None else next(gradients) for tensor in inputs], *[None] * 4)
 

@@ -85,6 +85,26 @@ def test_differentiable_twice():
         assert_close(actual, expected, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
+def test_with_its_linears_differentiable_twice(shared):
+    """Also through the state PᵀX_o, of which the gradient of the gains is made."""
+    inputs = {name: value.to(DEVICE) for name, value in conv_inputs([4, 0, 6], 7, 5, shared).items()}
+    first, second = (nn.Linear(5, 5, bias=False, device=DEVICE) for _ in range(2))
+    projection = nn.Linear(5, 5, device=DEVICE) if shared else None
+    x, vectors, gains, self_gains, ptr = (inputs[n] for n in ("x_o", "vectors", "gains", "self_gains", "ptr"))
+    modules = (first, second, *([projection] if shared else []))
+    leaves = [x, gains, self_gains, *(p for module in modules for p in module.parameters())]
+    results = []
+    for backend in ("triton", "torch"):
+        leaves[:3] = (leaf.detach().requires_grad_() for leaf in leaves[:3])
+        x, gains, self_gains = leaves[:3]
+        out = ops.conv_of_linears(x, first, second, vectors, gains, self_gains, ptr, projection, backend)
+        gradients = torch.autograd.grad(out.pow(3).sum(), leaves, create_graph=True)
+        results.append(torch.autograd.grad(sum(g.square().sum() for g in gradients), leaves))
+    for actual, expected in zip(*results, strict=True):
+        assert_close(actual, expected, tolerance=1e-4)
+
+
 def test_gradients_with_a_graph_where_inputs_depend_on_each_other():
     inputs = make([4, 6])
     inputs["self_gains"] = inputs["gains"].sin()

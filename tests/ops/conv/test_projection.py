@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from batches import SIZES, conv_inputs, selective_inputs
+from batches import conv_inputs, selective_inputs
 from torch import nn
 from twice import assert_same
 
@@ -34,14 +34,6 @@ def test_projection_is_a_linear_after_the_global_term(sizes, self_term, shared):
 
     leaves = [*(inputs[name] for name in names), linear.weight.detach(), linear.bias.detach()]
     assert_same(partial(projected, "torch"), partial(projected, "naive"), leaves)
-
-
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
-def test_the_same_with_and_without_commuting(sizes):
-    inputs, linear = conv_inputs(sizes, 3, 6, shared=True), nn.Linear(6, 6)
-    commuted = ops.gssc_conv(**inputs, projection=linear)
-    linear.register_forward_hook(lambda *args: None)
-    torch.testing.assert_close(commuted, ops.gssc_conv(**inputs, projection=linear), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "channel"])

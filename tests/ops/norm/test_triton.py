@@ -7,7 +7,7 @@ import torch
 
 from gssc import ops
 from gssc.ops.norm import triton as fused
-from gssc.ops.norm.triton import move_running_statistics, norm_forward
+from gssc.ops.norm.triton import norm_forward
 from gssc.testing import assert_close
 
 pytest.importorskip("triton")
@@ -231,8 +231,16 @@ def test_opcheck():
     seed = ops.new_seeds(1, DEVICE)[0]
     rest = (one[3], one[4], two[3], two[4], mask, seed, [0.5, 0.0], [True, False], 1e-5, False, 0, True)
     torch.library.opcheck(norm_forward.library, (*rows, *rest))
-    stats = torch.rand(2, 5, 3, dtype=torch.float64, device=DEVICE) + 2
-    torch.library.opcheck(move_running_statistics.library, (stats, *one[3:6], *two[3:6], 0.1))
+
+
+@pytest.mark.parametrize("backend", ["naive", "triton"])
+def test_a_seed_that_is_not_given_is_drawn(backend):
+    (part,), x, mask = make(6, 3, 1, dropout=0.5)
+    torch.manual_seed(0)
+    out = residual_norm([part], x, mask, form=Form(True), backend=backend)
+    torch.manual_seed(0)
+    seed = ops.new_seeds(1, DEVICE)[0]
+    assert torch.equal(out, residual_norm([part], x, mask, form=Form(True), seed=seed, backend=backend))
 
 
 def test_bad_input():
@@ -243,7 +251,5 @@ def test_bad_input():
         residual_norm(norms, x, mask[1:], form=Form(True))
     with pytest.raises(ValueError, match="mask: expected a boolean tensor"):
         residual_norm(norms, x, mask.long(), form=Form(True))
-    with pytest.raises(ValueError, match="seed: expected a seed from new_seeds, for dropout, got None"):
-        residual_norm([norms[0]._replace(dropout=0.5)], x, mask, form=Form(True))
     with pytest.raises(ValueError, match=r"weight: expected shape \[3\], got \[2\]"):
         residual_norm([norms[0]._replace(weight=torch.ones(2))], x, mask, form=Form(True))

@@ -6,6 +6,6 @@ h2 is None where there is one branch. ACC is the dtype of sums: float64 for floa
 """
 
 from gssc.ops.norm.kernels.backward import backward_rows
-from gssc.ops.norm.kernels.forward import forward_merge, forward_moments, forward_rows, move_running
+from gssc.ops.norm.kernels.forward import forward_merge, forward_moments, forward_rows
 
-__all__ = ["backward_rows", "forward_merge", "forward_moments", "forward_rows", "move_running"]
+__all__ = ["backward_rows", "forward_merge", "forward_moments", "forward_rows"]

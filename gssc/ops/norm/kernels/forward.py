@@ -194,34 +194,3 @@ def forward_merge(
     if m2 is not None:
         partial2, stats2 = partial + 3 * C, stats + 5 * C
         merged(partial2, chunks, m2, v2, n2, stats2, c, EPS, MOMENTUM, stride, C, ROWS, BLOCK_C, ACC)
-
-
-@triton.jit
-def put_moved(stats, mean, variance, batches, c, MOMENTUM: tl.constexpr, C: tl.constexpr, ACC: tl.constexpr):
-    """Running statistics of one norm after a batch of at least two rows; else as they were."""
-    n = tl.load(stats + 4 * C).to(ACC)
-    if n >= 2.0:
-        # Atomic, so that all threads of the program see the number before it grew.
-        seen = tl.atomic_add(batches, 1) + 1
-        if MOMENTUM is None:
-            step = 1.0 / seen.to(ACC)
-        else:
-            step = tl.full([], MOMENTUM, dtype=ACC)
-        old = vector(mean, c, C, ACC)
-        put(mean, c, (1.0 - step) * old + step * vector(stats + 2 * C, c, C, ACC), C, True)
-        old = vector(variance, c, C, ACC)
-        unbiased = vector(stats + 3 * C, c, C, ACC) / tl.maximum(n - 1.0, 1.0)
-        put(variance, c, (1.0 - step) * old + step * unbiased, C, True)
-
-
-@triton.jit
-def move_running(
-    stats, m1, v1, n1, m2, v2, n2, MOMENTUM: tl.constexpr, C: tl.constexpr, BLOCK_C: tl.constexpr
-):  # fmt: skip
-    """Running statistics of one or two norms move on: one program for each."""
-    ACC: tl.constexpr = stats.dtype.element_ty
-    c = tl.arange(0, BLOCK_C)
-    if tl.program_id(0) == 0:
-        put_moved(stats, m1, v1, n1, c, MOMENTUM, C, ACC)
-    elif m2 is not None:
-        put_moved(stats + 5 * C, m2, v2, n2, c, MOMENTUM, C, ACC)

@@ -9,6 +9,7 @@ from gssc.config import DataConfig, Recipe
 from gssc.datasets import GraphDataset, describe, open_csv, open_dataset, open_own
 from gssc.datasets.negatives import are_ordered
 from gssc.datasets.pack import read_pack
+from gssc.datasets.superpixels import with_published_neighbours
 from gssc.recipes import for_large_graphs, for_one_graph, settled
 from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype
@@ -24,14 +25,17 @@ def open_for(
     data = recipe.data
     with default_dtype(recipe.train.precision):
         if pack is not None:
-            return _open_pack(data, pack)
-        if data.file is None:
-            return open_dataset(data.dataset, root, data.seed, generate=data.generate)
-        file = Path(data.file)
-        inside = None if beside is None else beside / file.name
-        dataset = _open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
-    plain_console(quiet).print(describe(dataset))
-    return dataset
+            dataset = _open_pack(data, pack)
+        elif data.file is None:
+            dataset = open_dataset(data.dataset, root, data.seed, generate=data.generate, mask=data.mask)
+        else:
+            file = Path(data.file)
+            inside = None if beside is None else beside / file.name
+            dataset = open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
+            if dataset.mapped:
+                fail("data", "a file (a folder of arrays is for gssc partition)", file)
+            plain_console(quiet).print(describe(dataset))
+        return with_published_neighbours(dataset) if data.neighbours == "published" else dataset
 
 
 def _open_pack(data: DataConfig, pack: Path) -> GraphDataset:
@@ -45,7 +49,8 @@ def _open_pack(data: DataConfig, pack: Path) -> GraphDataset:
     return packed
 
 
-def _open_file(data: DataConfig, path: Path) -> GraphDataset:
+def open_file(data: DataConfig, path: Path) -> GraphDataset:
+    """The dataset of a file of one's own, or of a folder, which is mapped."""
     split = "random" if data.split == "official" else data.split
     how: dict[str, Any] = {"split": split, "seed": data.seed, "task": data.task, "metric": data.metric}
     if path.suffix.lower() != ".csv":

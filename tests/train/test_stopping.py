@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from gssc.train.pace import Pace
+from gssc.train.stopping import Pace
 
 
 @pytest.fixture
