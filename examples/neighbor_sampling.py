@@ -12,6 +12,7 @@ The modules do not change: what a shard knows of its neighbours, `gssc.ops.halo.
 
 import argparse
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,9 +32,9 @@ class Recording(Halo):
 
     states: list[Tensor] = field(default_factory=list)
 
-    def sum(self, statistic: Tensor) -> Tensor:
+    def begin_sum(self, statistic: Tensor) -> Callable[[], Tensor]:
         self.states.append(statistic)
-        return statistic
+        return lambda: statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +43,9 @@ class Stale(Recording):
 
     scale: float = 0.0  # of the sample's own derivative: N / n, or 0
 
-    def sum(self, statistic: Tensor) -> Tensor:
-        return self.states.pop(0) + self.scale * (statistic - statistic.detach())
+    def begin_sum(self, statistic: Tensor) -> Callable[[], Tensor]:
+        state = self.states.pop(0) + self.scale * (statistic - statistic.detach())
+        return lambda: state
 
 
 def entering(edge_index: Tensor, nodes: int) -> Tensor:

@@ -108,12 +108,13 @@ class GSSCLayer(Resets, nn.Module):
             context.edge_attr = edge_attr
         settings: dict[str, Any] = {"training": self.training, "seed": seed}
         branches = []
-        arriving = None if self.local is None else context.begin_extend(x)  # while the global part is computed
+        # Rows of other processes arrive while the global part is computed.
+        arriving = None if context.halo is None or self.local is None else context.begin_extend(x)
         if self.glob is not None and self.norm_global is not None:
             h = self.glob(x, phi, vectors, batch, context=context)
             branches.append(Branch(h, self.norm_global, self.dropout_global))
-        if self.local is not None and self.norm_local is not None and arriving is not None:
-            extended, around = arriving()
+        if self.local is not None and self.norm_local is not None:
+            extended, around = (x, context) if arriving is None else arriving()
             features: dict[str, Any] = {"edge_attr": edge_attr, "edge_weight": edge_weight, "context": around}
             for name, value in list(features.items()):
                 if value is None or name not in self._local_takes:

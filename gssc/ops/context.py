@@ -43,6 +43,7 @@ class GraphContext:
         halo: Of one graph that several processes hold: nodes, degrees and eigenvectors are those of the own nodes,
             while ``edge_index`` numbers those of the halo behind them.
         reduce: With a halo: makes sums over own nodes those over all; differentiable.
+        begin_reduce: The same in two steps: what the first returns waits for the sum.
         own: Of nodes and halo: how many come first that are the own ones, of which alone a local part need tell.
         entering: Edges that enter each node from another one, [N], where ``edge_index`` does not tell.
         around: The context of own nodes and halo, once `begin_extend` has made it.
@@ -72,6 +73,7 @@ class GraphContext:
 
     halo: Halo | None = None
     reduce: Callable[[Tensor], Tensor] | None = None
+    begin_reduce: Callable[[Tensor], Callable[[], Tensor]] | None = None
     own: int | None = None
     entering: Tensor | None = None
     around: "GraphContext | None" = None
@@ -97,16 +99,11 @@ class GraphContext:
             return lambda: (x, self)
         if self.around is None:
             nodes = self.nodes + halo.size
-            alone = replace(self, halo=None, reduce=None, known_plan=None, known_degree=None)
+            alone = replace(self, halo=None, reduce=None, begin_reduce=None, known_plan=None, known_degree=None)
             ptr = torch.arange(2, device=self.ptr.device) * nodes
             self.around = replace(alone, nodes=nodes, ptr=ptr, own=self.nodes, entering=halo.entering)
         around, extended = self.around, halo.begin_extend(x)
         return lambda: (extended(), around)
-
-    @property
-    def begin_reduce(self) -> Callable[[Tensor], Callable[[], Tensor]] | None:
-        """As ``reduce`` in two steps: what the first returns waits for the sum."""
-        return None if self.halo is None else self.halo.begin_sum
 
     @property
     def degree(self) -> Tensor:
@@ -165,7 +162,7 @@ def graph_context(
         fail("halo", "None, but for one graph without padding", f"{graphs} graphs")
     context = GraphContext(nodes, graphs, ptr, batch, edge_index, node_mask, edge_mask, largest, degree)
     if halo is not None:
-        context.halo, context.reduce = halo, halo.sum
+        context.halo, context.reduce, context.begin_reduce = halo, halo.sum, halo.begin_sum
     if seeded and ptr.is_cuda and HAS_TRITON:
         context.seeds = dict(zip(seeded, new_seeds(len(seeded), ptr.device).unbind(), strict=True))
     return context

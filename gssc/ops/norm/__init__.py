@@ -1,8 +1,7 @@
 """What stands between the products of a layer: norms with residuals, dropout, ReLU, scales by degree."""
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import Any
 
 import torch
@@ -90,7 +89,10 @@ def residual_norm(
     if activation:
         _, _, p, residual = branches[0]
         return dropout(normed[0]().relu(), p, training, x if residual else None)
-    return reduce(add, [norm() for norm in normed])
+    total = normed[0]()
+    for other in normed[1:]:
+        total = total + other()
+    return total
 
 
 def begun_norm(norm: Callable[..., Any], h: Tensor, mask: Tensor | None) -> Callable[[], Tensor]:
