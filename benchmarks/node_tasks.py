@@ -187,13 +187,14 @@ def table(results: dict[str, dict[str, Any]]) -> Iterator[str]:
     yield "| graph | metric | model | validation | test | seconds | setting |"
     yield "|---|---|---|---|---|---|---|"
     for (graph, model), found in ((key.split("/"), found) for key, found in results.items()):
-        scores = [_spread([100 * number for number in found[part]]) for part in ("validation", "test")]
+        scores = [spread([100 * number for number in found[part]]) for part in ("validation", "test")]
         setting = ", ".join(f"{key} {value}" for key, value in found["setting"].items())
         seconds = statistics.fmean(found["seconds"])
         yield f"| {graph} | {found['metric']}, % | {model} | {' | '.join(scores)} | {seconds:.0f} | {setting} |"
 
 
-def _spread(numbers: list[float]) -> str:
+def spread(numbers: list[float]) -> str:
+    """Mean and deviation, in words."""
     return f"{statistics.fmean(numbers):.2f} ± {statistics.stdev(numbers) if len(numbers) > 1 else 0.0:.2f}"
 
 

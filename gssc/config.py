@@ -100,7 +100,7 @@ class ModelConfig(Section):
 
     layers: Count = 4  # layers, each of a local part, a global part and a feed-forward network
     channels: Count = 64  # features of a node inside the model
-    local: Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"] = "gatedgcn"  # message passing
+    local: Literal["gatedgcn", "gine", "gin", "gcn", "sage", "gat", "pna", "none"] = "gatedgcn"  # message passing
     glob: Global = "gssc"  # global part: gsc is spectral convolution, others are those of gssc.nn.rivals
     phi: Literal["deepset", "elementwise", "polynomial", "transformer", "specformer"] = "deepset"  # encodes eigenvalues
     phi_channels: Count | None = 32  # channels of phi; null: as many as the model

@@ -65,8 +65,9 @@ class GSSC(Resets, nn.Module):
         diagonal_channels: Channels of the invariant spectral encoding (P⊙P)Φ, taken likewise; 0 for none.
         lappe_channels: Channels of ``gssc.nn.EigenvectorEncoder``, which depends on signs and bases of eigenvectors,
             taken likewise; 0 for none.
-        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"gat"``, ``"pna"`` or ``"none"``; or
-            any PyG convolution C → C, as a module (copied for every layer) or as a function of ``channels``.
+        local: Message passing: ``"gatedgcn"``, ``"gine"``, ``"gin"``, ``"gcn"``, ``"sage"``, ``"gat"``, ``"pna"`` or
+            ``"none"``; or any PyG convolution C → C, as a module (copied for every layer) or as a function of
+            ``channels``.
         glob: Global part: ``"gssc"``, ``"gsc"`` (graph spectral convolution: φ elementwise, no self term),
             ``"attention"`` (softmax), ``"none"``, or the global part of another paper, see ``gssc.nn.rivals``:
             ``"performer"``, ``"exphormer"``, ``"grit"``, ``"mamba"``, ``"sgformer"`` or ``"polynormer"``; or,

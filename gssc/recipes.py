@@ -1,7 +1,8 @@
 """The recipes that ship with the package: one YAML file for each published result, and named variants of them.
 
 A file ``variants/NAME.yaml`` has what it is ``about`` and, by recipe, ``changes`` as on the command line.
-``RECIPE:NAME`` is the recipe with these changes.
+``RECIPE:NAME`` is the recipe with these changes. ``large/graphs.yaml`` names large graphs; their recipe is the one that
+files of one's own have.
 """
 
 import json
@@ -28,8 +29,29 @@ def recipe_folder() -> Path:
 
 
 def recipe_names() -> list[str]:
-    """All that ship, in alphabetical order."""
+    """Those of the paper's tables, in alphabetical order."""
     return sorted(path.stem for path in recipe_folder().glob("*.yaml"))
+
+
+class LargeGraph(NamedTuple):
+    """One graph whose nodes are predicted: its size, how many splits it comes with, and what it is about."""
+
+    nodes: int
+    edges: int  # directed
+    splits: int
+    about: str
+
+
+@cache
+def large_graphs() -> dict[str, LargeGraph]:
+    """The large graphs that have a recipe, by its name."""
+    known = yaml.safe_load((recipe_folder() / "large" / "graphs.yaml").read_text("utf-8"))
+    return {name: LargeGraph(**about) for name, about in known.items()}
+
+
+def known_recipes() -> list[str]:
+    """All that ship."""
+    return [*recipe_names(), *large_graphs()]
 
 
 class Variant(NamedTuple):
@@ -55,8 +77,9 @@ def find_recipe(name: str) -> Recipe:
     if name.endswith((".yaml", ".yml")):
         return load_recipe(Path(name))
     base, colon, variant = name.partition(":")
-    check_choice("recipe", base, recipe_names())
-    recipe = load_recipe(recipe_folder() / f"{base}.yaml")
+    check_choice("recipe", base, known_recipes())
+    large = base in large_graphs()
+    recipe = _of_large_graph(base) if large else load_recipe(recipe_folder() / f"{base}.yaml")
     if not colon:
         return recipe
     variants = recipe_variants(base)
@@ -64,6 +87,14 @@ def find_recipe(name: str) -> Recipe:
         fail("recipe", f"{base} alone, which has no variants", repr(name))
     check_choice(f"variant of {base}", variant, variants)
     return recipe.override(variants[variant].changes)
+
+
+def _of_large_graph(name: str) -> Recipe:
+    """What `for_one_graph` and `for_large_graphs` choose for a file with this graph; all have labels enough."""
+    nodes, edges, *_ = large_graphs()[name]
+    recipe = replace(own_recipe(Path(name)), data=DataConfig(name))
+    recipe = settled(recipe, _well_labelled(edges), (), lambda line: None, "")
+    return for_large_graphs(recipe, nodes, lambda line: None)
 
 
 # Exact return probabilities of 8,000 nodes with ten edges each take half a minute, of twice as many four times as long.
@@ -82,14 +113,16 @@ def for_large_graphs(recipe: Recipe, nodes: int, say: Callable[[str], None]) -> 
 # The kinds of graphs whose nodes are predicted, see `for_one_graph`.
 FEW_LABELS = 50  # training nodes per class
 MANY_EDGES = 500_000  # directed; more would cost gates of edges seconds per step and gigabytes
+EDGES_AT_ONCE = 1 << 22
 ENOUGH_EDGES = 20  # between training nodes, to tell whether neighbours differ
-FEW_LABELLED = {  # a two-layer GCN; with a global layer besides, scores on Citeseer were 60 to 69 % instead of 72
+# A two-layer GCN; with a global layer besides, scores on Citeseer were 60 to 69 % instead of 72.
+FEW_LABELLED: dict[str, Any] = {
     "model.layers": 1, "model.local": "gcn", "model.glob": "none", "model.smooth": "ends", "model.layer_scale": 0.0,
     "model.norm": "none", "model.head": "linear", "model.embedding_init": "xavier", "model.dropout_input": 0.5,
     "optim.lr": 0.01, "optim.weight_decay": 5e-4, "optim.decay": "l2", "optim.warmup_epochs": 0,
     "spectrum.rwse": 0, "train.epochs": 300, "train.patience": 100,
 }  # fmt: skip
-WELL_LABELLED = {
+WELL_LABELLED: dict[str, Any] = {
     "model.dropout_local": 0.2, "model.dropout_global": 0.2, "model.dropout_ffn": 0.2,
     "optim.lr": 3e-3, "train.epochs": 300, "train.patience": 100,
 }  # fmt: skip
@@ -111,12 +144,15 @@ def for_one_graph(recipe: Recipe, dataset: "GraphDataset", asked: Sequence[str],
     labels = int(train.mask.sum())
     classes = dataset.task.outputs if dataset.task.kind == "multiclass" else 2
     few = labels <= FEW_LABELS * classes and not _neighbours_differ(train)
-    settings: dict[str, Any] = dict(FEW_LABELLED if few else WELL_LABELLED)
+    settings = FEW_LABELLED if few else _well_labelled(train.num_edges)
     why = f"{labels:,} training nodes for {classes} classes, treated as {'few' if few else 'many'}"
     if not few and train.num_edges > MANY_EDGES:
-        settings |= {"model.local": "gcn"}
         why += f"; {train.num_edges:,} edges"
     return settled(recipe, settings, asked, say, f"one graph, {why}")
+
+
+def _well_labelled(edges: int) -> dict[str, Any]:
+    return WELL_LABELLED | ({"model.local": "gcn"} if edges > MANY_EDGES else {})
 
 
 def settled(
@@ -132,11 +168,13 @@ def settled(
 def _neighbours_differ(train: "FlatGraphs") -> bool:
     """Whether most edges that join two training nodes join different labels, where there are enough to tell."""
     assert train.mask is not None
-    source, target = train.edge_index
-    known = train.mask[source] & train.mask[target] & (source != target)
-    rows = train.y.reshape(len(train.mask), -1)
-    same = (rows[source] == rows[target]).all(1)[known]
-    return len(same) >= ENOUGH_EDGES and 2 * int(same.sum()) < len(same)
+    rows, seen, same = train.y.reshape(len(train.mask), -1), 0, 0
+    for piece in train.edge_index.split(EDGES_AT_ONCE, dim=1):
+        source, target = piece.long()
+        known = train.mask[source] & train.mask[target] & (source != target)
+        seen += int(known.sum())
+        same += int((rows[source] == rows[target]).all(1)[known].sum())
+    return seen >= ENOUGH_EDGES and 2 * same < seen
 
 
 def own_recipe(

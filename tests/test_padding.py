@@ -12,7 +12,7 @@ from gssc.testing import assert_close
 
 TRANSFORM = Compose([LaplacianSpectrum(k=5), RandomWalkSE(4)])
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
-LOCALS = ("gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none")
+LOCALS = ("gatedgcn", "gine", "gin", "gcn", "sage", "gat", "pna", "none")
 GLOBALS = ("gssc", "gsc", "attention", "none")
 ENCODINGS = {"node_features": 3, "edge_features": 2, "rwse": 4, "rwse_channels": 2, "diagonal_channels": 2}
 

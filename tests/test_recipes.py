@@ -12,7 +12,7 @@ import yaml
 from gssc.config import SECTIONS
 from gssc.datasets import DATASETS, GraphDataset
 from gssc.datasets.flat import FlatGraphs
-from gssc.datasets.specs import SPECS
+from gssc.datasets.specs import ONE_GRAPH, SPECS
 from gssc.model import GLOBALS
 from gssc.nn.local import LOCALS
 from gssc.recipes import (
@@ -20,6 +20,8 @@ from gssc.recipes import (
     find_recipe,
     for_large_graphs,
     for_one_graph,
+    known_recipes,
+    large_graphs,
     own_recipe,
     recipe_folder,
     recipe_names,
@@ -145,6 +147,27 @@ def test_one_graph_is_trained_as_its_labels_suggest():
         dataset = replace(dataset, splits={"train": train})
         assert for_one_graph(recipe, dataset, [], said.append).model.local == local
     assert for_one_graph(recipe, one_graph(200, level="graph"), [], said.append) is recipe
+
+
+@pytest.mark.parametrize("name", ONE_GRAPH)
+def test_large_graphs_are_trained_as_files_of_ones_own_with_their_size(name):
+    about, recipe = large_graphs()[name], find_recipe(name)
+    dataset = one_graph(201)
+    train = dataset.splits["train"]
+    train = replace(train, edge_ptr=torch.tensor([0, about.edges]))  # it is the number that decides
+    own = for_one_graph(own_recipe(Path(name)), replace(dataset, splits={"train": train}), [], str)
+    own = for_large_graphs(own, about.nodes, str)
+    for section in ("spectrum", "model", "optim", "train"):
+        assert getattr(recipe, section) == getattr(own, section)
+    assert (recipe.name, recipe.data.dataset, recipe.data.file) == (name, name, None)
+    assert SPECS[name].task.level == "node"
+
+
+def test_large_graphs_are_not_among_the_rows_of_the_paper():
+    assert set(large_graphs()) == set(ONE_GRAPH)
+    assert known_recipes() == [*recipe_names(), *large_graphs()]
+    with pytest.raises(ValueError, match="recipe: expected tolokers alone, which has no variants, got 'tolokers:x'"):
+        find_recipe("tolokers:x")
 
 
 # To the last one as computed from the released code, with one logit for the two classes of PATTERN; and as the paper

@@ -68,7 +68,7 @@ def pack(
     from gssc.train.display import plain_console
 
     data = find_recipe(recipe).override(overrides or []).data
-    dataset = open_dataset(data.dataset, data_root, data.seed, generate=data.generate)
+    dataset = open_dataset(data.dataset, data_root, data.seed, generate=data.generate, mask=data.mask)
     generator = {"name": data.dataset, "seed": data.seed} if data.generate else None
     try:
         size = write_pack(dataset, out, generator=generator)

@@ -11,7 +11,7 @@ from rich.table import Table
 from gssc.checks import fail
 from gssc.cli import common
 from gssc.config import DataConfig, Precision, Recipe
-from gssc.recipes import find_recipe, own_recipe
+from gssc.recipes import find_recipe, large_graphs, own_recipe
 
 if TYPE_CHECKING:
     from gssc.datasets import GraphDataset
@@ -26,7 +26,7 @@ def train(
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0, 0-4 or 0,2,5.")] = "0",
     splits: Annotated[
         str | None,
-        typer.Option(help="Splits of masks [N, S] in --data to train, as of --seeds; the first is the default."),
+        typer.Option(help="Splits of masks [N, S] to train, as of --seeds; the first is the default."),
     ] = None,
     device: common.Device = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints in OUT, or start.")] = False,
@@ -136,9 +136,10 @@ def _of_splits(recipe: Recipe, splits: str | None, seeds: list[int]) -> list[tup
 
     if splits is None:
         return [(recipe, seeds)]
-    if recipe.data.file is None or recipe.data.file.endswith(".csv"):
-        fail("--splits", "--data FILE with it", "a recipe's own data" if recipe.data.file is None else recipe.data.file)
-    numbers, count = parse_seeds(splits, "splits"), count_splits(Path(recipe.data.file))
+    file, known = recipe.data.file, large_graphs().get(recipe.data.dataset)
+    if known is None and (file is None or file.endswith(".csv")):
+        fail("--splits", "--data FILE with it", "a recipe's own data" if file is None else file)
+    numbers, count = parse_seeds(splits, "splits"), known.splits if known else count_splits(Path(file or ""))
     if max(numbers) >= count:
         fail("--splits", f"numbers below {count}, the splits that the masks hold", splits)
     return [(recipe.override([f"data.mask={number}"]), [count * seed + number for seed in seeds]) for number in numbers]

@@ -19,6 +19,7 @@ from gssc.tasks import Task
 
 Graphs: TypeAlias = InMemoryDataset | Sequence[Data]
 Rows: TypeAlias = Tensor | slice
+PIECE = 1 << 24  # numbers that are looked at together
 DEGREE_PROFILE = "degree_profile"  # columns of ``x`` that are computed
 
 
@@ -110,7 +111,8 @@ class GraphDataset:
 
     ``node_features`` and ``edge_features`` are what the encoders of `GSSC` take: a number of continuous columns, the
     vocabulary size of every categorical column, or None. ``standardize`` holds mean and standard deviation of the
-    columns of ``x`` or ``edge_attr`` that were standardised on the training part; nothing where rows have sum 1.
+    columns of ``x`` or ``edge_attr`` that were standardised on the training part; nothing where rows have sum 1. Of a
+    dataset that is ``mapped``, columns stay in files as they were stored, see `gssc.datasets.infer.ready`.
     """
 
     name: str
@@ -119,12 +121,13 @@ class GraphDataset:
     edge_features: Features
     splits: dict[str, FlatGraphs]
     standardize: dict[str, tuple[list[float], list[float]]]
+    mapped: bool = False
 
     def about(self) -> dict[str, Any]:
         """All but the graphs, as plain values: what a run folder keeps as ``dataset.json``."""
         weighted = any(graphs.weight is not None for graphs in self.splits.values())
         about = vars(self) | {"task": vars(self.task)}
-        del about["splits"]
+        del about["splits"], about["mapped"]
         return about | ({"edge_weights": True} if weighted else {})
 
     def node_counts(self) -> Tensor:
@@ -138,20 +141,28 @@ class GraphDataset:
     def content(self) -> str:
         """A name for the graphs themselves, in hexadecimal: equal for equal graphs in equal splits.
 
-        The order in which a graph's edges are listed makes no difference, as it makes none for training.
+        The order in which a graph's edges are listed makes no difference, as it makes none for training; of one that
+        is mapped it does.
         """
         digest = hashlib.blake2b(digest_size=16)
         for split, graphs in self.splits.items():
-            ordered = graphs.sorted_by_destination()
+            ordered = graphs if self.mapped else graphs.sorted_by_destination()
             for field in fields(FlatGraphs):
                 value = getattr(ordered, field.name)
                 if value is None and field.name.startswith("pair_"):
                     continue  # names from before there were pairs stay as they were
                 about = None if value is None else (str(value.dtype), list(value.shape))
                 digest.update(f"|{split}.{field.name}:{about}|".encode())
-                if value is not None:
-                    digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+                if value is not None and self.mapped and field.name == "edge_index":
+                    value = value.T
+                for piece in () if value is None else pieces(value):
+                    digest.update(piece.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
+
+
+def pieces(rows: Tensor) -> Sequence[Tensor]:
+    """Rows [rows, ...] as pieces small enough to compute with, for what stays in a file."""
+    return rows.split(max(1, PIECE // max(1, rows[:1].numel())))
 
 
 def from_about(about: Mapping[str, Any]) -> GraphDataset:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from gssc.checks import check_choice, fail
-from gssc.datasets.flat import FlatGraphs, GraphDataset
+from gssc.datasets.flat import FlatGraphs, GraphDataset, pieces
 from gssc.datasets.pairs import describe_pairs
 from gssc.nn.encoders import Features
 from gssc.tasks import KINDS, Kind, Task
@@ -169,26 +169,42 @@ def scale_to_training(dataset: GraphDataset, how: Scale = "standard") -> GraphDa
 
 def standardized(dataset: GraphDataset, column: str, mask: Tensor | None = None) -> GraphDataset:
     """Columns of all parts minus mean, divided by deviation, of the training part (of its rows that are marked)."""
-    values = getattr(dataset.splits["train"], column).double()
-    values = values if mask is None else values[mask]
-    mean = values.mean(0) if len(values) else values.new_zeros(values.shape[1])
-    std = values.std(0, unbiased=False) if len(values) else mean
+    mean, std = moments(getattr(dataset.splits["train"], column), mask)
     # A column that hardly varies beside its own size, or around zero, is noise of rounding: it is shifted only.
     # Its own, not 1: a column in small units, say 1e-7, is as good as any.
     std = torch.where((std > 1e-6 * mean.abs()) & (std > 1e-12), std, torch.ones_like(std))
     return scaled_like(dataset, column, (mean.tolist(), std.tolist()))
 
 
+def moments(values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of columns [rows, D], of the marked rows, in double precision; zeros where there is none."""
+    parts = pieces(values)
+    marks = [None] * len(parts) if mask is None else mask.split(len(parts[0]))
+    kept = (part.double() if mark is None else part[mark].double() for part, mark in zip(parts, marks, strict=True))
+    found = [(len(rows), rows.mean(0), rows.std(0, unbiased=False)) for rows in kept if len(rows)]
+    if not found:
+        return (torch.zeros(values.shape[1], dtype=torch.float64),) * 2
+    counts, means, deviations = (torch.stack([torch.as_tensor(one[i]) for one in found]) for i in range(3))
+    share = (counts.double() / counts.sum()).unsqueeze(1)
+    mean = (share * means).sum(0)
+    return mean, (share * (deviations.square() + (means - mean).square())).sum(0).sqrt()
+
+
 def is_bag_of_words(x: Tensor) -> bool:
     """Whether columns [N, D] count words, or the like: many of them, none negative, mostly zeros."""
-    return x.shape[1] > MOST_CATEGORICAL_COLUMNS and bool((x >= 0).all()) and float((x != 0).float().mean()) < 0.5
+    if x.shape[1] <= MOST_CATEGORICAL_COLUMNS or not all(bool((piece >= 0).all()) for piece in pieces(x)):
+        return False
+    return 2 * sum(int((piece != 0).sum()) for piece in pieces(x)) < x.numel()
 
 
 def scaled_like(dataset: GraphDataset, column: str, scale: tuple[list[float], list[float]]) -> GraphDataset:
-    """All parts with a column scaled as `apply_scale` does it."""
+    """All parts with a column scaled as `apply_scale` does it; where columns stay in files, that is done later."""
+    known = replace(dataset, standardize={**dataset.standardize, column: scale})
+    if dataset.mapped:
+        return known
     scaled = cache(lambda raw: apply_scale(raw, *scale))  # parts that share one graph go on sharing it
     splits = {split: replace(flat, **{column: scaled(getattr(flat, column))}) for split, flat in dataset.splits.items()}
-    return replace(dataset, splits=splits, standardize={**dataset.standardize, column: scale})
+    return replace(known, splits=splits)
 
 
 def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
@@ -201,6 +217,14 @@ def apply_scale(values: Tensor, mean: list[float], std: list[float]) -> Tensor:
         return (values.double() / torch.where(sums > 0, sums, 1.0)).to(torch.get_default_dtype())
     shifted = values.double() - torch.tensor(mean, dtype=torch.float64)
     return (shifted / torch.tensor(std, dtype=torch.float64)).to(torch.get_default_dtype())
+
+
+def ready(dataset: GraphDataset, column: str, rows: Tensor) -> Tensor:
+    """Some rows of ``x`` or ``edge_attr`` of a mapped dataset, as a model takes them."""
+    if not isinstance(dataset.node_features if column == "x" else dataset.edge_features, int):
+        return rows.long()
+    rows = continuous(rows, column)
+    return apply_scale(rows, *dataset.standardize[column]) if column in dataset.standardize else rows
 
 
 def describe(dataset: GraphDataset) -> str:

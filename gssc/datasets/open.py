@@ -9,11 +9,13 @@ from torch_geometric.data import Data, InMemoryDataset
 from gssc.checks import check_choice, fail
 from gssc.datasets.cycles import load_cycles
 from gssc.datasets.flat import FlatGraphs, GraphDataset, flatten
-from gssc.datasets.infer import standardized
+from gssc.datasets.infer import scale_to_training, standardized
+from gssc.datasets.own import masked
 from gssc.datasets.pyg import load_files
 from gssc.datasets.sbm import GRAPHS as SBM_GRAPHS
 from gssc.datasets.sbm import generate_sbm
-from gssc.datasets.specs import SPECS, Spec
+from gssc.datasets.specs import ONE_GRAPH, SPECS, Spec
+from gssc.datasets.split import NAMES as PARTS
 
 DATASETS = tuple(SPECS)  # the names of all datasets
 
@@ -44,10 +46,15 @@ def load_dataset(
     return load_files(name, root)
 
 
-def open_dataset(name: str, root: str | Path, seed: int = 0, *, generate: bool = False) -> GraphDataset:
-    """The named dataset in its official split; arguments as for `load_dataset`."""
+def open_dataset(name: str, root: str | Path, seed: int = 0, *, generate: bool = False, mask: int = 0) -> GraphDataset:
+    """The named dataset in its official split, of several the one of number ``mask``; else as `load_dataset`."""
     parts = load_dataset(name, root, seed, generate=generate)
     spec = SPECS[name]
+    if name in ONE_GRAPH:
+        (graph,) = parts["train"]
+        masks = [graph[f"{part}_mask"] for part in PARTS]
+        splits = masked(flatten([graph], spec.task), masks, spec.task.level, mask)
+        return scale_to_training(GraphDataset(name, spec.task, spec.node_features, None, splits, {}))
     return finish(name, spec, {split: flatten(part, spec.task, node=spec.node) for split, part in parts.items()})
 
 

@@ -22,6 +22,7 @@ from gssc.checks import check_choice, fail
 from gssc.datasets.claims import check_archive, check_claims
 from gssc.datasets.flat import FlatGraphs, GraphDataset, Graphs, collect, pack_columns
 from gssc.datasets.infer import Scale, infer_features, infer_level, infer_task, scale_to_training
+from gssc.datasets.mapped import map_graph, mapped_features
 from gssc.datasets.pairs import finished, label_name, marked_parts, with_pairs
 from gssc.datasets.smiles import Table, check_some, read_molecules, read_tables
 from gssc.datasets.specs import OGB_ATOM, OGB_BOND, SPECS
@@ -51,7 +52,7 @@ def open_own(
     """A dataset ready for a model, with task, features and split found in the data (see `describe`).
 
     Args:
-        path: The file.
+        path: The file; or a folder of arrays, which stay there and wait to be scaled, see `gssc.datasets.mapped`.
         split: Where the data bring no split (three graphs or lists; masks ``train_mask``, ``val_mask``, ``test_mask``
             of nodes or of labelled pairs; or ``split`` in every graph): ``"random"``, or ``"scaffold"`` for molecules
             with an attribute ``smiles``.
@@ -64,8 +65,14 @@ def open_own(
     check_choice("split", split, ("random", "scaffold"))
     check_choice("scale", scale, get_args(Scale))
     path = Path(path)
-    saved = load_saved(path)
-    flat, raw_y = pack_columns(saved)
+    mapped = path.is_dir()
+    if mapped:
+        arrays, flat = map_graph(path)
+        saved: Graphs = [Data.from_dict(arrays)]
+        raw_y: Tensor | None = flat.y
+    else:
+        saved = load_saved(path)
+        flat, raw_y = pack_columns(saved)
     label = label_name(saved)
     if label is not None:
         flat, raw_y = with_pairs(saved, flat, label)
@@ -73,13 +80,13 @@ def open_own(
         fail(label or "y", "a target for every graph, node or pair", f"no {label or 'y'} in {path}")
     level, y = infer_level(raw_y, flat.num_graphs, flat.num_nodes, flat.pair_index is not None)
     inferred, y = infer_task(y, level, task, metric)
-    node_features, x = infer_features(flat.x, "x")
-    edge_features, edge_attr = infer_features(flat.edge_attr, "edge_attr")
+    infer = mapped_features if mapped else infer_features
+    (node_features, x), (edge_features, edge_attr) = infer(flat.x, "x"), infer(flat.edge_attr, "edge_attr")
     flat = replace(flat, x=x, edge_attr=edge_attr, y=y)
     splits = _split(saved, flat, level, split, seed, mask)
     if label is not None:
         splits = finished(splits, inferred, seed)
-    return _dataset(path, inferred, node_features, edge_features, splits, scale)
+    return _dataset(path, inferred, node_features, edge_features, splits, scale, mapped)
 
 
 def open_csv(
@@ -130,10 +137,11 @@ def _dataset(
     edge_features: Features,
     splits: dict[str, FlatGraphs],
     scale: Scale = "standard",
+    mapped: bool = False,
 ) -> GraphDataset:
     """The dataset of a file, scaled to its training part, with a name that no other dataset has."""
     name = f"{path.stem}-own" if path.stem in SPECS else path.stem
-    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}), scale)
+    return scale_to_training(GraphDataset(name, task, node_features, edge_features, splits, {}, mapped), scale)
 
 
 def load_saved(path: Path) -> Graphs:
@@ -232,7 +240,7 @@ def _split(
     words = per_graph(saved, "split")
     masks = [collect(saved, f"{name}_mask")[0] for name in NAMES] if level == "node" or words is None else [None]
     if level != "graph" and masks[0] is not None:
-        return _masked(flat, masks, level, mask)
+        return masked(flat, masks, level, mask)
     if mask:
         fail("data.mask", "0, or masks with several columns", mask)
     if words is not None:
@@ -251,7 +259,7 @@ def _split(
         parts = scaffold_split(read_molecules(smiles, where, scaffolds=True).scaffolds)
     elif level != "graph" and flat.num_graphs < 3:
         rows = random_split(len(flat.y), seed, f"{level}s").values()
-        return _masked(flat, [index_to_mask(torch.from_numpy(members), len(flat.y)) for members in rows], level)
+        return masked(flat, [index_to_mask(torch.from_numpy(members), len(flat.y)) for members in rows], level)
     else:
         parts = random_split(flat.num_graphs, seed)
     return split_graphs(flat, parts, level)
@@ -263,7 +271,7 @@ def count_splits(path: Path) -> int:
     return max((mask.shape[1] for mask in masks if mask.dim() == 2), default=1)
 
 
-def _masked(flat: FlatGraphs, masks: Sequence[Tensor | None], level: str, number: int = 0) -> dict[str, FlatGraphs]:
+def masked(flat: FlatGraphs, masks: Sequence[Tensor | None], level: str, number: int = 0) -> dict[str, FlatGraphs]:
     """The same graphs three times, with the nodes (or labelled pairs) that count marked in each.
 
     Of masks with several columns it is this ``number``; one without them serves every split.

@@ -1,23 +1,36 @@
 """Datasets that the classes of PyG and OGB download, read and split, and where their raw files belong.
 
 The classes delete a raw folder in which a file is missing before they download it anew, and OGB's asks questions at the
-terminal: both are prevented here.
+terminal: both are prevented here (but it may ask before it downloads more than a gigabyte).
 """
 
 import itertools
 import re
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch_geometric.datasets import ZINC, GNNBenchmarkDataset, LRGBDataset, MalNetTiny
+from torch_geometric.data import Data
+from torch_geometric.datasets import (
+    ZINC,
+    CityNetwork,
+    GNNBenchmarkDataset,
+    HeterophilousGraphDataset,
+    LRGBDataset,
+    MalNetTiny,
+)
+from torch_geometric.utils import index_to_mask, to_undirected
 
 from gssc.checks import check_installed, fail, first_line
 from gssc.datasets.split import NAMES
 
 ZINC_FILES = ("raw/{train,val,test}.pickle", "raw/{train,val,test}.index")
+HETEROPHILOUS = ("roman-empire", "amazon-ratings", "minesweeper", "tolokers", "questions")
+CITIES = ("city-paris", "city-shanghai", "city-la", "city-london")
+OGBN_FILES = "edge,node-feat,node-label,num-edge-list,num-node-list"
 # What each class looks for below its root when it does not download; braces stand for each of their words.
 RAW_FILES = {
     "zinc-12k": ZINC_FILES,
@@ -32,6 +45,18 @@ RAW_FILES = {
         "ogbg_molhiv/raw/{edge,edge-feat,graph-label,node-feat,num-edge-list,num-node-list}.csv.gz",
         "ogbg_molhiv/split/scaffold/{train,valid,test}.csv.gz",
     ),
+    **{name: (f"{name.replace('-', '_')}/raw/{name.replace('-', '_')}.npz",) for name in HETEROPHILOUS},
+    **{f"city-{city}": (f"{city}/raw/{city}.tar.gz",) for _, city in (name.split("-") for name in CITIES)},
+    "ogbn-arxiv": (
+        "ogbn_arxiv/RELEASE_v1.txt",
+        f"ogbn_arxiv/raw/{{{OGBN_FILES},node_year}}.csv.gz",
+        "ogbn_arxiv/split/time/{train,valid,test}.csv.gz",
+    ),
+    "ogbn-products": (
+        "ogbn_products/RELEASE_v1.txt",
+        f"ogbn_products/raw/{{{OGBN_FILES}}}.csv.gz",
+        "ogbn_products/split/sales_ranking/{train,valid,test}.csv.gz",
+    ),
 }
 ZINC_GRAPHS = {"zinc-12k": 10_000, "zinc-full": 220_011}
 LRGB_NAMES = {"voc-sp": "PascalVOC-SP", "peptides-func": "Peptides-func", "peptides-struct": "Peptides-struct"}
@@ -42,7 +67,10 @@ class DatasetError(RuntimeError):
 
 
 def load_files(name: str, root: Path) -> dict[str, Any]:
-    """The official splits, each an InMemoryDataset, from ``root`` or ``root/name``, or downloaded to ``root/name``."""
+    """The official splits, each an InMemoryDataset, from ``root`` or ``root/name``, or downloaded to ``root/name``.
+
+    Splits of the nodes of one graph are three times the same, whose masks say which nodes are whose.
+    """
     place = find_place(name, root)
     missing, present = _missing(name, place), _present(name, place)
     if missing and present:
@@ -51,7 +79,14 @@ def load_files(name: str, root: Path) -> dict[str, Any]:
             "put it there, or remove what is there to have all downloaded"
         )
     try:
-        parts = _load_molhiv(place) if name == "molhiv" else {split: _class(name)(str(place), split) for split in NAMES}
+        if name in (*HETEROPHILOUS, *CITIES) or name.startswith("ogbn-"):
+            graph = _load_ogbn(name, place) if name.startswith("ogbn-") else _class(name)(str(place), "")[0]
+            one = [_one_graph(graph)]
+            parts = dict.fromkeys(NAMES, one)
+        elif name == "molhiv":
+            parts = _load_molhiv(place)
+        else:
+            parts = {split: _class(name)(str(place), split) for split in NAMES}
     except ValueError:
         raise
     except Exception as error:  # whatever a download or an unpickling may raise
@@ -92,24 +127,59 @@ def _class(name: str) -> Callable[[str, str], Any]:
         return lambda root, split: ZINC(root, subset=name == "zinc-12k", split=split)
     if name in LRGB_NAMES:
         return lambda root, split: LRGBDataset(root, LRGB_NAMES[name], split=split)
+    if name in HETEROPHILOUS:
+        return lambda root, split: HeterophilousGraphDataset(root, name)
+    if name in CITIES:
+        return lambda root, split: City(root, name.removeprefix("city-"))
     if name == "malnet-tiny":
         return lambda root, split: MalNetTiny(root, split=split)
     return lambda root, split: GNNBenchmarkDataset(root, name.upper(), split=split)
 
 
+class City(CityNetwork):
+    """PyG's class, which asks for a file that its archive does not hold, and so would download anew every time."""
+
+    @property
+    def raw_file_names(self) -> str:
+        return f"{self.name}.tar.gz"
+
+    def process(self) -> None:
+        self.download_path = self.raw_paths[0]
+        super().process()
+
+
+def _one_graph(graph: Data) -> Data:
+    """A graph with both directions of every edge, and nothing but what is read of it."""
+    names = ("x", "y", *(f"{split}_mask" for split in NAMES))
+    edges = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
+    return Data(edge_index=edges, **{name: graph[name] for name in names})
+
+
+def _load_ogbn(name: str, place: Path) -> Data:
+    dataset, split = _load_ogb(name, "nodeproppred", "PygNodePropPredDataset", place)
+    graph = dataset[0]
+    for part in NAMES:
+        graph[f"{part}_mask"] = index_to_mask(split["valid" if part == "val" else part], graph.num_nodes)
+    return graph
+
+
 def _load_molhiv(place: Path) -> dict[str, Any]:
     """ogbg-molhiv in OGB's scaffold split."""
-    check_installed("molhiv", "ogb")
-    from ogb.graphproppred import PygGraphPropPredDataset
+    dataset, split = _load_ogb("ogbg-molhiv", "graphproppred", "PygGraphPropPredDataset", place)
+    return {name: dataset[split["valid" if name == "val" else name]].copy() for name in NAMES}
+
+
+def _load_ogb(name: str, kind: str, cls: str, place: Path) -> tuple[Any, dict[str, Any]]:
+    """A dataset of OGB and the rows of its split."""
+    check_installed(name.removeprefix("ogbg-"), "ogb")
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
-    remove_empty_folders(place / "ogbg_molhiv")
+    remove_empty_folders(place / name.replace("-", "_"))
     # OGB 1.3.6 reads its own processed file with torch.load, which since torch 2.6 wants to be told these names.
     with torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage]):
-        dataset = PygGraphPropPredDataset("ogbg-molhiv", root=str(place))
-        split = dataset.get_idx_split()
-    return {name: dataset[split["valid" if name == "val" else name]].copy() for name in NAMES}
+        dataset = getattr(import_module(f"ogb.{kind}"), cls)(name, root=str(place))
+        return dataset, dataset.get_idx_split()
 
 
 def remove_empty_folders(folder: Path) -> None:

@@ -9,6 +9,11 @@ from gssc.tasks import Task
 # Vocabulary sizes of OGB's atom and bond features.
 OGB_ATOM = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 OGB_BOND = (5, 6, 2)
+CLASSES_BY_COLUMNS = {  # of nodes of one graph
+    "roman-empire": (18, 300), "amazon-ratings": (5, 300), "ogbn-arxiv": (40, 128), "ogbn-products": (47, 100),
+    "city-paris": (10, 37), "city-shanghai": (10, 37), "city-la": (10, 37), "city-london": (10, 37),
+}  # fmt: skip
+YES_OR_NO = {"tolokers": 10, "minesweeper": 7, "questions": 301}  # columns
 ZINC_ATOM, ZINC_BOND = (28,), (4,)
 
 
@@ -41,4 +46,7 @@ SPECS = {
     # Graphs without features: each node gets the degrees around it. Nodes without edges are no nodes: PyG makes them of
     # numbers that the files do not use, published statistics and models have none.
     "malnet-tiny": Spec(Task("graph", "multiclass", 5, "accuracy"), 5, node=(DEGREE_PROFILE,), standardize=("x",)),
+    **{name: Spec(Task("node", "multiclass", n, "accuracy"), d) for name, (n, d) in CLASSES_BY_COLUMNS.items()},
+    **{name: Spec(Task("node", "binary", 1, "auroc"), columns) for name, columns in YES_OR_NO.items()},
 }
+ONE_GRAPH = (*CLASSES_BY_COLUMNS, *YES_OR_NO)  # large ones, whose masks mark the nodes of every part

@@ -9,7 +9,7 @@ import numpy as np
 from gssc.explain.jacobian import Reach
 from gssc.report.svg import panels, saved
 
-COLOURS = ("#0b6e99", "#c4501b", "#5a5a5a")
+COLOURS = ("#0b6e99", "#c4501b", "#5a5a5a", "#7d3c98")
 FLOOR = 1e-7  # of the largest influence: what is below is rounding, or nothing
 ACROSS = 4  # panels side by side
 

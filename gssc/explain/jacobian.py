@@ -34,20 +34,28 @@ def influence(model: GSSC, data: Data, node: int | Sequence[int], progress: bool
         node: u, counted from 0.
         progress: Show a progress bar, in a terminal.
     """
+    norms, _ = influences(model, data, [node] if isinstance(node, int) else node, progress)
+    return norms[0] if isinstance(node, int) else norms
+
+
+def influences(model: GSSC, data: Data, nodes: Sequence[int], progress: bool = False) -> tuple[Tensor, Tensor]:
+    """I(u, v) of nodes u, and the sum of |∂h_uc / ∂x_vd| over c and d, with which PyG's ``total_influence`` counts."""
     count = check_graph(model, data)
-    targets = [check_number("node", u, count, "a node") for u in ([node] if isinstance(node, int) else node)]
+    targets = [check_number("node", u, count, "a node") for u in nodes]
     # What a batch of one says of its graphs would confuse a batch of copies.
     graph = bare_graph(data.to_dict(), count)
     channels = layers_of(model)[-1].channels
     if not targets:
-        return torch.zeros(0, count)
+        return torch.zeros(0, count), torch.zeros(0, count)
     jobs = torch.cartesian_prod(torch.tensor(targets), torch.arange(channels))
     copies = max(1, ROWS // max(1, count + int(data.num_edges or 0)))
     with in_eval_mode(model):
         pieces = tracked(jobs.split(copies), "influence", progress)
-        squares = [_squared_gradients(model, graph, count, piece) for piece in pieces]
-    norms = torch.cat(squares).unflatten(0, (len(targets), channels)).sum(1).sqrt()
-    return norms[0] if isinstance(node, int) else norms
+        gradients = [_gradients(model, graph, count, piece) for piece in pieces]
+    squares, sums = (
+        torch.cat(part).unflatten(0, (len(targets), channels)).sum(1) for part in zip(*gradients, strict=True)
+    )
+    return squares.sqrt(), sums
 
 
 @contextmanager
@@ -89,8 +97,18 @@ def by_distance(name: str, influence: np.ndarray, hops: np.ndarray) -> Reach:
     return Reach(name, distance, pairs, mean, *np.array([np.percentile(group, (10, 50, 90)) for group in groups]).T)
 
 
-def _squared_gradients(model: GSSC, data: Data, nodes: int, jobs: Tensor) -> Tensor:
-    """|∂h_uc/∂x_v|² for pairs (u, c), one copy of the graph for each, [jobs, N]."""
+def mean_distance(sums: np.ndarray, hops: np.ndarray) -> float:
+    """How many edges away influence comes from: R of PyG's ``total_influence``, over nodes with a path.
+
+    The mean over u of the distances of all v, weighted by their share of what u hears; both arrays are [nodes, N].
+    """
+    near = np.isfinite(hops)
+    sums, hops = np.where(near, sums, 0.0), np.where(near, hops, 0.0)
+    return float(((sums * hops).sum(1) / np.maximum(sums.sum(1), np.finfo(float).tiny)).mean())
+
+
+def _gradients(model: GSSC, data: Data, nodes: int, jobs: Tensor) -> tuple[Tensor, Tensor]:
+    """|∂h_uc/∂x_v|² and Σ_d |∂h_uc/∂x_vd| for pairs (u, c), one copy of the graph for each, [jobs, N]."""
     start: list[Tensor] = []
     end: list[Tensor] = []
 
@@ -105,4 +123,5 @@ def _squared_gradients(model: GSSC, data: Data, nodes: int, jobs: Tensor) -> Ten
         u, channel = jobs.to(end[0].device).T
         own = end[0][nodes * torch.arange(len(jobs), device=u.device) + u, channel]
         (gradient,) = torch.autograd.grad(own.sum(), start[0])
-    return gradient.square().sum(1).unflatten(0, (len(jobs), nodes))
+    gradient = gradient.unflatten(0, (len(jobs), nodes))
+    return gradient.square().sum(2), gradient.abs().sum(2)

@@ -15,12 +15,13 @@ from gssc.datasets import GraphDataset
 from gssc.datasets.specs import SPECS
 from gssc.explain.atoms import atom_symbols, attributions
 from gssc.explain.draw import influence_figure, kernel_figure, rendered
-from gssc.explain.jacobian import Reach, by_distance, influence, without_global
+from gssc.explain.jacobian import Reach, by_distance, influences, mean_distance, without_global
 from gssc.explain.kernel import bare_graph, check_number, node_kernel
 from gssc.explain.layout import hops_to, layout
 from gssc.files import write_files
 from gssc.report.render import csv_text
 from gssc.spectra.packed import edges_of
+from gssc.tasks import score_text
 from gssc.train.build import build_store
 from gssc.train.evaluate import default_dtype
 from gssc.train.loaded import LoadedRun
@@ -85,12 +86,12 @@ def write_explanation(
     has_kernel = subject.glob in ("gssc", "gsc")
     kernels = _kernel(subject, u, f"kernel-{place}", layer, channel) if has_kernel else {}
     notes = [] if has_kernel else [f"no kernel is drawn: the model has none (model.glob={subject.glob})"]
-    influences, note = _influence(subject, against, sample(subject.nodes, nodes, u), f"influence-{place}")
-    contents = kernels | influences
+    reach, said = _influence(subject, against, sample(subject.nodes, nodes, u), f"influence-{place}")
+    contents = kernels | reach
     if subject.atoms is not None and subject.run.task.level == "graph":
         contents |= _atoms(subject, subject.atoms, f"atoms-{subject.split}-{subject.graph}")
     write_files(folder, contents)
-    return [folder / name for name in contents], [*notes, note]
+    return [folder / name for name in contents], [*notes, *said]
 
 
 def sample(count: int, wanted: int | None, node: int) -> list[int]:
@@ -142,13 +143,16 @@ def _over_channels(kernel: Tensor, channel: str) -> np.ndarray:
     return values[:, check_number("--channel", int(channel), channels, "a channel")]
 
 
-def _influence(subject: Subject, against: Subject | None, nodes: list[int], name: str) -> tuple[dict[str, bytes], str]:
-    """The files of the influence on some nodes, and what it was compared with."""
+def _influence(
+    subject: Subject, against: Subject | None, nodes: list[int], name: str
+) -> tuple[dict[str, bytes], list[str]]:
+    """The files of the influence on some nodes, what it was compared with, and how far away it comes from."""
     run, data = subject.run, subject.data
-    parts = {f"glob={subject.glob}": influence(run.model, data, nodes, progress=True)}
+    parts, scores = {f"glob={subject.glob}": influences(run.model, data, nodes, progress=True)}, [_score(run)]
     if against is not None:
-        other = influence(against.run.model, against.data, nodes, progress=True)
+        other = influences(against.run.model, against.data, nodes, progress=True)
         parts[f"glob={against.glob}, a run of its own"] = other
+        scores.append(_score(against.run))
         note = "compared with a model that was trained by itself"
     elif subject.glob == "none":
         note = "not compared: the model has no global part"
@@ -156,16 +160,24 @@ def _influence(subject: Subject, against: Subject | None, nodes: list[int], name
         note = "not compared: the model has no local part that could stay (--against RUN gives another)"
     else:
         with without_global(run.model) as model:
-            parts["the same weights, global part switched off"] = influence(model, data, nodes, progress=True)
+            parts["the same weights, global part switched off"] = influences(model, data, nodes, progress=True)
         note = "compared with the same weights, switched off: not a model that was trained without (--against)"
-    arrays = {label: values.double().cpu().numpy() for label, values in parts.items()}
+    arrays = {label: values.double().cpu().numpy() for label, (values, _) in parts.items()}
     hops = hops_to(data, nodes)
+    far = [mean_distance(sums.double().cpu().numpy(), hops) for _, sums in parts.values()]
+    heard = "{}: influence from {:.2f} edges away on average, as PyG's total_influence counts{}"
+    notes = [heard.format(*line) for line in zip(parts, far, [*scores, ""], strict=False)]
     reaches = [by_distance(label, values, hops) for label, values in arrays.items()]
     where = f"{len(run.model.layers)} layers, graph {subject.graph} of {subject.split}"
     count = f"mean over {len(nodes)} nodes u" if len(nodes) > 1 else f"u = {nodes[0]}"
     figure = influence_figure(reaches, f"{run.recipe.name}: who influences a node, {where}", count)
     tables = {f"{name}.csv": reaches_csv(reaches), f"{name}-pairs.csv": pairs_csv(arrays, nodes, hops)}
-    return rendered(figure, name) | {path: text.encode() for path, text in tables.items()}, note
+    return rendered(figure, name) | {path: text.encode() for path, text in tables.items()}, [note, *notes]
+
+
+def _score(run: LoadedRun) -> str:
+    """The test score of a run that has one, to stand beside something."""
+    return f"; test {run.summary['metric']} {score_text(run.summary['test'])}" if run.summary else ""
 
 
 def kernel_csv(kernels: Mapping[int, tuple[Tensor, Tensor]], node: int, hops: np.ndarray) -> str:

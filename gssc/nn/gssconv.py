@@ -148,7 +148,7 @@ class GSSConv(Resets, nn.Module):
         if not self.selective:
             gains, self_gains = context.gains.get(self) or self.gains(phi)
             return conv_of_linears(
-                x, self.lin_o, lin_s, vectors, gains, self_gains, context.ptr, self.lin_out, reduce=context.reduce
+                x, self.lin_o, lin_s, vectors, gains, self_gains, context.ptr, self.lin_out, reduce=context.begin_reduce
             )
         x_o, x_s, projection = conv_features(x, self.lin_o, lin_s, self.lin_out, shared=self.kernel == "shared")
         return self.mix(x, x_o, x_s, phi, vectors, context, projection)
@@ -167,11 +167,11 @@ class GSSConv(Resets, nn.Module):
         if self.selective:
             pairs, shared = self.lin_dq(phi) * self.lin_dk(phi), self.kernel == "shared"
             settings: dict[str, Any] = {"shared": shared, "normalize": self.normalize, "projection": projection}
-            settings["reduce"] = context.reduce
+            settings["reduce"] = context.begin_reduce
             return selective_gssc_conv(x, x_o, x_s, vectors, phi, pairs, self._turns(), context.ptr, **settings)
         a, a_s = context.gains.get(self) or self.gains(phi)
         gains, self_gains = None if x_o is None else a, None if x_s is None else a_s
-        settings = {"projection": projection, "reduce": context.reduce}
+        settings = {"projection": projection, "reduce": context.begin_reduce}
         return gssc_conv(x_o, x_s, vectors, gains, self_gains, context.ptr, **settings)
 
     def gains(self, phi: Tensor) -> Gains:

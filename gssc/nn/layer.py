@@ -108,8 +108,12 @@ class GSSCLayer(Resets, nn.Module):
             context.edge_attr = edge_attr
         settings: dict[str, Any] = {"training": self.training, "seed": seed}
         branches = []
-        if self.local is not None and self.norm_local is not None:
-            extended, around = (x, context) if context.halo is None else context.extend(x)
+        arriving = None if self.local is None else context.begin_extend(x)  # while the global part is computed
+        if self.glob is not None and self.norm_global is not None:
+            h = self.glob(x, phi, vectors, batch, context=context)
+            branches.append(Branch(h, self.norm_global, self.dropout_global))
+        if self.local is not None and self.norm_local is not None and arriving is not None:
+            extended, around = arriving()
             features: dict[str, Any] = {"edge_attr": edge_attr, "edge_weight": edge_weight, "context": around}
             for name, value in list(features.items()):
                 if value is None or name not in self._local_takes:
@@ -119,10 +123,7 @@ class GSSCLayer(Resets, nn.Module):
             h = h if around is context else h[: context.nodes]
             # One that adds the residual itself drops out itself.
             dropout = 0.0 if self._local_adds_residual else self.dropout_local
-            branches.append(Branch(h, self.norm_local, dropout, not self._local_adds_residual))
-        if self.glob is not None and self.norm_global is not None:
-            h = self.glob(x, phi, vectors, batch, context=context)
-            branches.append(Branch(h, self.norm_global, self.dropout_global))
+            branches.insert(0, Branch(h, self.norm_local, dropout, not self._local_adds_residual))
         if self.plain:
             adds, alone = self._local_adds_residual, [branch._replace(residual=False) for branch in branches]
             return h if adds else residual_norm(None, alone, mask, activation=True, **settings), edge_attr

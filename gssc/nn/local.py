@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv, SAGEConv
 
 from gssc.checks import check_choice, check_positive, check_probability, check_shape, fail
 from gssc.nn.norm import NormName, make_norm
@@ -19,7 +19,7 @@ from gssc.ops.gated_gcn import gated_messages
 from gssc.ops.gine import gine_messages, neighbor_sum
 
 Source = nn.Module | Callable[[int], nn.Module | None]
-Local = Literal["gatedgcn", "gine", "gin", "gcn", "gat", "pna", "none"]
+Local = Literal["gatedgcn", "gine", "gin", "gcn", "sage", "gat", "pna", "none"]
 LOCALS: tuple[str, ...] = get_args(Local)
 NODE_SITE, EDGE_SITE = 4, 5  # of dropout in GatedGCN; the layer around it has those below
 AGGREGATORS = ["mean", "min", "max", "std"]
@@ -84,7 +84,7 @@ class GatedGCN(Resets, nn.Module):
             x, tell, edge_index, edge_attr, self.lin_edge, self.norm_edge, norm_node=self.norm_node,
             mask=context.edge_mask, node_mask=context.node_mask, residual=self.residual, eps=self.eps,
             dropout=self.dropout, training=self.training, seed=context.seeds.get(self), site=EDGE_SITE,
-            node_site=NODE_SITE, plan=lambda: context.plan, need_edges=context.final is not self,
+            node_site=NODE_SITE, plan=lambda: context.plan, need_edges=context.final is not self, own=context.own,
         )  # fmt: skip
 
 
@@ -115,7 +115,8 @@ class GINE(GINEConv):
         if context is None:
             check_shape("x", x, None, self.channels)
             context = graph_context(x.shape[0], edge_index=edge_index)
-        return self.nn(gine_messages(x, edge_attr, edge_index, context.plan, eps=self.eps))
+        h = gine_messages(x, edge_attr, edge_index, context.plan, eps=self.eps)
+        return self.nn(h if context.own is None else h[: context.own])
 
 
 class LocalGCN(GCNConv):
@@ -150,8 +151,7 @@ class LocalGCN(GCNConv):
 def averaged(x: Tensor, edge_index: Tensor, context: GraphContext) -> Tensor:
     r"""What GCN does to features: :math:`x_i / d_i + \sum_{j \neq i} x_j / \sqrt{d_i d_j}`, [N, C]; see `LocalGCN`."""
     own = x.shape[0]
-    if context.halo is not None:
-        x, context = context.extend(x)
+    x, context = context.begin_extend(x)()
     source, target = edge_index[0], edge_index[1]
     counts = torch.zeros(2, x.shape[0], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
     loops, entering = counts.index_add(1, target, torch.stack([source == target, source >= 0]).to(counts.dtype))
@@ -203,8 +203,8 @@ def make_locals(
 
     Args:
         local: A name, a module, which serves the first layer and fresh copies of it the others, or a function of the
-            number of channels that makes one. GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN
-            and GCN have no place for them.
+            number of channels that makes one. GatedGCN, GINE, GAT and PNA use edge features where there are any; GIN,
+            GCN and SAGE have no place for them.
         layers: How many.
         channels: C.
         dropout: Dropout inside GatedGCN.
@@ -222,6 +222,7 @@ def make_locals(
         "gine": GINE,
         "gin": lambda c: GINConv(_mlp(c)),
         "gcn": LocalGCN,
+        "sage": lambda c: SAGEConv(c, c),
         "gat": lambda c: GATConv(c, c, edge_dim=c),
         "pna": lambda c: LocalPNA(c, degree_histogram or (), edge_features),
         "none": lambda _: None,

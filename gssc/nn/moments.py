@@ -8,12 +8,15 @@ costs no digits. Sets merge without a second look at their rows (Chan, Golub and
 Everything stays on the device, the host never reads n; in one process everything is differentiable.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+
+from gssc.ops.halo import begin_all_reduce
 
 
 class Moments(NamedTuple):
@@ -48,12 +51,11 @@ def joined_moments(one: Moments, other: Moments) -> Moments:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def moments_over_ranks(moments: Moments, group: dist.ProcessGroup | None) -> Moments:
-    """Moments of the rows of all processes together: the same bits on each of them; without derivative."""
+def moments_over_ranks(moments: Moments, group: dist.ProcessGroup | None) -> Callable[[], Moments]:
+    """What waits for the moments of the rows of all processes: the same bits on each of them; without derivative."""
     row = torch.cat([moments.n.view(1), moments.mean, moments.squares])
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     # A sum in which each process fills its own row: one collective for all three, and adding zeros rounds nothing.
     gathered = F.pad(row.detach().unsqueeze(0), (0, 0, rank, ranks - rank - 1))
-    dist.all_reduce(gathered, group=group)
-    n, mean, squares = gathered.tensor_split([1, 1 + moments.mean.shape[0]], dim=1)
-    return merge_moments(Moments(n, mean, squares))
+    total = begin_all_reduce(gathered, group)
+    return lambda: merge_moments(Moments(*total().tensor_split([1, 1 + moments.mean.shape[0]], dim=1)))

@@ -1,21 +1,23 @@
 """Normalisation of node and edge features, also of padded batches and of batches spread over processes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.nn.moments import Moments, joined_moments, moments_over_ranks, row_moments
+from gssc.ops.halo import Exchange, begin, begin_all_reduce
 from gssc.ops.norm.naive import move_running_statistics
 
 NormName = Literal["batch", "layer", "none"]
 NORMS = ("batch", "layer", "none")
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -32,39 +34,47 @@ class BatchNorm(nn.BatchNorm1d):
     synchronized = False
     process_group: dist.ProcessGroup | None = None
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, later: bool = False) -> Any:
+        """The normalised rows; with ``later`` what gives them when called, and may wait for other processes then."""
         if mask is not None:
             check_shape("mask", mask, x.shape[0])
         spread = self.synchronized and dist.get_world_size(self.process_group) > 1
-        by_moments = self.training and (mask is not None or spread or x.shape[0] < 2)
-        out = self._normalize_by_batch(x, mask, spread) if by_moments else super().forward(x)
-        return out if mask is None else torch.where(mask.unsqueeze(1), out, 0.0)
-
-    def _normalize_by_batch(self, x: Tensor, mask: Tensor | None, spread: bool) -> Tensor:
-        """Like F.batch_norm(training=True), from moments whose count is a tensor. Half precision sums in float32."""
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            fail("track_running_stats", "True, for masked or synchronised statistics and single rows", False)
-        rows = x.to(torch.promote_types(x.dtype, torch.float32))
-        if not spread:
-            moments = row_moments(rows, mask)
+        if self.training and (mask is not None or spread or x.shape[0] < 2):
+            if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+                fail("track_running_stats", "True, for masked or synchronised statistics and single rows", False)
+            # Half precision sums in float32.
+            rows = x.to(torch.promote_types(x.dtype, torch.float32))
+            normed = self._begin_over_processes(rows, mask) if spread else partial(self._by_moments, rows, mask)
         else:
-            with torch.no_grad():
-                moments = moments_over_ranks(_moments_at_once(rows, mask), self.process_group)
-        enough = moments.n >= 2
-        running = self.running_mean, self.running_var, self.num_batches_tracked
-        move_running_statistics((moments.mean, moments.squares, moments.n), *running, self.momentum)
-        mean = torch.where(enough, moments.mean, self.running_mean)
-        var = torch.where(enough, moments.squares / moments.n.clamp(min=1), self.running_var)
-        if spread:
-            ones, zeros = mean.new_ones(mean.shape), mean.new_zeros(mean.shape)
-            weight, bias = (ones if self.weight is None else self.weight), (zeros if self.bias is None else self.bias)
-            share = torch.where(enough, 1.0 / moments.n.clamp(min=1), 0.0)
-            return _Spread.apply(rows, weight, bias, mean, var, share, mask, self.eps, self.process_group).to(x.dtype)
+            normed = partial(super().forward, x)
+
+        def end() -> Tensor:
+            out = normed().to(x.dtype)
+            return out if mask is None else torch.where(mask.unsqueeze(1), out, 0.0)
+
+        return end if later else end()
+
+    def _begin_over_processes(self, rows: Tensor, mask: Tensor | None) -> Callable[[], Tensor]:
+        ones, zeros = rows.new_ones(rows.shape[1]), rows.new_zeros(rows.shape[1])
+        weight, bias = (ones if self.weight is None else self.weight), (zeros if self.bias is None else self.bias)
+        return begin(_Spread(self, mask), rows, weight, bias)
+
+    def _by_moments(self, rows: Tensor, mask: Tensor | None) -> Tensor:
+        """Like F.batch_norm(training=True), from moments whose count is a tensor."""
+        mean, var, _ = self.statistics(row_moments(rows, mask))
         scale = torch.rsqrt(var + self.eps)
         if self.weight is not None:
             scale = scale * self.weight
         out = (rows - mean) * scale
-        return (out if self.bias is None else out + self.bias).to(x.dtype)
+        return out if self.bias is None else out + self.bias
+
+    def statistics(self, moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
+        """By which mean and variance rows are normalised, after the running ones moved on; 1 / n, or 0 for these."""
+        mean, var, batches = (self.get_buffer(name) for name in STATISTICS)
+        move_running_statistics((moments.mean, moments.squares, moments.n), mean, var, batches, self.momentum)
+        enough, n = moments.n >= 2, moments.n.clamp(min=1)
+        mean, var = torch.where(enough, moments.mean, mean), torch.where(enough, moments.squares / n, var)
+        return mean, var, torch.where(enough, 1.0 / n, 0.0)
 
 
 def _moments_at_once(x: Tensor, mask: Tensor | None) -> Moments:
@@ -75,38 +85,44 @@ def _moments_at_once(x: Tensor, mask: Tensor | None) -> Moments:
     return Moments(x.new_full((), len(x)), mean, var * len(x))
 
 
-class _Spread(torch.autograd.Function):
+class _Spread(Exchange):
     """Normalisation by moments over processes, which depend on all rows, in PyTorch's own passes.
 
     With x̂ = (x - μ) s and dx̂ = γ ⊙ dy: dx = s (dx̂ - Σ dx̂ / n - x̂ ⊙ Σ (dx̂ ⊙ x̂) / n), sums over all processes.
     """
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, share: Tensor,
-        mask: Tensor | None, eps: float, group: dist.ProcessGroup | None,
-    ) -> Tensor:  # fmt: skip
-        ctx.save_for_backward(x, weight, mean, var, share, mask)
-        ctx.eps, ctx.group = eps, group
-        # PyTorch's passes divide by the number of rows.
-        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps) if len(x) else x.clone()
+    def __init__(self, norm: BatchNorm, mask: Tensor | None) -> None:
+        self.norm, self.mask = norm, mask
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, mean, var, share, mask = ctx.saved_tensors
-        s = torch.rsqrt(var + ctx.eps)
-        known = (x, weight, mean, var, mean, s, False, ctx.eps, (True, True, True))
-        dx, d_weight, d_bias = grads[0], torch.zeros_like(s), torch.zeros_like(s)
+    def send(self, x: Tensor) -> None:
+        self.x, self.moments = x, moments_over_ranks(_moments_at_once(x, self.mask), self.norm.process_group)
+
+    def receive(self, *parameters: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
+        x, (weight, bias) = self.x, parameters
+        mean, var, share = self.norm.statistics(self.moments())
+        del self.x, self.moments
+        # PyTorch's passes divide by the number of rows.
+        out = F.batch_norm(x, mean, var, weight, bias, False, 0.0, self.norm.eps) if len(x) else x.clone()
+        return out, (x, weight, mean, var, share, self.mask)
+
+    def send_back(self, grad: Tensor, *saved: Any) -> Sequence[Tensor | None]:
+        x, weight, mean, var, *_ = saved
+        s = torch.rsqrt(var + self.norm.eps)
+        sums = torch.zeros_like(s).expand(2, -1).contiguous()
         if len(x):
-            dx, d_weight, d_bias = torch.ops.aten.native_batch_norm_backward(grads[0].contiguous(), *known)
-        sums = torch.stack([d_weight, d_bias])
-        dist.all_reduce(sums, group=ctx.group)
-        slope, level = sums * share * weight * s
+            known = (x, weight, mean, var, mean, s, False, self.norm.eps, (False, True, True))
+            sums = torch.stack(torch.ops.aten.native_batch_norm_backward(grad.contiguous(), *known)[1:])
+        self.grad, self.saved, self.sums = grad, saved, begin_all_reduce(sums.clone(), self.norm.process_group)
+        return sums.unbind()
+
+    def receive_back(self) -> Tensor:
+        dy, (x, weight, mean, var, share, mask) = self.grad, self.saved
+        s = torch.rsqrt(var + self.norm.eps)
+        slope, level = self.sums() * share * weight * s
         slope = slope * s
-        rest = torch.addcmul(level - slope * mean, x, slope)
-        rest = rest if mask is None else rest * mask.unsqueeze(1)
-        return dx - rest, d_weight, d_bias, *[None] * 6
+        del self.grad, self.saved, self.sums
+        dx = torch.addcmul(slope * mean - level, x, slope, value=-1).addcmul_(dy, weight * s)
+        return dx if mask is None else torch.where(mask.unsqueeze(1), dx, 0.0)
 
 
 def make_norm(name: NormName, channels: int) -> nn.Module:
@@ -227,7 +243,7 @@ def set_statistics(model: nn.Module, totals: Mapping[nn.Module, Moments]) -> Non
             continue
         moments = totals[norm]
         if isinstance(norm, BatchNorm) and norm.synchronized:
-            moments = moments_over_ranks(moments, norm.process_group)
+            moments = moments_over_ranks(moments, norm.process_group)()
         if not bool(torch.isfinite(moments.squares).all()):
             fail("batches", "finite activations", f"others before {name}")
         pairs.append((norm, moments))

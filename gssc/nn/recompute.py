@@ -7,9 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from gssc.nn.norm import STATISTICS
 from gssc.ops.context import GraphContext
-
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def recomputed(function: Callable[..., Any], modules: nn.Module, *arguments: Any) -> Any:

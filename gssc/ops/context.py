@@ -43,8 +43,9 @@ class GraphContext:
         halo: Of one graph that several processes hold: nodes, degrees and eigenvectors are those of the own nodes,
             while ``edge_index`` numbers those of the halo behind them.
         reduce: With a halo: makes sums over own nodes those over all; differentiable.
+        own: Of nodes and halo: how many come first that are the own ones, of which alone a local part need tell.
         entering: Edges that enter each node from another one, [N], where ``edge_index`` does not tell.
-        around: The context of own nodes and halo, once `extend` has made it.
+        around: The context of own nodes and halo, once `begin_extend` has made it.
     """
 
     nodes: int
@@ -71,6 +72,7 @@ class GraphContext:
 
     halo: Halo | None = None
     reduce: Callable[[Tensor], Tensor] | None = None
+    own: int | None = None
     entering: Tensor | None = None
     around: "GraphContext | None" = None
 
@@ -88,16 +90,23 @@ class GraphContext:
         counts = torch.diff(self.ptr)
         return counts if self.halo is None else torch.full_like(counts, self.halo.nodes)
 
-    def extend(self, x: Tensor) -> "tuple[Tensor, GraphContext]":
-        """Node features with those of the halo behind them, [N + H, C], and the context of both."""
-        assert self.halo is not None
+    def begin_extend(self, x: Tensor) -> "Callable[[], tuple[Tensor, GraphContext]]":
+        """Begin to fetch the halo: x with its rows behind it, [N + H, C], and the context of both, when called."""
+        halo = self.halo
+        if halo is None:
+            return lambda: (x, self)
         if self.around is None:
-            nodes, own = self.nodes + self.halo.size, torch.ones(self.nodes, dtype=torch.bool, device=self.ptr.device)
-            mask = torch.cat([own, own.new_zeros(self.halo.size)]) if self.halo.size else None
-            ptr, entering = torch.arange(2, device=self.ptr.device) * nodes, self.halo.entering
+            nodes = self.nodes + halo.size
             alone = replace(self, halo=None, reduce=None, known_plan=None, known_degree=None)
-            self.around = replace(alone, nodes=nodes, ptr=ptr, node_mask=mask, entering=entering)
-        return self.halo.extend(x), self.around
+            ptr = torch.arange(2, device=self.ptr.device) * nodes
+            self.around = replace(alone, nodes=nodes, ptr=ptr, own=self.nodes, entering=halo.entering)
+        around, extended = self.around, halo.begin_extend(x)
+        return lambda: (extended(), around)
+
+    @property
+    def begin_reduce(self) -> Callable[[Tensor], Callable[[], Tensor]] | None:
+        """As ``reduce`` in two steps: what the first returns waits for the sum."""
+        return None if self.halo is None else self.halo.begin_sum
 
     @property
     def degree(self) -> Tensor:

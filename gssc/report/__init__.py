@@ -5,7 +5,7 @@ setting, run or kept of earlier runs), `tables`, `provenance` (where they come f
 `write` (pages and tables); `svg` and `render` make pictures and text.
 """
 
-from gssc.report.provenance import results_markdown
+from gssc.report.provenance import results_markdown, write_results
 from gssc.report.published import Published, published_gssc, published_rows
 from gssc.report.write import Report, write_report
 
@@ -16,4 +16,5 @@ __all__ = [
     "published_rows",
     "results_markdown",
     "write_report",
+    "write_results",
 ]

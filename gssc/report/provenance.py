@@ -2,13 +2,15 @@
 
 import itertools
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gssc.files import write_files
 from gssc.report.render import render
+from gssc.report.runs import read_runs
 from gssc.report.tables import our_row
-from gssc.report.variants import Variant
+from gssc.report.variants import Variant, group_variants
 
 PROVENANCE = ("command", "commit", "hardware", "date")
 # Options that say where a run lies or how it went on, and cannot change its result.
@@ -72,12 +74,29 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def results_markdown(variants: Sequence[Variant]) -> str:
-    """A line for each variant with a finished seed, in the units of the paper; unfinished ones are said to be."""
+def write_results(
+    path: Path, runs: Iterable[Path], *, before: str = "# Results\n", footnotes: Mapping[str, str] | None = None
+) -> None:
+    """Write the Markdown table of finished runs, below the text ``before``; the file appears complete or not at all."""
+    variants = [variant for mine in group_variants(read_runs(runs).seeds).values() for variant in mine]
+    write_files(path.parent, {path.name: f"{before.rstrip()}\n\n{results_markdown(variants, footnotes)}".encode()})
+
+
+def results_markdown(variants: Sequence[Variant], footnotes: Mapping[str, str] | None = None) -> str:
+    """A line for each variant with a finished seed, in the units of the paper.
+
+    Args:
+        variants: What to list; unfinished ones are left out, and said to be.
+        footnotes: By recipe: what a reader must know beside the number.
+    """
+    finished = [variant for variant in variants if variant.finished]
+    recipes = dict.fromkeys(variant.recipe for variant in finished)
     return render(
         "results.md",
-        finished=[variant for variant in variants if variant.finished],
+        finished=finished,
         unfinished=[f"{variant.recipe} ({variant.label})" for variant in variants if not variant.finished],
+        footnotes=footnotes,
+        noted=[recipe for recipe in recipes if recipe in (footnotes or {})],
         our_row=our_row,
         origin_of=_origin,
         time_per_seed=time_per_seed,

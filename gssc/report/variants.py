@@ -12,7 +12,7 @@ from gssc.checks import fail
 from gssc.config import SECTIONS
 from gssc.datasets.specs import SPECS
 from gssc.readers import is_number, read_object
-from gssc.recipes import find_recipe, recipe_names, recipe_variants
+from gssc.recipes import find_recipe, known_recipes, recipe_variants
 from gssc.report.published import Published, published_gssc
 from gssc.report.runs import SeedRun, group, read_runs
 from gssc.tasks import METRICS
@@ -152,7 +152,7 @@ def schedule(config: Mapping[str, Any], run: int | None = None) -> str:
     """
     name, train = config.get("name"), config.get("train")
     epochs = train.get("epochs") if isinstance(train, Mapping) else None
-    if name not in recipe_names() or not isinstance(epochs, int):
+    if name not in known_recipes() or not isinstance(epochs, int):
         return ""
     full = find_recipe(str(name)).train.epochs
     if run is not None and run < epochs:
@@ -166,7 +166,7 @@ def group_variants(runs: Iterable[SeedRun]) -> dict[str, list[Variant]]:
     Seeds of one setting are taken together over all folders unless one of them occurs twice; then each folder stands
     for itself.
     """
-    shipped = {name: find_recipe(name).data.dataset for name in recipe_names()}
+    shipped = {name: find_recipe(name).data.dataset for name in known_recipes()}
 
     def task(run: SeedRun) -> str:
         elsewhere = run.dataset_name != shipped.get(run.recipe, run.dataset_name)
@@ -188,7 +188,7 @@ def differences(run: SeedRun, base: Mapping[str, Mapping[str, Any]]) -> tuple[st
 
 def _variants(runs: Sequence[SeedRun]) -> list[Variant]:
     recipe = runs[0].recipe
-    base = find_recipe(recipe).to_dict() if recipe in recipe_names() else _common([run for run in runs if run.config])
+    base = find_recipe(recipe).to_dict() if recipe in known_recipes() else _common([run for run in runs if run.config])
     by_setting = group(runs, lambda run: differences(run, base) if run.config else ("unknown settings",))
     variants = []
     for overrides, mine in sorted(by_setting.items(), key=lambda item: (len(item[0]), item[0])):
@@ -223,7 +223,7 @@ def read_recorded(results: Path) -> list[Recorded]:
         if notes:
             fail("results", "intact files", notes[0])
         recipe = folder.parent.name
-        overrides = differences(runs[0], find_recipe(recipe).to_dict()) if recipe in recipe_names() else ()
+        overrides = differences(runs[0], find_recipe(recipe).to_dict()) if recipe in known_recipes() else ()
         about = read_object(folder / "run.json")
         recorded.append(Recorded(recipe, overrides, runs, name=folder.name, about=about))
     return recorded

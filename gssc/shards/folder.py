@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gssc.checks import fail
 from gssc.datasets.flat import FlatGraphs, GraphDataset, from_about
+from gssc.datasets.infer import ready
 from gssc.files import DamagedFileError, json_bytes, map_tensors, replace_folder, tensor_bytes
 from gssc.readers import SHARDS, read_object
 from gssc.shards.cut import cut_graph
@@ -84,8 +85,12 @@ def write_shards(
     digest = hashlib.blake2b(part.numpy().data, digest_size=16, person=b"gssc shards").hexdigest()
 
     def contents() -> Iterator[tuple[str, bytes]]:
-        files = []
-        for rank, tensors in enumerate(cut_graph(graph.edge_index, part, ranks, nodes, edges)):
+        files, crossing = [], 0
+        say(f"{graph.num_edges:,} edges are set aside by process")
+        for rank, tensors in enumerate(cut_graph(graph.edge_index, part, ranks, nodes, edges, out)):
+            for name in {"x", "edge_attr"} & set(tensors) if dataset.mapped else ():
+                tensors[name] = ready(dataset, name, tensors[name])
+            crossing += int((tensors["edge_index"][0] >= tensors["nodes"].numel()).sum())
             name, kind = f"shard-{rank}.safetensors", {"kind": "shard", "rank": rank, "partition": digest}
             data = tensor_bytes(dict(spectra) | tensors, kind)
             sizes = {key: tensors[key].shape[-1] for key in ("nodes", "edge_index", "halo")}
@@ -93,7 +98,6 @@ def write_shards(
             counted = f"{sizes['nodes']:,} nodes, {sizes['edge_index']:,} edges, {sizes['halo']:,} nodes in the halo"
             say(f"shard {rank + 1} of {ranks}: {counted}, {len(data):,} bytes")
             yield name, data
-        crossing = int((part[graph.edge_index[0]] != part[graph.edge_index[1]]).sum())
         counts = {"nodes": graph.num_nodes, "edges": graph.num_edges, "cut": crossing}
         known = {"partition": digest, "graphs": dataset.content(), "dataset": dataset.about(), "files": files}
         yield DESCRIPTION, json_bytes({"format": 1} | counts | known | dict(about))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gssc.ops.halo import Halo
 
+NARROW = ("gcn", "gine", "none")  # local parts that take edges in int32, which need no copy of them
 OF_MODEL = ("x", "edge_attr", "eigvals", "eigvecs", "eigmask", "rwse")
 
 
@@ -22,6 +23,7 @@ class Shard:
     nodes: int  # of the whole graph
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (a value); where they are used
     group: dist.ProcessGroup | None = None  # the processes; None for all
+    index: torch.dtype = torch.int64  # of edges; int32 is as in the file, for `NARROW` local parts
 
     @cached_property
     def halo(self) -> Halo:
@@ -35,7 +37,7 @@ class Shard:
         """The arguments of ``GSSC.forward``."""
         found = {name: self.here(name) for name in OF_MODEL if name in self.tensors}
         sizes = {"num_nodes": self.tensors["nodes"].numel(), "num_graphs": 1}
-        return {"x": None, "edge_index": self.here("edge_index").long(), "halo": self.halo} | found | sizes
+        return {"x": None, "edge_index": self.here("edge_index").to(self.index), "halo": self.halo} | found | sizes
 
     def here(self, name: str) -> Tensor:
         """One of the tensors on the device, floating point in the default type."""

@@ -27,11 +27,13 @@ def open_for(
         if pack is not None:
             dataset = _open_pack(data, pack)
         elif data.file is None:
-            dataset = open_dataset(data.dataset, root, data.seed, generate=data.generate)
+            dataset = open_dataset(data.dataset, root, data.seed, generate=data.generate, mask=data.mask)
         else:
             file = Path(data.file)
             inside = None if beside is None else beside / file.name
-            dataset = _open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
+            dataset = open_file(data, inside if inside is not None and inside.exists() and not file.exists() else file)
+            if dataset.mapped:
+                fail("data", "a file (a folder of arrays is for gssc partition)", file)
             plain_console(quiet).print(describe(dataset))
         return with_published_neighbours(dataset) if data.neighbours == "published" else dataset
 
@@ -47,7 +49,8 @@ def _open_pack(data: DataConfig, pack: Path) -> GraphDataset:
     return packed
 
 
-def _open_file(data: DataConfig, path: Path) -> GraphDataset:
+def open_file(data: DataConfig, path: Path) -> GraphDataset:
+    """The dataset of a file of one's own, or of a folder, which is mapped."""
     split = "random" if data.split == "official" else data.split
     how: dict[str, Any] = {"split": split, "seed": data.seed, "task": data.task, "metric": data.metric}
     if path.suffix.lower() != ".csv":

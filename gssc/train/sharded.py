@@ -10,6 +10,7 @@ from torch import Tensor
 from gssc.checks import fail
 from gssc.config import Recipe, parse_recipe
 from gssc.shards import Shard, ShardedDataset, with_spectrum
+from gssc.shards.shard import NARROW
 from gssc.shards.spectrum import walk_probabilities
 from gssc.train.build import transforms
 from gssc.train.processes import Processes
@@ -48,6 +49,7 @@ def shard_stores(dataset: ShardedDataset, recipe: Recipe, device: torch.device, 
     if dataset.ranks != processes.world:
         fail("--shards", f"a process for each (torchrun --nproc-per-node {dataset.ranks})", processes.world)
     shard, (laplacian, walks) = dataset.shard(processes.rank, device), transforms(recipe.spectrum, recipe.model)
+    shard = replace(shard, index=torch.int32) if recipe.model.local in NARROW else shard
     if laplacian is not None and "eigvecs" not in shard.tensors:
         shard = with_spectrum(shard, laplacian)
     if walks is not None and "rwse" not in shard.tensors:

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import sys
 
 import pytest
@@ -49,6 +50,9 @@ def read(path):
 def test_pictures_numbers_and_the_page(root):
     said = explained(root)
     assert "same weights, switched off" in said
+    found = re.findall(r"influence from (\d+\.\d\d) edges away on average, as PyG's total_influence counts(.*)", said)
+    assert len(found) == 2
+    assert re.fullmatch(r"; test mae/std \d+\.\d+", found[0][1].strip())
     folder = root / "out/seed-0/explain"
     assert sorted(path.name for path in folder.iterdir()) == NAMES
     rows = read(folder / NAMES[1])

@@ -2,6 +2,7 @@ import json
 import sys
 from importlib import import_module
 
+import numpy as np
 import pytest
 import yaml
 from small_run import SMALL, outcome, run_small, small_recipe, timeless, write_cycles
@@ -226,3 +227,25 @@ def test_a_quiet_run_says_that_it_was_stopped(tmp_path):
     write_cycles(tmp_path)
     result = call(words(tmp_path, "--quiet", "--time-limit", "0.01s"))
     assert result.output == "stopped, 0 of 1 seeds done; --resume goes on from there\n"
+
+
+def test_a_large_graph_by_name_and_its_splits(tmp_path, monkeypatch, capsys):
+    generator, count = np.random.default_rng(0), 60
+    edges = np.stack([np.arange(count), (np.arange(count) + 1) % count], axis=1)
+    part = np.arange(count) // 2 % 3
+    masks = {f"{name}_masks": np.tile(part == number, (10, 1)) for number, name in enumerate(("train", "val", "test"))}
+    (tmp_path / "tolokers" / "raw").mkdir(parents=True)
+    arrays = {"node_features": generator.normal(size=(count, 10)).astype(np.float32), "node_labels": edges[:, 0] % 2}
+    np.savez(tmp_path / "tolokers" / "raw" / "tolokers.npz", **arrays, edges=edges, **masks)
+    small = ["model.layers=1", "model.channels=8", "spectrum.k=4", "train.epochs=1"]
+    place = ["--data-root", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    result = call(["train", "tolokers", *small, *place, "--splits", "0,3"])
+    assert "tolokers: test auroc" in result.output
+    for number in (0, 3):
+        config = yaml.safe_load((tmp_path / "out" / f"seed-{number}" / "config.yaml").read_text())
+        assert (config["data"]["dataset"], config["data"]["mask"]) == ("tolokers", number)
+    wrong = ["train", "tolokers", *small, *place, "--splits", "10"]
+    expected = "--splits: expected numbers below 10, the splits that the masks hold, got 10"
+    assert error_of(monkeypatch, capsys, wrong) == expected
+    wrong = ["train", "cycles-3", *place, "--splits", "0"]
+    assert error_of(monkeypatch, capsys, wrong) == "--splits: expected --data FILE with it, got a recipe's own data"

@@ -3,17 +3,19 @@
 import pytest
 import torch
 from explain_cases import FORMS, ONE_NODE, TWO_PARTS, make_case, permuted
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import total_influence
 
 from gssc import GSSC, GSSConv, model_inputs
 from gssc.explain import hops_to, influence, jacobian, without_global
+from gssc.explain.jacobian import influences, mean_distance
 from gssc.testing import assert_close
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def plain_influence(model, data, u):
-    """By torch.autograd.functional.jacobian, through the layers alone."""
+def through_the_layers(model, data):
+    """What the encoders make of nodes, and the function that the layers make of it."""
     model.eval()
     kept = {}
     hook = model.layers[0].register_forward_pre_hook(lambda m, a: kept.update(h=a[0].detach()))
@@ -29,9 +31,15 @@ def plain_influence(model, data, u):
         model(**model_inputs(data))
         for hook in hooks:
             hook.remove()
-        return out["h"][u]
+        return out["h"]
 
-    return torch.autograd.functional.jacobian(last, kept["h"]).square().sum((0, 2)).sqrt()
+    return kept["h"], last
+
+
+def plain_influence(model, data, u):
+    """By torch.autograd.functional.jacobian, through the layers alone."""
+    start, last = through_the_layers(model, data)
+    return torch.autograd.functional.jacobian(lambda h: last(h)[u], start).square().sum((0, 2)).sqrt()
 
 
 @pytest.mark.parametrize("form", [*FORMS, {"glob": "attention"}, {"glob": "none"}, {"local": "gine"}], ids=str)
@@ -41,6 +49,33 @@ def test_it_is_the_norm_of_the_jacobian(form):
     for row, u in zip(both, (5, 2), strict=True):
         assert_close(row, plain_influence(model, data, u))
         assert_close(influence(model, data, u), row)
+
+
+class Layers(torch.nn.Module):
+    """The layers of a model as PyG's ``total_influence`` calls one, in float32, the one type that it takes."""
+
+    def __init__(self, last, edges):
+        super().__init__()
+        self.last, self.edges = last, edges
+
+    def forward(self, x, edge_index):
+        assert torch.equal(edge_index, self.edges)
+        return self.last(x.double()).float()
+
+
+@pytest.mark.parametrize("form", [{}, {"glob": "none"}], ids=str)
+def test_its_distance_is_that_of_total_influence(form):
+    model, data = make_case(**form)
+    start, last = through_the_layers(model, data)
+    plain = Data(x=start.float(), edge_index=data.edge_index, num_nodes=data.num_nodes)
+    settings = {"max_hops": data.num_nodes - 1, "vectorize": False}  # all nodes are within reach
+    by_hops, far = total_influence(Layers(last, data.edge_index), plain, **settings, normalize=False)
+    nodes = list(range(data.num_nodes))
+    _, sums = influences(model, data, nodes)
+    hops = hops_to(data, nodes)
+    assert mean_distance(sums.numpy(), hops) == pytest.approx(far, rel=1e-5)
+    ours = [float(sums[torch.as_tensor(hops == hop)].sum()) / len(nodes) for hop in range(len(by_hops))]
+    assert ours == pytest.approx(by_hops.tolist(), rel=1e-5)
 
 
 def test_pieces_of_any_size_give_the_same(monkeypatch):

@@ -28,8 +28,8 @@ def test_every_convolution_with_and_without_edges_and_their_features(float64, na
     assert torch.isfinite(out).all()
     assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
     if edge_features and graph.num_edges:
-        # GIN and GCN have no place for edge features; all others read them.
-        assert (e.grad is None or not e.grad.any()) == (name in ("gin", "gcn"))
+        # GIN, GCN and SAGE have no place for edge features; all others read them.
+        assert (e.grad is None or not e.grad.any()) == (name in ("gin", "gcn", "sage"))
     permutation = torch.randperm(graph.num_nodes)
     moved = torch.empty_like(x).index_copy(0, permutation, x)
     again, _ = layer.eval()(moved, permutation[edge_index], edge_attr=e)

@@ -1,7 +1,7 @@
 import pytest
 from report.fake_runs import fake_run, write_json
 
-from gssc.report import results_markdown
+from gssc.report import results_markdown, write_results
 from gssc.report.provenance import duration, provenance
 from gssc.report.runs import read_runs
 from gssc.report.variants import group_variants
@@ -16,16 +16,18 @@ def cells(text):
 def test_every_number_says_where_it_comes_from(tmp_path):
     fake_run(tmp_path / "a", "zinc-12k", ["model.glob=none"], seeds=(0, 1), epochs=3)
     fake_run(tmp_path / "b", "molhiv", seeds=(0,), unfinished=(0,), epochs=3)
-    variants = group_variants(read_runs([tmp_path]).seeds).values()
-    text = results_markdown([variant for mine in variants for variant in mine])
-    assert text.startswith("| recipe |")
+    path = tmp_path / "docs/results.md"
+    write_results(path, [tmp_path], before="# Numbers\n\nText.\n", footnotes={"zinc-12k": "Mind the split."})
+    text = path.read_text()
+    assert text.startswith("# Numbers\n\nText.\n\n| recipe |")
     (row,) = cells(text)
-    assert (row["recipe"], row["variant"], row["seeds"]) == ("zinc-12k", "model.glob=none", "0, 1")
+    assert (row["recipe"], row["variant"], row["seeds"]) == ("zinc-12k [1]", "model.glob=none", "0, 1")
     assert row["published"] == "0.064 ± 0.002"
     assert row["command"] == "`gssc train zinc-12k model.glob=none`"
     assert (row["commit"], row["date"]) == ("`0123456789`", "2026-01-31")
     assert row["hardware"] == "A processor of two cores"
     assert row["time per seed"] == "12.6 min"
+    assert "[1] Mind the split." in text
     assert "Unfinished and left out: molhiv (as shipped)." in text
 
 

@@ -1,10 +1,13 @@
 """Several processes are one: outputs, gradients and five steps of training, in float64 to 1e-9."""
 
+from importlib.util import find_spec
+
 import torch
 from shard_ranks import CASES, PLANS, RANKS, make_model, start, train, work
 from torch_geometric.data import Data
 
 from gssc import LaplacianSpectrum, RandomWalkSE
+from gssc.shards import assign_nodes
 from gssc.shards.plan import sent_bytes
 from gssc.testing import assert_close
 
@@ -20,6 +23,7 @@ def make_graph(part: str, nodes: int = 40) -> dict:
     parts = {
         "random": torch.randint(0, RANKS, (nodes,), generator=generator),
         "blocks": torch.arange(nodes) * RANKS // nodes,
+        "metis": assign_nodes(edges, nodes, RANKS, "metis" if find_spec("pymetis") else "propagation")[0],
         "empty": torch.where(torch.arange(nodes) % 3 == 0, 2, 0),  # two processes have nothing; of two, one
     }
     edge_attr = torch.randn(edges.shape[1], 2, generator=generator)
@@ -42,6 +46,10 @@ def test_several_processes_are_one(float64, tmp_path):
             expected = train(make_model(case), inputs | more, graph["weights"])
             for ranks in (ranks for ranks, cases in PLANS[name].items() if case in cases):
                 check(f"{ranks} {name} {case}", [result[ranks, name, case] for result in results[:ranks]], expected)
+    # Every process of four has nodes in the halo from each other one, and a second run has the same bits.
+    part, edges = graphs["random"]["part"], graphs["random"]["edge_index"]
+    assert torch.unique(part[edges], dim=1).shape[1] == RANKS**2
+    assert all(result["again"] for result in results)
     # And what they send is what the formulas of `gssc plan` say: rows of x and their gradients, states, rows of norms.
     for sent in (result["sent"] for result in results[:2]):
         expected = sent_bytes(1, 2, channels=8, frequencies=5, width=8)

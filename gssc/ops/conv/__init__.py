@@ -20,7 +20,7 @@ from gssc.ops.triton_support import can_fuse, check_fusible
 __all__ = ["conv_features", "conv_of_linears", "frequency_gains", "gssc_conv", "joint_frequency_gains"]
 
 Projection = nn.Module | Tensor | None
-Reduce = Callable[[Tensor], Tensor]
+Reduce = Callable[[Tensor], Callable[[], Tensor]]
 # Each gives H, and what else it has made.
 FORMS: dict[str, Callable[..., Any]] = {"naive": _naive.conv, "torch": _torch.conv, "triton": _triton.conv_triton}
 LARGEST = 1 << 23  # numbers of the products of all layers; where there are more, a GPU is busy with one layer
@@ -56,7 +56,8 @@ def gssc_conv(
             what ``conv_features`` has left of one, a bias.
         backend: ``"torch"`` (collapsed), ``"triton"`` (the same in two passes over memory, on a GPU), ``"naive"`` (the
             double sum over pairs of nodes), or ``"auto"``: triton where it can be, else torch.
-        reduce: Where other processes hold nodes of the graph as well, sums the state PᵀX_o [G, K, C] over all.
+        reduce: Where other processes hold nodes of the graph as well, begins to sum the state PᵀX_o [G, K, C] over
+            all; what it returns waits for the sum.
 
     Returns:
         H, [N, C].
@@ -102,10 +103,11 @@ def _spread(
     self_gains: Tensor | None, bias: Any, ptr: Tensor,
 ) -> tuple[Tensor]:  # fmt: skip
     """H where the nodes of the graphs are spread over processes: between both products of P its state is summed."""
+    # The self term is made while the sum is on its way.
+    state = None if x_o is None else reduce(to_state(vectors, x_o, ptr, backend))
     parts = [] if x_s is None else [FORMS[backend](None, x_s, vectors, None, self_gains, None, ptr)[0]]
-    if x_o is not None and gains is not None:
-        state = reduce(to_state(vectors, x_o, ptr, backend))
-        mixed = from_state(vectors, gains * state, ptr, backend)
+    if x_o is not None and state is not None and gains is not None:
+        mixed = from_state(vectors, gains * state(), ptr, backend)
         parts.append((mixed if bias is None else mixed + bias).to(x_o.dtype))
     return (add(*parts) if len(parts) == 2 else parts[0],)
 

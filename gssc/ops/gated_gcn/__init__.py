@@ -37,6 +37,7 @@ def gated_messages(
     norm_node: nn.Module | None = None,
     node_mask: Tensor | None = None,
     node_site: int = 0,
+    own: int | None = None,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor | None]:
     r"""What GatedGCN does on edges, for edges from j to i, with t, s, n and a Linears of x.
@@ -68,6 +69,7 @@ def gated_messages(
             (without x, if not ``residual``) comes in place of h.
         node_mask: Real nodes of a padded batch, [N], for ``norm_node``.
         node_site: Number of the place of their dropout.
+        own: How many nodes come first that edges enter; the others only tell, and there is no h of them.
         backend: ``"naive"`` (edge by edge), ``"torch"`` (calls the modules), ``"triton"`` (e' is the only tensor of
             size E × C; results repeat bit by bit), or ``"auto"``: triton where it can be, else torch.
 
@@ -106,25 +108,26 @@ def gated_messages(
         seed = new_seeds(1, x.device)[0]
     if not hasattr(norm, "synchronized"):  # others look at no other rows: what is padding does not matter to them
         mask = None
-    inputs = Inputs(x, tell, edge_index, edge_attr, lin_edge, norm, mask, residual, eps, dropout, seed, site)
+    inputs = Inputs(x, tell, edge_index, edge_attr, lin_edge, norm, mask, residual, eps, dropout, seed, site, own)
     if backend == "triton":
         if plan is None:
             plan = edge_plan(edge_index, x.shape[0])
         elif not isinstance(plan, EdgePlan):
             plan = plan()
         update = None
-        known = None if norm_node is None else norm_state(norm_node)
+        known = None if norm_node is None or own is not None else norm_state(norm_node)
         if known is not None and (known.momentum is not None or not known.training) and known.training >= training:
             form = ((dropout, 0.0), (residual, False), True, node_site)
             update = triton.Update(known, node_mask, seed if dropout else None, form)
         new_nodes, new_edges, updated = triton.gated_messages(inputs, state, plan, need_edges, update)
+        new_nodes = new_nodes if own is None else new_nodes[:own]
     else:
         updated = False
         new_nodes, new_edges = (naive if backend == "naive" else torch).gated_messages(inputs)
     if norm_node is not None and not updated:
         branch = Branch(new_nodes, norm_node, dropout, residual)
         settings: Any = {"training": training, "seed": seed, "site": node_site, "activation": True}
-        new_nodes = residual_norm(x, [branch], node_mask, **settings)
+        new_nodes = residual_norm(x if own is None else x[:own], [branch], node_mask, **settings)
     return new_nodes, new_edges if need_edges else None
 
 

@@ -24,6 +24,7 @@ class Inputs(NamedTuple):
     dropout: float = 0.0  # what it is here and now: zero where nothing trains
     seed: Tensor | None = None
     site: int = 0
+    own: int | None = None
 
 
 def gated_messages(inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -51,4 +52,4 @@ def gated_messages(inputs: Inputs) -> tuple[Tensor, Tensor]:
     edges = dropped(rows, inputs.seed, inputs.site, inputs.dropout)
     if inputs.residual and edge_attr is not None:
         edges = edge_attr + edges
-    return torch.stack(nodes) if nodes else target[:0], edges
+    return torch.stack(nodes)[: inputs.own] if nodes else target[:0], edges

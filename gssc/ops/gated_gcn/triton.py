@@ -23,6 +23,7 @@ differentiated, it is made of PyTorch's ops.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -241,7 +242,8 @@ def _composed(numbers: Any, saved: Sequence[Any]) -> Any:
             return F.linear(rows, weight, bias)
 
         t, s, b, own = told.chunk(4, 1)
-        nodes, edges = composed(t, s, b, Inputs(t, (), edge_index, e, project, residual=residual, eps=eps), update)
+        inputs = Inputs(t, (), edge_index, e, project, residual=residual, eps=eps)
+        nodes, edges = composed(t, s, b, inputs, partial(partial, update))
         return nodes + own, edges
 
     return function
@@ -317,7 +319,7 @@ def gated_messages(
 
     Last, whether the ``update`` of nodes is done.
     """
-    x, tell, edge_index, edge_attr, lin_edge, _, mask, residual, eps, dropout, seed, site = inputs
+    x, tell, edge_index, edge_attr, lin_edge, _, mask, residual, eps, dropout, seed, site, _ = inputs
     state: Any = (*[None] * 5, 0.0, 0.0, False) if norm is None else norm
     scale, shift, mean, variance, batches, norm_eps, momentum, training = state
     moves = training and momentum is not None and not is_traced(x)  # with the op itself, as in ``norm``

@@ -1,6 +1,9 @@
 """What stands between the products of a layer: norms with residuals, dropout, ReLU, scales by degree."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from operator import add
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -70,25 +73,32 @@ def residual_norm(
             seed = new_seeds(1, branches[0].rows.device)[0]
         form = naive if backend == "naive" else triton
         return form.residual_norm(x, branches, states, mask, seed, site, activation)
-    total: Tensor | None = None
+    normed: list[Callable[[], Tensor]] = []
     for rows, norm, p, residual in branches:
-        added = x if residual else None
-        h = rows if activation else dropout(rows, p, training, added)
+        h = rows if activation else dropout(rows, p, training, x if residual else None)
         state = norm_state(norm) if mask is None else None
         if state is not None and state.momentum is not None and (h.shape[0] > 1 or not state.training):
             # What the module does with an ordinary batch.
             if state.training:
                 state.batches.add_(1)
             weight, bias, mean, variance = state[:4]
-            h = F.batch_norm(h, mean, variance, weight, bias, state.training, state.momentum, state.eps)
+            plain = mean, variance, weight, bias, state.training, state.momentum, state.eps
+            normed.append(partial(F.batch_norm, h, *plain))
         else:
             assert isinstance(norm, nn.Module)
-            # One that looks at other rows, `gssc.nn.BatchNorm`, is told which of them are real.
-            h = norm(h) if mask is None or not hasattr(norm, "synchronized") else norm(h, mask)
-        h = dropout(h.relu(), p, training, added) if activation else h
-        total = h if total is None else total + h
-    assert total is not None
-    return total
+            normed.append(begun_norm(norm, h, mask))
+    if activation:
+        _, _, p, residual = branches[0]
+        return dropout(normed[0]().relu(), p, training, x if residual else None)
+    return reduce(add, [norm() for norm in normed])
+
+
+def begun_norm(norm: Callable[..., Any], h: Tensor, mask: Tensor | None) -> Callable[[], Tensor]:
+    """What gives norm(h) when it is called; a norm over processes tells them its moments now."""
+    if getattr(norm, "synchronized", False):
+        return norm(h, mask, later=True)
+    # One that looks at other rows, `gssc.nn.BatchNorm`, is told which of them are real.
+    return partial(norm, h) if mask is None or not hasattr(norm, "synchronized") else partial(norm, h, mask)
 
 
 def norm_state(norm: object) -> NormState | None:

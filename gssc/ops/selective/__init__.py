@@ -92,7 +92,7 @@ def _reduced(reduce: Reduce, by: Any) -> Any:
     """The products between nodes and graphs ``by`` a module, where nodes are spread over processes."""
 
     def summed(name: str) -> Callable[..., Tensor]:
-        return lambda *inputs: reduce(getattr(by, name)(*inputs))
+        return lambda *inputs: reduce(getattr(by, name)(*inputs))()
 
     states = {name: summed(name) for name in ("to_state", "pairs_to_state")}
     return SimpleNamespace(from_state=by.from_state, pairs_from_state=by.pairs_from_state, **states)

@@ -31,7 +31,7 @@ def test_the_state_is_that_of_all_processes(backend, times):
         PTR,
         projection=torch.ones(4, device=DEVICE),
         backend=backend,
-        reduce=lambda s: times * s,
+        reduce=lambda s: lambda: times * s,
     )
     (y_o, y_s, a, a_s), _ = inputs()
     expected = gssc_conv(
@@ -46,9 +46,9 @@ def test_the_state_is_that_of_all_processes(backend, times):
 
 def test_one_of_the_terms_alone():
     (x_o, x_s, gains, self_gains), vectors = inputs()
-    both = gssc_conv(x_o, x_s, vectors, gains, self_gains, PTR, reduce=lambda s: 2 * s)
-    glob = gssc_conv(x_o, None, vectors, gains, None, PTR, reduce=lambda s: 2 * s)
-    assert_close(glob + gssc_conv(None, x_s, vectors, None, self_gains, PTR, reduce=lambda s: 2 * s), both)
+    both = gssc_conv(x_o, x_s, vectors, gains, self_gains, PTR, reduce=lambda s: lambda: 2 * s)
+    glob = gssc_conv(x_o, None, vectors, gains, None, PTR, reduce=lambda s: lambda: 2 * s)
+    assert_close(glob + gssc_conv(None, x_s, vectors, None, self_gains, PTR, reduce=lambda s: lambda: 2 * s), both)
 
 
 @pytest.mark.parametrize("backend", ["torch", "triton"])
@@ -65,9 +65,10 @@ def test_selection_of_halves_is_that_of_the_whole(backend, float64):
     def first(state):
         """The sum with what the second half has."""
         given.append(state)
-        return state + states[len(given) - 1]
+        total = state + states[len(given) - 1]
+        return lambda: total
 
     # What is summed depends on x, P and Φ alone, so both halves can say it beforehand.
-    selective_gssc_conv(*rest, **settings, reduce=lambda state: states.append(state) or state)
+    selective_gssc_conv(*rest, **settings, reduce=lambda state: states.append(state) or (lambda: state))
     out = selective_gssc_conv(x[:4], x[:4], x[:4], vectors[:4], phi, pairs, weights, half[0], **settings, reduce=first)
     assert_close(out, expected[:4], tolerance=1e-4 if backend == "triton" else 1e-12)
