@@ -146,7 +146,7 @@ def study(size: str, parts: tuple[str, ...], training: bool, device: torch.devic
                 rows.append(row | {"note": found})
                 continue
             row |= {"p50_ms": f"{found:.3f}", "note": notes.get(how, "")}
-            row |= {"peak_mb": f"{peaks[part]:.0f}"} if how == "launched" else {}
+            row |= {"peak_mb": f"{peaks[part]:.0f}"} if how == "launched" and peaks[part] else {}
             rows.append(row | ({"baseline": BASELINE, "ratio": f"{found / base:.3g}"} if base else {}))
     return rows
 

@@ -7,6 +7,8 @@ edges per node, and numbers drawn at random (``--ordered``: row by row). A node'
 in the 5 × 5 nodes around it, so neighbours have to be heard. Then ``gssc partition``, and steps of AdamW by
 ``torchrun`` on a narrow model of GCN and global parts, whose positions are `RandomFeatures` made on the shards; each
 line says the peak of the resident memory of a process (pages of mapped files among them) and its seconds.
+
+    python -m benchmarks.stream --stage cuts --nodes 5e5
 """
 
 import argparse
@@ -22,9 +24,10 @@ import torch
 import torch.distributed as dist
 from scipy.ndimage import uniform_filter
 
+from benchmarks.roads import roads
 from gssc import GSSC, RandomFeatures
 from gssc.cli import app
-from gssc.shards import Shard, make_ready, open_shards
+from gssc.shards import Shard, assign_nodes, make_ready, open_shards, partition
 from gssc.shards.spectrum import random_features
 
 OFFSETS = ((0, 1), (0, 2), (1, -1), (1, 0), (1, 1), (2, 0))  # of neighbours further on: rows and columns
@@ -67,6 +70,24 @@ def generate(folder: Path, nodes: int, ordered: bool = False, seed: int = 0) -> 
         placed[number] = values.ravel()
         np.save(folder / f"{name}.npy", placed)
     return edges
+
+
+def cuts(side: int) -> None:
+    """Percent of edges that partitions cut: of graphs as they are and, as larger ones are, by clusters of nodes."""
+    generator = torch.Generator().manual_seed(1)
+    data = roads(side, side, labels=False)
+    renumbered = torch.randperm(data.num_nodes, generator=generator)[data.edge_index]
+    ends = torch.randint(0, side**2 // 4, (2, 5 * (side**2 // 4)), generator=generator)
+    drawn = torch.cat([ends, ends.flip(0)], 1)
+    most = partition.MOST_EDGES
+    for name, edges in (("roads", data.edge_index), ("numbered at random", renumbered), ("random", drawn)):
+        nodes = int(edges.max()) + 1
+        for ranks in (2, 8):
+            shares = []
+            for partition.MOST_EDGES in (most, edges.shape[1] // 5):
+                part, _ = assign_nodes(edges, nodes, ranks, "propagation")
+                shares.append(f"{100 * float((part[edges[0]] != part[edges[1]]).double().mean()):.3g}")
+            print(f"{name}, {nodes:,} nodes, {ranks} parts: {shares[0]}, by clusters {shares[1]}", flush=True)
 
 
 def train(folder: Path, steps: int, channels: int, layers: int) -> None:
@@ -115,8 +136,8 @@ def peak() -> float:
 def main() -> None:
     """Each stage in a process of its own, so that its peak is its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=("all", "generate", "partition", "train"), default="all")
-    parser.add_argument("--folder", type=Path, required=True, help="of the arrays and the shards, which stay")
+    parser.add_argument("--stage", choices=("all", "generate", "partition", "train", "cuts"), default="all")
+    parser.add_argument("--folder", type=Path, default=Path("runs/stream"), help="of arrays and shards, which stay")
     parser.add_argument("--nodes", type=float, default=1e5)
     parser.add_argument("--ordered", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
@@ -132,6 +153,8 @@ def main() -> None:
         stages["train"] += ["-m", "torch.distributed.run", "--nproc-per-node", str(options.processes)]
         for stage, command in stages.items():
             subprocess.run([*command, "-m", "benchmarks.stream", *sys.argv[1:], "--stage", stage], check=True)
+    elif options.stage == "cuts":
+        cuts(int(options.nodes**0.5))
     elif options.stage == "train":
         train(shards, options.steps, options.channels, options.layers)
     else:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gssc.checks import check_choice, check_shape, fail
+from gssc.checks import check_choice, check_shape, fail, first_line
 from gssc.datasets.flat import FlatGraphs, pieces
 from gssc.datasets.infer import infer_features
 from gssc.datasets.split import NAMES
@@ -33,13 +33,15 @@ def map_graph(folder: Path) -> tuple[dict[str, Tensor], FlatGraphs]:
         try:
             # Copied on write, so that PyTorch does not remark that it cannot be written.
             array = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
-        except (OSError, ValueError, TypeError) as error:
-            fail("data", "an array of numbers in a .npy file", f"{path} ({error})")
+            if array.dtype in (torch.uint16, torch.uint32, torch.uint64):
+                raise TypeError(f"{array.dtype}; PyTorch computes with signed ones")
+        except (OSError, EOFError, ValueError, TypeError) as error:
+            fail("data", "an array of numbers in a .npy file", f"{path} ({first_line(error)})")
         found[path.stem] = array.unsqueeze(1) if path.stem in ("x", "edge_attr") and array.dim() == 1 else array
     for name in ("edge_index", "y"):
         if name not in found:
             fail("data", f"a folder with {name}.npy", f"{folder} without it")
-    ends, nodes = found["edge_index"], len(found["y"].reshape(-1, *found["y"].shape[1:]))
+    ends, nodes = found["edge_index"], found["y"].shape[:1].numel()
     if ends.dtype not in (torch.int32, torch.int64):
         fail("edge_index", "int32 or int64", ends.dtype)
     found["edge_index"] = ends = ends.T if ends.dim() == 2 and ends.shape[0] != 2 else ends

@@ -134,7 +134,8 @@ def _improve(graph: _Graph, part: Tensor, ranks: int, generator: torch.Generator
         for chunk in graph.chunks():
             for here, there in (chunk, chunk.flip(0)):
                 row = place[here]
-                cell = (row * ranks + part[there])[row >= 0]
+                seen = row >= 0
+                cell = row[seen] * ranks + part[there[seen]]
                 counts.index_add_(0, cell, torch.ones_like(cell, dtype=torch.int32))
         table = counts.view(-1, ranks)
         gain, best = (table - table.gather(1, part[chosen].unsqueeze(1))).max(1)

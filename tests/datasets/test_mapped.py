@@ -74,6 +74,14 @@ def test_moments_are_those_of_all_marked_rows(monkeypatch):
         ("train_mask", np.ones(5, dtype=bool), "train_mask: expected one truth value for each of 20 nodes"),
         ("train-mask", np.ones(20, dtype=bool), "array in .*: expected .* got 'train-mask'"),
         ("x", np.array([{}] * 20), "data: expected an array of numbers in a .npy file"),
+        ("x", b"", "data: expected an array of numbers in a .npy file"),
+        ("x", b"\x93NUMPY\x01\x00v\x00{'descr'", "data: expected an array of numbers in a .npy file"),
+        (
+            "y",
+            np.arange(20, dtype=np.uint16),
+            r"data: .* got .*y.npy \(torch.uint16; PyTorch computes with signed ones\)",
+        ),
+        ("y", np.array(3), r"x: expected shape \[1, \*\]"),
         ("y", None, "data: expected a folder with y.npy"),
     ],
 )
@@ -81,6 +89,8 @@ def test_what_does_not_fit_is_said(tmp_path, name, values, said):
     _, folder = save_both(tmp_path)
     if values is None:
         (folder / f"{name}.npy").unlink()
+    elif isinstance(values, bytes):
+        (folder / f"{name}.npy").write_bytes(values)
     else:
         np.save(folder / f"{name}.npy", values, allow_pickle=True)
     with pytest.raises(ValueError, match=said):
