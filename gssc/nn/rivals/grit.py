@@ -1,7 +1,5 @@
 """GRIT: attention among all pairs of a graph, whose features begin as probabilities of random walks."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -13,6 +11,9 @@ from gssc.ops.attention import layouts
 from gssc.ops.context import GraphContext
 from gssc.ops.segments import Bucket
 
+# Buckets of padded graphs with nodes beyond the largest, and those that are there [B, n] (None: all are); which pairs
+# are there, of all buckets; features [B, n, n, C].
+Pairs = tuple[list[tuple[Bucket, Tensor | None, Tensor | None]], Tensor | None, list[Tensor]]
 LARGE = 2**24  # numbers of pairs, from which on memory is worth computing them again
 
 
@@ -69,9 +70,10 @@ class Grit(GlobalPart):
             if self.lin_walks is None:
                 fail("first", "True, for a layer before which there is no other", "False")
             pairs = all_pairs(context, self.steps, x.dtype, self.lin_walks)
+        parts, mask, features = pairs
         qkv, updated = self.lin_qkv(x), []
         out = torch.zeros_like(qkv[:, : self.channels])
-        for (bucket, beyond), valid, e in zip(pairs.layouts, pairs.valid, pairs.features, strict=True):
+        for (bucket, beyond, valid), e in zip(parts, features, strict=True):
             inputs = bucket.pad(qkv), e, valid
             if torch.is_grad_enabled() and e.numel() > LARGE:
                 rows, hat = checkpoint(self._attend, *inputs, use_reentrant=False, preserve_rng_state=False)
@@ -82,9 +84,9 @@ class Grit(GlobalPart):
             if self.lin_pairs is not None:
                 updated.append((e + self.lin_pairs(hat)).flatten(0, 2))
         if self.norm_pairs is not None:
-            rows = self.norm_pairs(torch.cat(updated) if len(updated) > 1 else updated[0], pairs.mask)
-            parts = zip(rows.split([part.shape[0] for part in updated]), pairs.features, strict=True)
-            context.carried["pairs"] = pairs._replace(features=[part.view(e.shape) for part, e in parts])
+            rows = self.norm_pairs(torch.cat(updated) if len(updated) > 1 else updated[0], mask)
+            rows = rows.split([part.shape[0] for part in updated])
+            context.carried["pairs"] = parts, mask, [row.view(e.shape) for row, e in zip(rows, features, strict=True)]
         degree = torch.log1p(context.degree).to(out.dtype).unsqueeze(1)
         return self.lin_out(out * (self.scale[0] + degree * self.scale[1]))
 
@@ -105,23 +107,15 @@ class Grit(GlobalPart):
         return (values + torch.einsum("budh,hde->buhe", read, self.value)).flatten(2), hat
 
 
-class Pairs(NamedTuple):
-    """Pairs of nodes of the same graph, in buckets of padded graphs."""
-
-    layouts: list[tuple[Bucket, Tensor | None]]
-    valid: list[Tensor | None]  # nodes that are there, [B, n]; None: all are
-    mask: Tensor | None  # pairs that are there, of all buckets
-    features: list[Tensor]  # [B, n, n, C]
-
-
 def all_pairs(context: GraphContext, steps: int, dtype: torch.dtype, lin_walks: nn.Linear) -> Pairs:
     """The pairs of a batch, whose features are powers of M and those of edges."""
     assert context.edge_index is not None
-    buckets = layouts(context.ptr, context.nodes, context.largest or 0)
-    real = torch.ones(context.nodes, 1, dtype=dtype, device=context.ptr.device)
+    buckets, device = layouts(context.ptr, context.nodes, context.largest or 0), context.ptr.device
+    real = torch.ones(context.nodes, 1, dtype=dtype, device=device)
     real = real if context.node_mask is None else context.node_mask.unsqueeze(1).to(dtype)
-    everywhere, features, valid, masks = torch.arange(context.nodes, device=context.ptr.device), [], [], []
-    for bucket, _ in buckets:
+    full = context.node_mask is None and all(bucket.slots is None for bucket, _ in buckets)
+    everywhere, parts, masks, features = torch.arange(context.nodes, device=device), [], [], []
+    for bucket, beyond in buckets:
         count, n = bucket.count, bucket.size
         (source, target), slots = context.edge_index, everywhere if bucket.slots is None else bucket.slots
         attr = context.edge_attr
@@ -134,11 +128,10 @@ def all_pairs(context: GraphContext, steps: int, dtype: torch.dtype, lin_walks: 
         features.append(lin_walks(random_walks(adjacency.view(count, n, n), steps)))
         if attr is not None:
             features[-1].flatten(0, 2).index_add_(0, at, attr.to(features[-1].dtype))
-        valid.append(bucket.pad(real).squeeze(2) > 0)
-        masks.append((valid[-1].unsqueeze(2) & valid[-1].unsqueeze(1)).flatten())
-    if context.node_mask is None and all(bucket.slots is None for bucket, _ in buckets):
-        return Pairs(buckets, [None] * len(valid), None, features)
-    return Pairs(buckets, list(valid), torch.cat(masks), features)
+        valid = bucket.pad(real).squeeze(2) > 0
+        parts.append((bucket, beyond, None if full else valid))
+        masks.append((valid.unsqueeze(2) & valid.unsqueeze(1)).flatten())
+    return parts, None if full else torch.cat(masks), features
 
 
 def random_walks(adjacency: Tensor, steps: int) -> Tensor:
