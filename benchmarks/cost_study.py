@@ -106,14 +106,30 @@ def replayed(model: GSSC, data: dict[str, Tensor], training: bool, seconds: floa
     try:
         replay = Replay(step_of(model, data, training, largest=largest), device, list(model.buffers()), careful=True)
         return measure({"": replay}, device, seconds)[""]
-    except CaptureError as error:
-        return str(error)
-    except torch.OutOfMemoryError:
-        return "out of memory"
+    except (CaptureError, torch.OutOfMemoryError) as error:
+        if device.type == "cuda":  # a capture that failed leaves the generator in the middle of it
+            fresh = torch.Generator(device)
+            torch.cuda.default_generators[device.index or 0].graphsafe_set_state(fresh.graphsafe_get_state())
+        return str(error) if isinstance(error, CaptureError) else "out of memory"
     finally:
         del replay
         model.zero_grad()  # which is in the memory of the graph
         clear(device)
+
+
+def in_turns(functions: dict[str, Step], device: torch.device, seconds: float) -> dict[str, float]:
+    """Median milliseconds; where memory does not suffice for all in turns, of one after another, and of some not."""
+    try:
+        return measure(dict(functions), device, seconds)
+    except torch.OutOfMemoryError:
+        clear(device)
+    medians: dict[str, float] = {}
+    for part, step in functions.items():
+        try:
+            medians |= measure({part: step}, device, seconds)
+        except torch.OutOfMemoryError:
+            clear(device)
+    return medians
 
 
 def study(size: str, parts: tuple[str, ...], training: bool, device: torch.device, seconds: float) -> Rows:
@@ -127,7 +143,7 @@ def study(size: str, parts: tuple[str, ...], training: bool, device: torch.devic
         functions["GPSConv"] = steps("GPSConv", plain, training)
     peaks = {part: prepare(step, device, warmups=2) for part, step in functions.items()}
     fitting = {part: step for part, step in functions.items() if peaks[part] == peaks[part]}
-    medians = measure(fitting, device, seconds)
+    medians = in_turns(fitting, device, seconds)
     del functions, fitting
     clear(device)
     rows = []
@@ -146,7 +162,7 @@ def study(size: str, parts: tuple[str, ...], training: bool, device: torch.devic
                 rows.append(row | {"note": found})
                 continue
             row |= {"p50_ms": f"{found:.3f}", "note": notes.get(how, "")}
-            row |= {"peak_mb": f"{peaks[part]:.0f}"} if how == "launched" else {}
+            row |= {"peak_mb": f"{peaks[part]:.0f}"} if how == "launched" and peaks[part] else {}
             rows.append(row | ({"baseline": BASELINE, "ratio": f"{found / base:.3g}"} if base else {}))
     return rows
 

@@ -5,7 +5,7 @@
 A step sees some training nodes and neighbours sampled around them. Of all other nodes the global part needs only its
 state U = PᵀX, K × C numbers per layer. These are computed for the whole graph once per epoch, without gradient, with
 the weights that the epoch begins with: they are **stale** in all steps but the first. Where the sample itself makes U,
-its value is replaced by the stale one; its derivative, times N / n, stays (``--gradient none``: nothing stays).
+its value is replaced by the stale one; its derivative, times N / n, stays (``--ways none``: nothing stays).
 
 The modules do not change: what a shard knows of its neighbours, `gssc.ops.halo.Halo`, here knows the state.
 """
@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[float]]:
     """Test accuracies by way of training, one for each seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", type=Path, help="A file with one Data with masks.")
-    parser.add_argument("--gradient", choices=("sample", "none", "both"), default="both")
+    parser.add_argument("--ways", nargs="+", choices=("whole", "sample", "none"), default=["whole", "sample", "none"])
     for name, default in (("epochs", 30), ("seeds", 1), ("batch", 256), ("fanout", 10), ("layers", 3), ("k", 16)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args(arguments)
@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[float]]:
     x = (data.x - data.x[data.train_mask].mean(0)) / data.x[data.train_mask].std(0).clamp(min=1e-6)
     data = Data(x=x, y=data.y, edge_index=to_undirected(data.edge_index, num_nodes=len(x)), **masks)
     data, found = LaplacianSpectrum(k=options.k)(data), {}
-    for how in ("whole", *(("sample", "none") if options.gradient == "both" else (options.gradient,))):
+    for how in options.ways:
         runs = [train(data, how, seed, options) for seed in range(options.seeds)]
         found[how] = [test for test, _ in runs]
         words = {"whole": "whole graph", "sample": "sampled, stale state", "none": "sampled, stale state, no gradient"}

@@ -213,7 +213,7 @@ class GSSC(Resets, nn.Module):
 
         def make_global(channels: int) -> nn.Module | None:
             if glob in RIVALS:
-                return make_rival(str(glob), channels, heads, next(numbers), layers)
+                return make_rival(str(glob), channels, heads, next(numbers), layers, rwse)
             if glob == "attention":
                 return SoftmaxAttention(channels, heads)
             if glob == "none":

@@ -117,8 +117,11 @@ def draw(found: Sequence[dict[str, Any]], picture: Path) -> None:
         for row in found:
             if row["recipe"] == name:
                 axis.errorbar(row["train_seconds"], row["test"]["mean"], row["test"]["std"], fmt="o", markersize=4)
-                axis.annotate(row["part"], (row["train_seconds"], row["test"]["mean"]), fontsize=7)
-        axis.set(xscale="log", xlabel="seconds of training", ylabel="test", title=name)
+                at = row["train_seconds"], row["test"]["mean"]
+                axis.annotate(row["part"], at, (4, 3), textcoords="offset points", fontsize=7)
+        task = SPECS[find_recipe(name).data.dataset].task
+        better = f"test {task.metric} {'↑' if task.higher_is_better else '↓'}"
+        axis.set(xscale="log", xlabel="seconds of training", ylabel=better, title=name)
     content = io.BytesIO()
     figure.savefig(content, format=picture.suffix.removeprefix("."), metadata={"Date": None, "Creator": None})
     write_atomic(picture, content.getvalue())

@@ -37,7 +37,7 @@ def recipes(
     from gssc.report.published import published_gssc
 
     wide = console.width >= WIDE
-    table = Table(box=box.SIMPLE, caption=CAPTION_OF_RECIPES)
+    table = Table(box=box.SIMPLE, caption=CAPTION_OF_RECIPES, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     for heading in ("recipe", "dataset", "metric", "published", *(["about"] if wide else [])):
         table.add_column(heading, no_wrap=heading != "about")
     for name in known_recipes():

@@ -25,6 +25,7 @@ from safetensors.numpy import load, save
 from gssc.checks import fail, first_line
 from gssc.datasets import superpixels
 from gssc.datasets.flat import FlatGraphs, GraphDataset, concatenate, from_about
+from gssc.datasets.open import open_dataset
 from gssc.datasets.superpixels import Columns
 from gssc.files import load_tensors, save_tensors
 from gssc.readers import NONSENSE, unpacked
@@ -129,8 +130,6 @@ def _read(about: dict[str, Any], data: bytes) -> Columns:
 
 def _generate(about: dict[str, Any]) -> Columns:
     """The arrays of the dataset that a seed makes."""
-    from gssc.datasets.open import open_dataset
-
     # Floating point as it was when the pack was written, whatever the default is now.
     double = any(dtype == "float64" for dtype, _, _ in about["arrays"].values())
     before = torch.get_default_dtype()

@@ -1,6 +1,6 @@
 """Normalisation of node and edge features, also of padded batches and of batches spread over processes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gssc.checks import check_choice, check_shape, fail
 from gssc.nn.moments import Moments, joined_moments, moments_over_ranks, row_moments
-from gssc.ops.halo import Exchange, begin, begin_all_reduce
+from gssc.ops.halo import begin, begin_all_reduce
 from gssc.ops.norm.naive import move_running_statistics
 
 NormName = Literal["batch", "layer", "none"]
@@ -44,7 +44,7 @@ class BatchNorm(nn.BatchNorm1d):
                 fail("track_running_stats", "True, for masked or synchronised statistics and single rows", False)
             # Half precision sums in float32.
             rows = x.to(torch.promote_types(x.dtype, torch.float32))
-            normed = self._begin_over_processes(rows, mask) if spread else partial(self._by_moments, rows, mask)
+            normed = _begin_over_processes(self, rows, mask) if spread else partial(self._by_moments, rows, mask)
         else:
             normed = partial(super().forward, x)
 
@@ -53,11 +53,6 @@ class BatchNorm(nn.BatchNorm1d):
             return out if mask is None else torch.where(mask.unsqueeze(1), out, 0.0)
 
         return end if later else end()
-
-    def _begin_over_processes(self, rows: Tensor, mask: Tensor | None) -> Callable[[], Tensor]:
-        ones, zeros = rows.new_ones(rows.shape[1]), rows.new_zeros(rows.shape[1])
-        weight, bias = (ones if self.weight is None else self.weight), (zeros if self.bias is None else self.bias)
-        return begin(_Spread(self, mask), rows, weight, bias)
 
     def _by_moments(self, rows: Tensor, mask: Tensor | None) -> Tensor:
         """Like F.batch_norm(training=True), from moments whose count is a tensor."""
@@ -85,44 +80,36 @@ def _moments_at_once(x: Tensor, mask: Tensor | None) -> Moments:
     return Moments(x.new_full((), len(x)), mean, var * len(x))
 
 
-class _Spread(Exchange):
+def _begin_over_processes(norm: BatchNorm, x: Tensor, mask: Tensor | None) -> Callable[[], Tensor]:
     """Normalisation by moments over processes, which depend on all rows, in PyTorch's own passes.
 
     With x̂ = (x - μ) s and dx̂ = γ ⊙ dy: dx = s (dx̂ - Σ dx̂ / n - x̂ ⊙ Σ (dx̂ ⊙ x̂) / n), sums over all processes.
     """
 
-    def __init__(self, norm: BatchNorm, mask: Tensor | None) -> None:
-        self.norm, self.mask = norm, mask
-
-    def send(self, x: Tensor) -> None:
-        self.x, self.moments = x, moments_over_ranks(_moments_at_once(x, self.mask), self.norm.process_group)
-
-    def receive(self, *parameters: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
-        x, (weight, bias) = self.x, parameters
-        mean, var, share = self.norm.statistics(self.moments())
-        del self.x, self.moments
+    def there(x: Tensor) -> Generator[Any, Any]:
+        moments = moments_over_ranks(_moments_at_once(x, mask), norm.process_group)
+        weight, bias = yield
+        mean, var, share = norm.statistics(moments())
         # PyTorch's passes divide by the number of rows.
-        out = F.batch_norm(x, mean, var, weight, bias, False, 0.0, self.norm.eps) if len(x) else x.clone()
-        return out, (x, weight, mean, var, share, self.mask)
+        out = F.batch_norm(x, mean, var, weight, bias, False, 0.0, norm.eps) if len(x) else x.clone()
+        yield out, x, weight, mean, var, share
 
-    def send_back(self, grad: Tensor, *saved: Any) -> Sequence[Tensor | None]:
-        x, weight, mean, var, *_ = saved
-        s = torch.rsqrt(var + self.norm.eps)
-        sums = torch.zeros_like(s).expand(2, -1).contiguous()
+    def back(dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, var: Tensor, share: Tensor) -> Iterator[Any]:
+        s = torch.rsqrt(var + norm.eps)
+        sums = s.new_zeros(2, len(s))
         if len(x):
-            known = (x, weight, mean, var, mean, s, False, self.norm.eps, (False, True, True))
-            sums = torch.stack(torch.ops.aten.native_batch_norm_backward(grad.contiguous(), *known)[1:])
-        self.grad, self.saved, self.sums = grad, saved, begin_all_reduce(sums.clone(), self.norm.process_group)
-        return sums.unbind()
-
-    def receive_back(self) -> Tensor:
-        dy, (x, weight, mean, var, share, mask) = self.grad, self.saved
-        s = torch.rsqrt(var + self.norm.eps)
-        slope, level = self.sums() * share * weight * s
+            known = (x, weight, mean, var, mean, s, False, norm.eps, (False, True, True))
+            sums = torch.stack(torch.ops.aten.native_batch_norm_backward(dy.contiguous(), *known)[1:])
+        total = begin_all_reduce(sums.clone(), norm.process_group)
+        yield sums.unbind()
+        slope, level = total() * share * weight * s
         slope = slope * s
-        del self.grad, self.saved, self.sums
         dx = torch.addcmul(slope * mean - level, x, slope, value=-1).addcmul_(dy, weight * s)
-        return dx if mask is None else torch.where(mask.unsqueeze(1), dx, 0.0)
+        yield dx if mask is None else torch.where(mask.unsqueeze(1), dx, 0.0)
+
+    weight = x.new_ones(x.shape[1]) if norm.weight is None else norm.weight
+    bias = x.new_zeros(x.shape[1]) if norm.bias is None else norm.bias
+    return begin(there, back, x, weight, bias)
 
 
 def make_norm(name: NormName, channels: int) -> nn.Module:

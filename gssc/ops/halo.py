@@ -4,18 +4,20 @@ Every node belongs to one process, and an edge to that of its target. A process 
 behind them its halo, H nodes elsewhere from which its edges come, in the order of their owners. In a layer two things
 are told: halo rows of x, whose gradients go back to the owners, and sums over all nodes, such as the state U = PᵀX.
 
-What is told is told in two steps, and other work is done between them; see `Exchange`.
+What is told is told in two steps, and other work is done between them; see `begin`.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+Way = Callable[..., Iterator[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +39,38 @@ class Halo:
 
     def begin_extend(self, x: Tensor) -> Callable[[], Tensor]:
         """Ask for the rows of the halo; the result waits for them and gives own rows and those, [N + H, C]."""
-        return (lambda: x) if self.alone else begin(_Rows(self), x)
+        if self.alone:
+            return lambda: x
+
+        def there(x: Tensor) -> Iterator[Any]:
+            others = self._begin_moving(x.index_select(0, self.send), self.send_counts, self.receive_counts)
+            yield
+            yield torch.cat([x, others()])
+
+        def back(grad: Tensor) -> Iterator[Any]:
+            rows, halo = grad.tensor_split([len(grad) - self.size])
+            others = self._begin_moving(halo.contiguous(), self.receive_counts, self.send_counts)
+            yield ()
+            out = rows.to(torch.promote_types(grad.dtype, torch.float32), copy=True)
+            # One process after another, each of which wants a row once: the same sums in every run.
+            for wanted, added in zip(self.send.split(self.send_counts), others().split(self.send_counts), strict=True):
+                out.index_add_(0, wanted, added.to(out.dtype))
+            yield out.to(grad.dtype)
+
+        return begin(there, back, x)
 
     def begin_sum(self, statistic: Tensor) -> Callable[[], Tensor]:
         """Tell all processes a statistic; the result waits for theirs and gives the sum over all."""
-        return (lambda: statistic) if self.alone else begin(_Sum(self.group), statistic)
+        if self.alone:
+            return lambda: statistic
+
+        def both(x: Tensor) -> Iterator[Any]:
+            """The loss of the whole is the sum of theirs, so gradients are summed likewise."""
+            total = begin_all_reduce(x.clone(memory_format=torch.contiguous_format), self.group)
+            yield ()
+            yield total()
+
+        return begin(both, both, statistic)
 
     def sum(self, statistic: Tensor) -> Tensor:
         """The sum over all processes."""
@@ -69,14 +98,9 @@ class Halo:
 
     def fetch(self, x: Tensor) -> Tensor:
         """Halo rows [H, C] of own rows [N, C] everywhere; a collective, without derivative."""
-        return x[:0] if self.alone else self.begin_fetch(x)()
-
-    def begin_fetch(self, x: Tensor) -> Callable[[], Tensor]:
-        return self._begin_moving(x.index_select(0, self.send), self.send_counts, self.receive_counts)
-
-    def begin_return(self, rows: Tensor) -> Callable[[], Tensor]:
-        """Halo rows [H, C] to their owners; the result waits for what others return, [S, C], as ``send`` has it."""
-        return self._begin_moving(rows.contiguous(), self.receive_counts, self.send_counts)
+        if self.alone:
+            return x[:0]
+        return self._begin_moving(x.index_select(0, self.send), self.send_counts, self.receive_counts)()
 
     def _begin_moving(self, given: Tensor, counts: list[int], wanted: list[int]) -> Callable[[], Tensor]:
         rows = given.new_empty(sum(wanted), *given.shape[1:])
@@ -97,33 +121,15 @@ def begin_all_reduce(total: Tensor, group: dist.ProcessGroup | None) -> Callable
     return _awaited(dist.all_reduce(total, group=group, async_op=True), total)
 
 
-class Exchange(ABC):
-    """Something that a process tells the others, and what it makes of what they tell it: y = f(x of all, parameters).
+def begin(there: Way, back: Way, x: Tensor, *parameters: Tensor) -> Callable[[], Tensor]:
+    """Tell others something of x; what is returned waits for what they tell, and gives y = f(x of all, parameters).
 
-    Both passes have two steps, and what is done between them overlaps with the way: autograd goes backward through
-    steps in the reverse order, so that work between ``send`` and ``receive`` stands between ``send_back`` and
-    ``receive_back``.
+    ``there(x)`` tells, yields for the parameters, waits, and yields y, alone or with tensors that the backward pass
+    needs. ``back(grad, *needed)`` tells, yields gradients of the parameters, waits, and yields that of x. What is done
+    between both steps overlaps with the way, also backward: autograd takes steps in the reverse order. No second
+    derivatives.
     """
-
-    @abstractmethod
-    def send(self, x: Tensor) -> None:
-        """Begin."""
-
-    @abstractmethod
-    def receive(self, *parameters: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Wait: y, and what the backward pass needs."""
-
-    @abstractmethod
-    def send_back(self, grad: Tensor, *saved: Any) -> Sequence[Tensor | None]:
-        """Begin the backward pass: gradients of the parameters."""
-
-    @abstractmethod
-    def receive_back(self) -> Tensor:
-        """Wait: the gradient of x."""
-
-
-def begin(exchange: Exchange, x: Tensor, *parameters: Tensor) -> Callable[[], Tensor]:
-    """Send; the result receives. Differentiable once."""
+    exchange = SimpleNamespace(there=there, back=back, way=None)
     token = _Begin.apply(x, exchange)
     return lambda: _End.apply(token, exchange, *parameters)
 
@@ -132,76 +138,29 @@ class _Begin(torch.autograd.Function):
     """Its result is empty: it ties both steps together."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, exchange: Exchange) -> Tensor:
-        ctx.exchange = exchange
-        exchange.send(x.detach())
+    def forward(ctx: Any, x: Tensor, exchange: Any) -> Tensor:
+        ctx.exchange, exchange.way = exchange, exchange.there(x.detach())
+        next(exchange.way)
         return x.new_empty(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return ctx.exchange.receive_back(), None
+        way, ctx.exchange.way = ctx.exchange.way, None
+        return next(way), None
 
 
 class _End(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, token: Tensor, exchange: Exchange, *parameters: Tensor) -> Tensor:
-        ctx.exchange = exchange
-        result, saved = exchange.receive(*parameters)
-        ctx.save_for_backward(token, *saved)
+    def forward(ctx: Any, token: Tensor, exchange: Any, *parameters: Tensor) -> Tensor:
+        found, exchange.way, ctx.exchange = exchange.way.send(parameters), None, exchange
+        result, *needed = found if isinstance(found, tuple) else (found,)
+        ctx.save_for_backward(token, *needed)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        token, *saved = ctx.saved_tensors
-        return token, None, *ctx.exchange.send_back(grads[0], *saved)
-
-
-class _Sum(Exchange):
-    """The sum over processes. The loss of the whole is the sum of theirs, so gradients are summed likewise."""
-
-    def __init__(self, group: dist.ProcessGroup | None) -> None:
-        self.group = group
-
-    def send(self, x: Tensor) -> None:
-        self.total = begin_all_reduce(x.clone(memory_format=torch.contiguous_format), self.group)
-
-    def receive(self, *parameters: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        return self.total(), ()
-
-    def send_back(self, grad: Tensor, *saved: Any) -> Sequence[Tensor]:
-        self.send(grad)
-        return ()
-
-    def receive_back(self) -> Tensor:
-        return self.total()
-
-
-class _Rows(Exchange):
-    """Own rows and those of the halo; gradients of the latter are added to the rows of their owners."""
-
-    def __init__(self, halo: Halo) -> None:
-        self.halo = halo
-
-    def send(self, x: Tensor) -> None:
-        self.own, self.others = x, self.halo.begin_fetch(x)
-
-    def receive(self, *parameters: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        both = torch.cat([self.own, self.others()])
-        del self.own, self.others
-        return both, ()
-
-    def send_back(self, grad: Tensor, *saved: Any) -> Sequence[Tensor]:
-        own = len(grad) - self.halo.size
-        self.own, self.others = grad[:own], self.halo.begin_return(grad[own:])
-        return ()
-
-    def receive_back(self) -> Tensor:
-        counts, back, own = self.halo.send_counts, self.others(), self.own
-        out = own.to(torch.promote_types(own.dtype, torch.float32), copy=True)
-        # One process after another, each of which wants a row once: the same sums in every run.
-        for wanted, added in zip(self.halo.send.split(counts), back.split(counts), strict=True):
-            out.index_add_(0, wanted, added.to(out.dtype))
-        del self.own, self.others
-        return out.to(own.dtype)
+        token, *needed = ctx.saved_tensors
+        ctx.exchange.way = ctx.exchange.back(grads[0], *needed)
+        return token, None, *next(ctx.exchange.way)

@@ -6,7 +6,6 @@ import ssl
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,9 +17,8 @@ from gssc.pretrained.manifest import NAME, check_digest, check_folder, read_mani
 from gssc.pretrained.manifest import sha256 as checksum
 from gssc.readers import DamagedFileError
 from gssc.spectra.cache import default_folder
-
-if TYPE_CHECKING:
-    from gssc.train.loaded import LoadedRun
+from gssc.train.checkpoint import difference
+from gssc.train.loaded import LoadedRun, load_run
 
 LARGEST_MANIFEST = 1 << 20
 
@@ -39,12 +37,8 @@ def load_pretrained(source: str | Path, *, device: str | torch.device | None = N
     return open_model(source, device=device, sha256=sha256).model
 
 
-def open_model(
-    source: str | Path, *, device: str | torch.device | None = None, sha256: str | None = None
-) -> "LoadedRun":
+def open_model(source: str | Path, *, device: str | torch.device | None = None, sha256: str | None = None) -> LoadedRun:
     """A trained model with all that is known of it; arguments as for `load_pretrained`."""
-    from gssc.train.loaded import load_run
-
     place = check_device("device", device) if device is not None else None
     return load_run(find_folder(source, sha256), place)
 
@@ -55,7 +49,7 @@ def open_seeds(
     *,
     device: str | torch.device | None = None,
     sha256: str | None = None,
-) -> list["LoadedRun"]:
+) -> list[LoadedRun]:
     """The finished seeds below OUT of `gssc train`, of one recipe and the same data; else the model of `open_model`.
 
     ``say`` is told which seeds are not finished and left out.
@@ -76,10 +70,8 @@ def open_seeds(
     return check_one_training(models, "runs that differ in their seeds alone")
 
 
-def check_one_training(runs: list["LoadedRun"], expected: str) -> list["LoadedRun"]:
+def check_one_training(runs: list[LoadedRun], expected: str) -> list[LoadedRun]:
     """These runs; fail unless they are seeds of one recipe on the same data."""
-    from gssc.train.checkpoint import difference
-
     first, *others = [{"recipe": run.recipe.to_dict(), "dataset": run.about} for run in runs]
     for run, training in zip(runs[1:], others, strict=True):
         if (other := difference(first, training)) is not None:

@@ -7,7 +7,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,10 +16,12 @@ from torch_geometric.data import Data, Dataset
 from gssc.checks import check_device, fail
 from gssc.datasets.pairs import marked_parts
 from gssc.pretrained.find import find_start, open_model
+from gssc.recipes import own_recipe
 from gssc.spectra.packed import edges_of
-
-if TYPE_CHECKING:
-    from gssc.train.loaded import LoadedRun
+from gssc.train import LoadedRun, RunSettings
+from gssc.train.display import plain_console
+from gssc.train.open_data import open_for, suited
+from gssc.train.seeds import seed_folders, train_seeds, write_aggregate
 
 
 def fit(
@@ -32,7 +34,7 @@ def fit(
     out: str | Path | None = None,
     device: str | torch.device | None = None,
     quiet: bool = False,
-) -> "LoadedRun":
+) -> LoadedRun:
     """A model for your own data: task, features and split are found in them, see `gssc.datasets.open_own`.
 
     It is what `gssc train --data` makes of a file with these graphs, or `--csv` of the molecules: the same recipe, the
@@ -57,12 +59,6 @@ def fit(
         >>> model.predict(cycle_counting(2, seed=1)).shape[1]
         1
     """
-    from gssc.recipes import own_recipe
-    from gssc.train import RunSettings
-    from gssc.train.display import plain_console
-    from gssc.train.open_data import open_for, suited
-    from gssc.train.seeds import seed_folders, train_seeds, write_aggregate
-
     place = check_device("device", device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if out is not None and Path(out).exists():
         fail("out", "a new folder", out)

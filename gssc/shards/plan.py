@@ -34,7 +34,7 @@ def held_bytes(
 def multiply_adds(
     nodes: int, edges: int, channels: int, frequencies: int, layers: int, local: str = "gatedgcn"
 ) -> float:
-    """Of a step: 3 times 4 C² of the network, 2 C² of the global part those of the local one; 7 K C of the state."""
+    """Of a step: three times 6 C² of network and global part and those of the local part; 7 K C of the global one."""
     of_nodes, of_edges = LOCALS[local][2]
     dense = 3 * channels**2 * (nodes * (6 + of_nodes) + edges * of_edges)
     return float(layers * (dense + 7 * nodes * frequencies * channels))

@@ -15,7 +15,7 @@ two students share one, in ``OUT/seed-s/teachers/seed-t``.
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -27,9 +27,7 @@ from gssc.train.display import plain_console
 from gssc.train.evaluate import default_dtype, float32_products, raw_outputs
 from gssc.train.loaded import load_run
 from gssc.train.processes import RunSettings
-
-if TYPE_CHECKING:
-    from gssc.train.run_state import RunState
+from gssc.train.run_state import RunState
 
 FOLDER = "teachers"  # below that of the student
 KIND = "targets by teachers"
@@ -66,7 +64,7 @@ def targets_file(student: Path) -> Path:
     return student / FOLDER / "targets.safetensors"
 
 
-def write_targets(student: "RunState") -> None:
+def write_targets(student: RunState) -> None:
     """What the finished teachers of a student say of its training graphs, into `targets_file`.
 
     The student must agree with its identity in there to learn from it.

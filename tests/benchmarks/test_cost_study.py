@@ -50,6 +50,15 @@ def test_one_out_of_memory_is_not_tried_again(tmp_path, monkeypatch):
     assert asked[6][asked[6].index("--sizes") + 1 :][:2] == ["30", "40"]
 
 
+def test_one_that_runs_out_of_memory_while_it_is_timed_does_not_take_the_others_along():
+    def fails():
+        raise torch.OutOfMemoryError("no memory")
+
+    cpu = torch.device("cpu")
+    found = cost_study.in_turns({"gssc": lambda: torch.ones(1), "grit": fails, "none": lambda: torch.ones(1)}, cpu, 0.0)
+    assert list(found) == ["gssc", "none"]
+
+
 def test_the_same_command_goes_on_where_its_time_was_up(tmp_path, monkeypatch, capsys):
     out, asked = tmp_path / "rows.csv", []
 

@@ -151,7 +151,7 @@ def test_settings_are_keys_of_the_recipe():
 
 
 def test_a_wish_to_stop_is_passed_on(monkeypatch, tmp_path):
-    monkeypatch.setattr("gssc.train.seeds.train_seeds", lambda recipe, dataset, folders, where: dict.fromkeys(folders))
+    monkeypatch.setattr("gssc.pretrained.fit.train_seeds", lambda *given: dict.fromkeys(given[2]))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         gssc.fit(rings(), settings=SMALL, device="cpu", quiet=True)

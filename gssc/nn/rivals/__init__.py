@@ -27,11 +27,11 @@ RIVALS: dict[str, Any] = {
 CARRYING = ("grit", "exphormer")
 
 
-def make_rival(name: str, channels: int, heads: int, number: int, layers: int) -> nn.Module:
-    """The global part of layer ``number`` of so many, by name."""
+def make_rival(name: str, channels: int, heads: int, number: int, layers: int, rwse: int) -> nn.Module:
+    """The global part of layer ``number`` of so many, by name; GRIT's pairs know as many steps as nodes do."""
     settings: dict[str, Any] = {} if name in ("mamba", "sgformer") else {"heads": heads}
     settings |= {"first": number == 0} if name in CARRYING else {}
-    settings |= {"last": number == layers - 1} if name == "grit" else {}
+    settings |= {"last": number == layers - 1, "steps": rwse + 1 if rwse else 16} if name == "grit" else {}
     return RIVALS[name](channels, **settings)
 
 

@@ -75,7 +75,7 @@ def all_edges(context: GraphContext, expander: Tensor, edge_index: Tensor) -> tu
     """
     nodes, total = torch.arange(context.nodes, device=edge_index.device), context.nodes + context.graphs
     far = (expander + context.spread(context.ptr[:-1]).unsqueeze(1)).flatten()
-    near = nodes.repeat_interleave(expander.shape[1], output_size=len(far))
+    near = nodes.unsqueeze(1).expand_as(expander).flatten()
     hubs = context.spread(torch.arange(context.nodes, total, device=nodes.device))
     to, within, back = nodes + TO_VIRTUAL * total, EXPANDER * total, hubs + FROM_VIRTUAL * total
     sources = torch.cat([edge_index[0], far + within, near + within, to, back])

@@ -1,7 +1,5 @@
 """GRIT: attention among all pairs of a graph, whose features begin as probabilities of random walks."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -13,6 +11,9 @@ from gssc.ops.attention import layouts
 from gssc.ops.context import GraphContext
 from gssc.ops.segments import Bucket
 
+# Buckets of padded graphs with nodes beyond the largest, and those that are there [B, n] (None: all are); which pairs
+# are there, of all buckets; features [B, n, n, C].
+Pairs = tuple[list[tuple[Bucket, Tensor | None, Tensor | None]], Tensor | None, list[Tensor]]
 LARGE = 2**24  # numbers of pairs, from which on memory is worth computing them again
 
 
@@ -28,8 +29,9 @@ class Grit(GlobalPart):
         e_{uv} \leftarrow \mathrm{norm}(e_{uv} + W_e \hat e_{uv})
 
     with :math:`\rho(x) = \mathrm{sign}(x) \sqrt{|x|}`, degrees d, and a and W_v per head. Before the first layer
-    :math:`e_{uv} = W [I, M, M^2, …]_{uv}` with M = D^-1 A. From `Graph Inductive Biases in Transformers without
-    Message Passing <https://arxiv.org/abs/2305.17589>`_. Equivariant to permutations of nodes.
+    :math:`e_{uv} = W [I, M, M^2, …]_{uv}` with M = D^-1 A, plus the features of an edge from u to v. From `Graph
+    Inductive Biases in Transformers without Message Passing <https://arxiv.org/abs/2305.17589>`_, which has no local
+    part. Equivariant to permutations of nodes.
 
     Features of pairs are padded by size of graphs, as for softmax attention; where they are many, two such tensors of
     each layer are kept for the backward pass, and what is between them is computed again.
@@ -39,6 +41,8 @@ class Grit(GlobalPart):
         last: Whether it is the last one, after which nobody reads them.
         steps: Powers of M, from 0.
     """
+
+    reads_edges = True
 
     def __init__(self, channels: int, heads: int = 4, first: bool = True, last: bool = False, steps: int = 16) -> None:
         super().__init__(channels, heads)
@@ -65,11 +69,11 @@ class Grit(GlobalPart):
         if pairs is None:
             if self.lin_walks is None:
                 fail("first", "True, for a layer before which there is no other", "False")
-            pairs = all_pairs(context, self.steps, x.dtype)
-            pairs = pairs._replace(features=[self.lin_walks(walks) for walks in pairs.features])
+            pairs = all_pairs(context, self.steps, x.dtype, self.lin_walks)
+        parts, mask, features = pairs
         qkv, updated = self.lin_qkv(x), []
         out = torch.zeros_like(qkv[:, : self.channels])
-        for (bucket, beyond), valid, e in zip(pairs.layouts, pairs.valid, pairs.features, strict=True):
+        for (bucket, beyond, valid), e in zip(parts, features, strict=True):
             inputs = bucket.pad(qkv), e, valid
             if torch.is_grad_enabled() and e.numel() > LARGE:
                 rows, hat = checkpoint(self._attend, *inputs, use_reentrant=False, preserve_rng_state=False)
@@ -80,9 +84,9 @@ class Grit(GlobalPart):
             if self.lin_pairs is not None:
                 updated.append((e + self.lin_pairs(hat)).flatten(0, 2))
         if self.norm_pairs is not None:
-            rows = self.norm_pairs(torch.cat(updated) if len(updated) > 1 else updated[0], pairs.mask)
-            parts = zip(rows.split([part.shape[0] for part in updated]), pairs.features, strict=True)
-            context.carried["pairs"] = pairs._replace(features=[part.view(e.shape) for part, e in parts])
+            rows = self.norm_pairs(torch.cat(updated) if len(updated) > 1 else updated[0], mask)
+            rows = rows.split([part.shape[0] for part in updated])
+            context.carried["pairs"] = parts, mask, [row.view(e.shape) for row, e in zip(rows, features, strict=True)]
         degree = torch.log1p(context.degree).to(out.dtype).unsqueeze(1)
         return self.lin_out(out * (self.scale[0] + degree * self.scale[1]))
 
@@ -103,37 +107,31 @@ class Grit(GlobalPart):
         return (values + torch.einsum("budh,hde->buhe", read, self.value)).flatten(2), hat
 
 
-class Pairs(NamedTuple):
-    """Pairs of nodes of the same graph, in buckets of padded graphs."""
-
-    layouts: list[tuple[Bucket, Tensor | None]]
-    valid: list[Tensor | None]  # nodes that are there, [B, n]; None: all are
-    mask: Tensor | None  # pairs that are there, of all buckets
-    features: list[Tensor]  # [B, n, n, C]
-
-
-@torch.no_grad()
-def all_pairs(context: GraphContext, steps: int, dtype: torch.dtype) -> Pairs:
-    """The pairs of a batch with powers of M as features."""
+def all_pairs(context: GraphContext, steps: int, dtype: torch.dtype, lin_walks: nn.Linear) -> Pairs:
+    """The pairs of a batch, whose features are powers of M and those of edges."""
     assert context.edge_index is not None
-    buckets = layouts(context.ptr, context.nodes, context.largest or 0)
-    real = torch.ones(context.nodes, 1, dtype=dtype, device=context.ptr.device)
+    buckets, device = layouts(context.ptr, context.nodes, context.largest or 0), context.ptr.device
+    real = torch.ones(context.nodes, 1, dtype=dtype, device=device)
     real = real if context.node_mask is None else context.node_mask.unsqueeze(1).to(dtype)
-    everywhere, walks, valid, masks = torch.arange(context.nodes, device=context.ptr.device), [], [], []
-    for bucket, _ in buckets:
+    full = context.node_mask is None and all(bucket.slots is None for bucket, _ in buckets)
+    everywhere, parts, masks, features = torch.arange(context.nodes, device=device), [], [], []
+    for bucket, beyond in buckets:
         count, n = bucket.count, bucket.size
         (source, target), slots = context.edge_index, everywhere if bucket.slots is None else bucket.slots
+        attr = context.edge_attr
         if bucket.nodes is not None:  # other edges are of other buckets
             slots = torch.full_like(everywhere, -1).index_copy_(0, bucket.nodes, slots)
-            source, target = context.edge_index[:, slots[source] >= 0]
+            inside = slots[source] >= 0
+            (source, target), attr = context.edge_index[:, inside], None if attr is None else attr[inside]
         at = slots[source] * n + slots[target] % max(n, 1)
         adjacency = real.new_zeros(count * n * n).index_add_(0, at, torch.ones_like(at, dtype=dtype))
-        walks.append(random_walks(adjacency.view(count, n, n), steps))
-        valid.append(bucket.pad(real).squeeze(2) > 0)
-        masks.append((valid[-1].unsqueeze(2) & valid[-1].unsqueeze(1)).flatten())
-    if context.node_mask is None and all(bucket.slots is None for bucket, _ in buckets):
-        return Pairs(buckets, [None] * len(valid), None, walks)
-    return Pairs(buckets, list(valid), torch.cat(masks), walks)
+        features.append(lin_walks(random_walks(adjacency.view(count, n, n), steps)))
+        if attr is not None:
+            features[-1].flatten(0, 2).index_add_(0, at, attr.to(features[-1].dtype))
+        valid = bucket.pad(real).squeeze(2) > 0
+        parts.append((bucket, beyond, None if full else valid))
+        masks.append((valid.unsqueeze(2) & valid.unsqueeze(1)).flatten())
+    return parts, None if full else torch.cat(masks), features
 
 
 def random_walks(adjacency: Tensor, steps: int) -> Tensor:

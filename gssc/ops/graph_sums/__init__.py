@@ -105,10 +105,6 @@ def gathered(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> 
 gathered.register_fake(lambda rows, index, ptr, order: rows.new_empty(index.shape[0], *rows.shape[1:]))
 
 
-def _gathered_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[1:])
-
-
 def _gathered_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     index, ptr, order = ctx.saved_tensors
     if order is not None:
@@ -116,7 +112,9 @@ def _gathered_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return segment_sum(grad.flatten(1), index, ptr).unflatten(1, grad.shape[1:]), None, None, None
 
 
-gathered.register_autograd(_gathered_backward, setup_context=_gathered_setup)
+gathered.register_autograd(
+    _gathered_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[1:])
+)
 
 
 def _chosen(backend: str, ptr: Tensor, **tensors: Tensor) -> str:

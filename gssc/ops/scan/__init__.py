@@ -63,6 +63,6 @@ def selective_scan(
     if backend == "naive" or not u.numel():
         return naive.selective_scan(u, delta, a, b, c, ptr)
     first = u.new_zeros(u.shape[0] + 1).index_fill_(0, ptr, 1.0)[:-1, None, None] > 0
-    decay = (delta.unsqueeze(2) * a).exp().masked_fill(first, 0.0)
+    decay = (delta.unsqueeze(2) * a).masked_fill(first, float("-inf")).exp()  # of which exp keeps the result alone
     h = recurrence(decay.flatten(1), ((delta * u).unsqueeze(2) * b.unsqueeze(1)).flatten(1), False, backend)
     return (h.view_as(decay) * c.unsqueeze(1)).sum(2)

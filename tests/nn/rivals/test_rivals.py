@@ -1,7 +1,9 @@
 """Each global part of another paper against its formula, graph by graph with all pairs, and its symmetries."""
 
 import math
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from gssc.nn.rivals.exphormer import EXPANDER, FROM_VIRTUAL, TO_VIRTUAL
 from gssc.nn.rivals.mamba import GOLDEN
 from gssc.nn.rivals.performer import LEAST
 from gssc.ops.scan.naive import selective_scan
+from gssc.recipes import find_recipe
 from gssc.replay import Replay
 from gssc.testing import (
     assert_batch_independent,
@@ -24,8 +27,14 @@ from gssc.testing import (
     assert_no_gradient_across_graphs,
     assert_permutation_equivariant,
 )
+from tools.side_by_side import parameters
 
 C, HEADS = 8, 2
+ROWS = re.findall(
+    r"^\| (.*?) \| `gssc train (.*?)` \| ([\d,]+) \| (.*?) \|$",
+    (Path(__file__).parents[3] / "docs" / "rivals.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 pytestmark = pytest.mark.usefixtures("float64")
 
 
@@ -107,6 +116,8 @@ def grit(parts, data):
         adjacency[u, v] += 1
     walk = adjacency / adjacency.sum(1, keepdim=True).clamp(min=1)
     e = parts[0].lin_walks(torch.stack([torch.linalg.matrix_power(walk, step) for step in range(parts[0].steps)], 2))
+    source, target = data.edge_index
+    e = e.index_put((source, target), e[source, target] + data.edge_attr)
     x, degrees = data.x, adjacency.sum(0)
     for part in parts:
         q, k, v = part.lin_qkv(x).chunk(3, 1)
@@ -316,6 +327,30 @@ def parameter_gradients(model, inputs):
     out = model(**inputs)
     parameters = list(model.parameters())
     return [out.detach(), *torch.autograd.grad(out.square().sum(), parameters, materialize_grads=True)]
+
+
+@pytest.mark.parametrize(("model", "command", "ours", "published"), ROWS, ids=[row[0] for row in ROWS])
+def test_models_are_as_large_as_the_page_says_and_nearly_as_published(model, command, ours, published):
+    recipe, *overrides = command.split()
+    count = parameters(find_recipe(recipe).override(overrides))
+    assert f"{count:,}" == ours
+    if published != "not at hand":
+        assert abs(count / int(published.replace(",", "")) - 1) < 0.035
+
+
+def test_grit_takes_as_many_steps_as_nodes_know():
+    for rwse, steps in ((0, 16), (20, 21)):
+        model = GSSC(1, C, 2, rwse=rwse, rwse_channels=2, glob="grit", heads=HEADS)
+        assert model.layers[0].glob.lin_walks.in_features == steps
+
+
+def test_grit_reads_edges_without_message_passing():
+    data = random_graph(6)
+    data.x, data.edge_attr = torch.randn(6, C), torch.randn(data.num_edges, C)
+    model = model_of("grit", local="none")
+    out = model(**model_inputs(data))
+    data.edge_attr = data.edge_attr + 1
+    assert float((model(**model_inputs(data)) - out).detach().abs().min()) > 1e-6
 
 
 def test_bad_input():
