@@ -62,12 +62,13 @@ def cut_graph(
             both = torch.cat([own, halo])
             local[both] = torch.arange(both.numel(), dtype=torch.int32)
             ends = torch.stack([local[source], local[target]])
+            del source, target
             # Nodes that others want: by process, then number, as its halo has them.
             leaving = _take(folder, "leaving", rank, part)
             wanted = torch.unique(part[leaving % span] * span + leaving // span)
-            inside = ends[0] < own.numel()
-            pairs = torch.cat([key, source[inside] * span + target[inside], leaving])
-            del key, source, target, inside, leaving
+            inside = key[ends[0] < own.numel()]
+            pairs = torch.cat([key, inside % span * span + inside // span, leaving])
+            del key, inside, leaving
             pairs.numpy().sort()
             new = torch.cat([torch.ones(1, dtype=torch.bool), pairs[1:] != pairs[:-1]])[: pairs.numel()]
             shard = {
@@ -82,6 +83,7 @@ def cut_graph(
             }
             del pairs, new
             yield shard | {name: whole[own] for name, whole in of_nodes.items()} | taken
+            del shard, ends, taken  # before the next is made
 
 
 def _put(folder: Path, name: str, rows: Tensor, rank: Tensor, ranks: int) -> None:

@@ -98,6 +98,7 @@ def write_shards(
             counted = f"{sizes['nodes']:,} nodes, {sizes['edge_index']:,} edges, {sizes['halo']:,} nodes in the halo"
             say(f"shard {rank + 1} of {ranks}: {counted}, {len(data):,} bytes")
             yield name, data
+            del tensors, data
         counts = {"nodes": graph.num_nodes, "edges": graph.num_edges, "cut": crossing}
         known = {"partition": digest, "graphs": dataset.content(), "dataset": dataset.about(), "files": files}
         yield DESCRIPTION, json_bytes({"format": 1} | counts | known | dict(about))
