@@ -3,11 +3,11 @@
     python -m benchmarks.equal_size pasadena.pt --runs runs/pasadena
     python -m benchmarks.equal_size roads-100000 --width 16 --epochs 60 --rates 0.01 --seeds 2 --runs runs/roads
 
-Four layers each, as wide as makes the parameters those of GSSC; the same epochs, schedule, dropout and heads. The
-learning rate of every model, GSSC's too, is the one of ``--rates`` with the best validation score of seed 0. Weights
-are selected on validation, and the test nodes scored once. GCN and GraphSAGE are plain: convolution, norm, ReLU.
-SGFormer has its attention in every layer, beside a GCN branch; its authors have one such layer. Two further models say
-what does it: GSSC beside GCN, as SGFormer's attention is, and GatedGCN, the local part of GSSC, alone.
+Four layers each, as wide as makes the parameters those of GSSC; the same epochs, schedule and heads. Learning rate and
+dropout of every model, GSSC's too, are those of ``--rates`` and ``--dropouts`` with the best validation score of seed
+0. Weights are selected on validation, and the test nodes scored once. GCN and GraphSAGE are plain: convolution, norm,
+ReLU. SGFormer has its attention in every layer, beside a GCN branch; its authors have one such layer. Two further
+models say what does it: GSSC beside GCN, as SGFormer's attention is, and GatedGCN, the local part of GSSC, alone.
 
 Every edge has both directions, and lengths of edges, which half of the models could not read, are left out. What is
 finished in the folder of runs is not trained again.
@@ -15,6 +15,7 @@ finished in the folder of runs is not trained again.
 
 import shutil
 from datetime import date
+from itertools import product
 from math import isqrt
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,11 +64,11 @@ def graph_of(name: str) -> Data:
     return data
 
 
-def settings_of(model: str, width: int, epochs: int, rate: float) -> dict[str, Any]:
+def settings_of(model: str, width: int, epochs: int, rate: float, dropout: float = DROPOUT) -> dict[str, Any]:
     """The keys of the recipe that differ from those of `gssc train --data`."""
     budget = {"train.epochs": epochs, "train.eval_every": EVERY, "train.patience": 0, "optim.lr": rate}
-    dropout = {f"model.dropout_{part}": DROPOUT for part in ("local", "global", "ffn")}
-    return {"model.channels": width, "spectrum.rwse": 0, **budget, **dropout, **MODELS[model]}
+    dropouts = {f"model.dropout_{part}": dropout for part in ("local", "global", "ffn")}
+    return {"model.channels": width, "spectrum.rwse": 0, **budget, **dropouts, **MODELS[model]}
 
 
 def recipe_of(settings: dict[str, Any]) -> Recipe:
@@ -89,9 +90,10 @@ def width_of(model: str, width: int, columns: int, outputs: int) -> int:
     return equal_width(lambda channels: count(model, channels), count("GSSC", width), width)
 
 
-def folder_name(model: str, rate: object, seed: int) -> str:
+def folder_name(model: str, rate: object, seed: int, dropout: float = DROPOUT) -> str:
     """Of a run inside the folder of runs."""
-    return f"{model.replace(' ', '-').lower()}-lr-{rate}-seed-{seed}"
+    other = "" if dropout == DROPOUT else f"-dropout-{dropout}"
+    return f"{model.replace(' ', '-').lower()}-lr-{rate}{other}-seed-{seed}"
 
 
 def trained(data: Data, settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
@@ -104,19 +106,21 @@ def trained(data: Data, settings: dict[str, Any], seed: int, folder: Path) -> di
 
 
 def compared(
-    model: str, data: Data, width: int, epochs: int, rates: list[float], seeds: int, runs: Path
+    model: str, data: Data, width: int, epochs: int, rates: list[float], dropouts: list[float], seeds: int, runs: Path
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The summaries of a model, one for each seed, and its learning rate and width."""
+    """The summaries of a model, one for each seed, and its learning rate, dropout and width."""
     outputs = int(data.y.max()) + 1
     wide = width_of(model, width, data.num_features, outputs)
 
-    def run(rate: float, seed: int) -> dict[str, Any]:
-        return trained(data, settings_of(model, wide, epochs, rate), seed, runs / folder_name(model, rate, seed))
+    def run(rate: float, dropout: float, seed: int) -> dict[str, Any]:
+        settings = settings_of(model, wide, epochs, rate, dropout)
+        return trained(data, settings, seed, runs / folder_name(model, rate, seed, dropout))
 
-    first = {rate: run(rate, 0) for rate in rates}
-    better = max if first[rates[0]]["higher_is_better"] else min
-    rate = better(rates, key=lambda one: first[one]["validation"])
-    return [first[rate], *(run(rate, seed) for seed in range(1, seeds))], {"width": wide, "lr": rate}
+    first = {pair: run(*pair, 0) for pair in product(rates, dropouts)}
+    better = max if next(iter(first.values()))["higher_is_better"] else min
+    pair = better(first, key=lambda one: first[one]["validation"])
+    done = [first[pair], *(run(*pair, seed) for seed in range(1, seeds))]
+    return done, {"width": wide, "lr": pair[0], "dropout": pair[1]}
 
 
 def main(
@@ -126,6 +130,7 @@ def main(
     epochs: Annotated[int, typer.Option(min=1, help="Steps, each of the whole graph.")] = 150,
     rates: Annotated[str, typer.Option(help="Learning rates to choose from, separated by commas.")] = "0.003,0.01",
     seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
+    dropouts: Annotated[str, typer.Option(help="Dropouts to choose from, separated by commas.")] = str(DROPOUT),
     runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/equal-size"),
 ) -> None:
     """Train models of equal size and print their scores as Markdown, a row as soon as a model is done."""
@@ -134,15 +139,17 @@ def main(
     data = graph_of(graph)
     print(f"{graph}: {data.num_nodes:,} nodes, {data.num_edges:,} directed edges, {epochs} epochs, {seeds} seeds")
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, commit {commit()}, {date.today()}\n")
-    print("| model | parameters | width | learning rate | validation | test | of each seed |")
-    print("|---|---|---|---|---|---|---|")
+    print("| model | parameters | width | learning rate | dropout | validation | test | of each seed |")
+    print("|---|---|---|---|---|---|---|---|")
     for model in models.split(","):
-        done, chosen = compared(model, data, width, epochs, [*map(float, rates.split(","))], seeds, runs)
+        some_rates, some_dropouts = ([*map(float, values.split(","))] for values in (rates, dropouts))
+        done, chosen = compared(model, data, width, epochs, some_rates, some_dropouts, seeds, runs)
         scores = [Trained(one["validation"], one["test"], one["train_seconds"]) for one in done]
         shown = [spread([100 * score for score in column]) for column in list(zip(*scores, strict=True))[:2]]
         each = ", ".join(f"{100 * score.test:.2f}" for score in scores)
         size = f"{done[0]['parameters']:,}"
-        print(f"| {model} | {size} | {chosen['width']} | {chosen['lr']} | {' | '.join(shown)} | {each} |", flush=True)
+        picked = " | ".join(str(chosen[key]) for key in ("width", "lr", "dropout"))
+        print(f"| {model} | {size} | {picked} | {' | '.join(shown)} | {each} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_a_graph_by_name_and_by_file(tmp_path):
 
 
 def test_scores_once_and_the_picture_from_the_same_runs(tmp_path, capsys, monkeypatch):
-    arguments = ("roads-100", "GCN,SGFormer", 4, 1, "0.003,0.01", 2, tmp_path / "runs")
+    arguments = ("roads-100", "GCN,SGFormer", 4, 1, "0.003,0.01", 2, "0.2", tmp_path / "runs")
     equal_size.main(*arguments)
     rows = capsys.readouterr().out.splitlines()[-2:]
     assert [row.split(" | ")[0] for row in rows] == ["| GCN", "| SGFormer"]
@@ -41,6 +41,9 @@ def test_scores_once_and_the_picture_from_the_same_runs(tmp_path, capsys, monkey
     runs = sorted(path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith("gcn"))
     assert len(runs) == 3
     assert {"gcn-lr-0.003-seed-0", "gcn-lr-0.01-seed-0"} <= set(runs)
+    equal_size.main("roads-100", "GCN", 4, 1, "0.01", 1, "0.2,0.5", tmp_path / "runs")
+    assert (tmp_path / "runs" / "gcn-lr-0.01-dropout-0.5-seed-0").is_dir()
+    capsys.readouterr()
     monkeypatch.setattr(equal_size.gssc, "fit", None)  # nothing is trained again
     equal_size.main(*arguments)
     assert capsys.readouterr().out.splitlines()[-2:] == rows
