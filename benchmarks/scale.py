@@ -36,6 +36,7 @@ from benchmarks.roads import roads
 from gssc import GSSC
 from gssc.shards import Shard, assign_nodes, cut_graph, make_ready
 from gssc.shards.plan import collectives, held_bytes, multiply_adds, sent_bytes
+from gssc.train.processes import leave
 
 CHANNELS, FREQUENCIES, LAYERS = 96, 32, 4
 FEW, MANY = 1_000, 16_000_000  # bytes of collectives that are timed
@@ -139,7 +140,7 @@ def run(process: int, ranks: int, blocks: int, nodes: int, steps: int, device: s
     about = {"seconds": statistics.median(seconds), "nodes": graph.num_nodes, "halo": mean, "sent": sent, "own": own}
     about |= {"held": peak(here) - before, "losses": losses, "pings": pings(ranks, here) if ranks > 1 else None}
     torch.save(about, f"{folder}/{process}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 def measure(processes: int, ranks: int, blocks: int, nodes: int, steps: int, device: str) -> dict[str, Any]:

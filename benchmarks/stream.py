@@ -29,6 +29,7 @@ from gssc import GSSC, RandomFeatures
 from gssc.cli import app
 from gssc.shards import Shard, assign_nodes, make_ready, open_shards, partition
 from gssc.shards.spectrum import random_features
+from gssc.train.processes import leave
 
 OFFSETS = ((0, 1), (0, 2), (1, -1), (1, 0), (1, 1), (2, 0))  # of neighbours further on: rows and columns
 MISSING, PROBES, HEADER = 1 / 6, 8, 128
@@ -123,7 +124,7 @@ def train(folder: Path, steps: int, channels: int, layers: int) -> None:
         said.append(f"loss {total:.4f} in {time.perf_counter() - start:.0f} s, {peak():.2f} GB")
     sizes = f"{shard.inputs['num_nodes']:,} nodes, {shard.inputs['edge_index'].shape[1]:,} edges"
     print("\n".join(f"process {rank} ({sizes}): {line}" for line in said), flush=True)
-    dist.destroy_process_group()
+    leave()
 
 
 def peak() -> float:

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gssc import GSSC
 from gssc.nn import BatchNorm
 from gssc.nn.norm import reestimate_batch_norms, synchronize_batch_norms
+from gssc.train.processes import leave
 
 RANKS = 2
 # Rows of every process; with one row in all, the running statistics are used. The last number is of padding rows.
@@ -74,4 +75,4 @@ def work(rank: int, folder: str) -> None:
         results[f"parallel {name}"] = train(parallel, RANKS * part["weights"], **part["inputs"])
         results[f"model {name}"] |= {f"again {name}": buffer.clone() for name, buffer in model.named_buffers()}
     torch.save(results, f"{folder}/rank-{rank}.pt")
-    dist.destroy_process_group()
+    leave()

@@ -17,6 +17,7 @@ from gssc import GSSC, LaplacianSpectrum, RandomFeatures
 from gssc.cli import app
 from gssc.shards import Shard, cut_graph, make_ready
 from gssc.shards.spectrum import component_of, random_features, solve_sharded, walk_probabilities
+from gssc.train.processes import leave
 from gssc.train.run_state import RunState
 
 RANKS, STEPS = 4, 5
@@ -142,7 +143,7 @@ def work(rank: int, folder: str) -> None:
             model(**shard.inputs | {"edge_attr": None, "rwse": None}).sum().backward()
         results["sent"] = dict(sent) | {"rows": shard.halo.size + shard.halo.send.numel()}
     torch.save(results, f"{folder}/rank-{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 def train_rank(rank: int, ranks: int, port: str, folder: str, out: str, dies: bool) -> None:
@@ -194,4 +195,4 @@ def spectra(rank: int, ranks: int, folder: str) -> None:
     except ValueError as error:
         found["said"] = str(error)
     torch.save(found, f"{folder}/spectra-{rank}.pt")
-    dist.destroy_process_group()
+    leave()

@@ -146,11 +146,12 @@ def composed_gradients(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of ``function(*inputs)`` for the inputs that need one, themselves differentiable; None for others.
 
-    For backward passes that are differentiated: ``function`` is made of PyTorch's ops. Some of its results may have no
+    For backward passes that may be differentiated: ``function`` is made of PyTorch's ops. Some results may have no
     gradient. Each input is replaced by a view of it. Inputs may depend on each other (x and what a layer made of x,
     weights used twice): asked for the inputs themselves, autograd would follow the graph from one into the other and
     count that path twice. What is ``needed`` beyond the inputs gets None.
     """
+    again = torch.is_grad_enabled()
     with torch.enable_grad():
         views = [value.view_as(value) if isinstance(value, Tensor) else value for value in inputs]
         leaves = [view for view, need in zip(views, needed, strict=False) if need]
@@ -160,6 +161,6 @@ def composed_gradients(
         if not pairs or not leaves:
             return (None,) * len(needed)
         ends, given = zip(*pairs, strict=True)
-        gradients = iter(torch.autograd.grad(ends, leaves, given, create_graph=True, allow_unused=True))
+        gradients = iter(torch.autograd.grad(ends, leaves, given, create_graph=again, allow_unused=True))
     found = [next(gradients) if need else None for need in needed[: len(views)]]
     return *found, *[None] * (len(needed) - len(views))

@@ -102,11 +102,15 @@ def joined(device: str, seconds: float = 600.0) -> Iterator[Processes]:
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and not any(words in str(error).lower() for words in OF_GLOO):
             raise
-        if dist.is_initialized():
-            # Never freed: that would wait, with Python's lock, for threads of Gloo that need the lock to end.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
         expected = f"all {world} to answer within {seconds:g} s (--rank-timeout)"
         raise LostProcessError(f"processes: expected {expected}, got one that died or stalled") from None
     finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        leave()
+
+
+def leave() -> None:
+    """Leave the other processes, where there are any."""
+    if dist.is_initialized():
+        # Never freed: that would wait, with Python's lock, for threads of Gloo that need the lock to end.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+        dist.destroy_process_group()

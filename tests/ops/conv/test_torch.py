@@ -88,6 +88,13 @@ def test_differentiable_twice_in_every_input(sizes, shared):
     assert torch.autograd.gradgradcheck(lambda x, p, a: ops.gssc_conv(None, x, p, None, a, ptr), (x, p, gain))
 
 
+def test_first_derivatives_have_none_of_their_own():
+    inputs = conv_inputs([4, 6], 3, 5)
+    leaves = [value.requires_grad_() for name, value in inputs.items() if name != "ptr"]
+    gradients = torch.autograd.grad(TORCH(**inputs).square().sum(), leaves)
+    assert not any(gradient.requires_grad for gradient in gradients)
+
+
 @pytest.mark.parametrize("shared", [False, True], ids=["channel", "shared"])
 def test_opcheck(shared):
     inputs = conv_inputs([2, 0, 3], 2, 4, shared)
