@@ -15,7 +15,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -182,6 +182,28 @@ def opened(path: Path) -> Data:
     return data
 
 
+def keep(
+    results: dict[str, dict[str, Any]],
+    name: str,
+    metric: str,
+    setting: dict[str, Any],
+    runs: Sequence[Trained],
+    out: Path | None,
+) -> None:
+    """Add the scores of a model on a graph, GRAPH/MODEL, to the results, print them, and write all to ``out``."""
+    columns = dict(zip(Trained._fields, map(list, zip(*runs, strict=True)), strict=True))
+    results[name] = {"metric": metric, "setting": setting, **columns}
+    print(f"{name}: validation {columns['validation']}, test {columns['test']}, {setting}", flush=True)
+    if out is not None:
+        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def conclude(results: dict[str, dict[str, Any]]) -> None:
+    """Print where the results were made, and the table."""
+    print(f"\n{torch.get_num_threads()} threads, torch {torch.__version__}, commit {commit()}, {date.today()}")
+    print("\n".join(table(results)))
+
+
 def table(results: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The results as Markdown."""
     yield "| graph | metric | model | validation | test | seconds | setting |"
@@ -219,13 +241,8 @@ def main(
                 runs, setting = ours(data, numbers)
             else:
                 runs, setting = tuned(model, data.clone().to(device), task, numbers)
-            columns = dict(zip(Trained._fields, map(list, zip(*runs, strict=True)), strict=True))
-            results[f"{path.stem}/{model}"] = {"metric": task.metric, "setting": setting, **columns}
-            print(f"{path.stem}, {model}: test {columns['test']}, {setting}", flush=True)
-            if out is not None:
-                out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    print(f"\n{torch.get_num_threads()} threads, torch {torch.__version__}, commit {commit()}, {date.today()}")
-    print("\n".join(table(results)))
+            keep(results, f"{path.stem}/{model}", task.metric, setting, runs, out)
+    conclude(results)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ Full batches, AdamW, a fixed number of steps; scored on the test nodes once, at 
 """
 
 import copy
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +25,8 @@ import typer
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from benchmarks.node_tasks import Trained, opened, scaled, table
+from benchmarks.node_tasks import Trained, conclude, keep, opened, scaled
 from gssc import GSSC, LaplacianSpectrum, RandomFeatures, model_inputs
-from gssc.environment import commit
 from gssc.tasks import Task
 
 KERNELS = ("diffusion", "regularized_laplacian", "random_walk")
@@ -119,14 +117,9 @@ def main(
     results: dict[str, dict[str, Any]] = {}
     for name in models.split(","):
         runs, parameters = zip(*(train(name, data.clone(), task, seed, steps) for seed in range(seeds)), strict=True)
-        columns = dict(zip(Trained._fields, map(list, zip(*runs, strict=True)), strict=True))
         setting = {"steps": steps, "parameters": parameters[0]}
-        results[f"{file.stem}/{name}"] = {"metric": task.metric, "setting": setting, **columns}
-        print(f"{name}: validation {columns['validation']}, test {columns['test']}", flush=True)
-        if out is not None:
-            out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    print(f"\n{torch.get_num_threads()} threads, torch {torch.__version__}, commit {commit()}")
-    print("\n".join(table(results)))
+        keep(results, f"{file.stem}/{name}", task.metric, setting, runs, out)
+    conclude(results)
 
 
 if __name__ == "__main__":
